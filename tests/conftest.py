@@ -9,7 +9,7 @@ from tests.simulator.truth import Truth, truth
 
 from loadfactor.books.books import Books
 from loadfactor.settings import config
-from loadfactor.settings.file import CHOSEN
+from loadfactor.settings.config import CHOSEN
 from loadfactor.simulator import SMALL, simulate, write_tables
 
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds

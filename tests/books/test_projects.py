@@ -10,7 +10,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.money.project_cost import HeldCost, ProjectSpending, forecast_project
 from loadfactor.settings.config import settings
-from loadfactor.settings.projects import ProjectPlan
+from loadfactor.settings.money import ProjectPlan
 
 Write = Callable[[str], None]
 PLAN = '[[project]]\nname = "tune"\nruns = 4\ngpu_hours_per_run = 8\nretry_percent = 25\nevaluation_gpu_hours = 6\n'

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from loadfactor.base.errors import InputError, SourceError
 from loadfactor.books.books import Books
-from loadfactor.collect.bigquery_bills import fetch_table, split_address
+from loadfactor.collect.cloud_bills import fetch_table, split_address
 from loadfactor.interfaces.cli import app
 
 TABLE = "acme.billing.gcp_billing_export_v1_01"

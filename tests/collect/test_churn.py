@@ -6,7 +6,7 @@ import pytest
 from tests.sources.prometheus.sender import SentSeries, pack_request
 from tests.sources.prometheus.streams import AT_MS, STEP_MS, series
 
-from loadfactor.collect.stream import Stream
+from loadfactor.collect.sample_stream import SampleStream
 from loadfactor.sources.prometheus import decoder
 from loadfactor.store.live import LiveLog, ReceivedBody, read_live
 
@@ -32,13 +32,13 @@ def run(folder: Path) -> tuple[dict[str, dict[tuple[object, ...], dict[str, obje
     folder.mkdir()
     decoders = set()
     with LiveLog.open(folder) as log:
-        stream = Stream("remote_write", log, None, ())
+        stream = SampleStream("remote_write", log, None, ())
         for number, body in enumerate(make_bodies()):
             kept = ReceivedBody("remote_write", "remote_write", AT_MS + SCRAPES * STEP_MS, body)
             stream.receive(kept, float(number)).number.result()
-            stream.book(number - GPUS - 0.5)  # what came last always waits
+            stream.ingest(number - GPUS - 0.5)  # what came last always waits
             decoders.add(stream._decoder)
-        stream.book(None)
+        stream.ingest(None)
         assert stream.waiting == 0
         assert not list(log.received())
     rows: dict[str, dict[tuple[object, ...], dict[str, object]]] = {}

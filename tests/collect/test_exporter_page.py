@@ -12,20 +12,18 @@ from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
 from loadfactor.base.errors import InputError, SourceError
-from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
-from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.http_fetch import HttpAnswer
-from loadfactor.collect.lanes import Lane
-from loadfactor.collect.scraped_page import LARGEST_PAGE_BYTES, pack_page, unpack_gzip, unpack_page
+from loadfactor.collect.exporters import Target, fetch_page
+from loadfactor.collect.http_fetch import FetchError, HttpAnswer, RequestPool
+from loadfactor.collect.payloads import LARGEST_PAGE_BYTES, pack_page, unpack_gzip, unpack_page
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def ask(target: Target, access: ExporterAccess) -> HttpAnswer:
+def ask(target: Target, token_file: Path | None = None) -> HttpAnswer:
     """Its page."""
 
     async def fetch() -> HttpAnswer:
-        return await fetch_page(target, access, Lane())
+        return await fetch_page(target, RequestPool(), token_file=token_file)
 
     return asyncio.run(fetch())
 
@@ -36,7 +34,11 @@ def read(found: HttpAnswer) -> bytes:
 
 
 def answer(
-    *pieces: bytes, tls: ssl.SSLContext | None = None, access: ExporterAccess | None = None, ends: bool = True
+    *pieces: bytes,
+    tls: ssl.SSLContext | None = None,
+    trusts: ssl.SSLContext | None = None,
+    timeout_s: float = 5.0,
+    ends: bool = True,
 ) -> HttpAnswer:
     """The page of a server that sends these bytes, whatever it is asked, and ends or waits."""
 
@@ -54,7 +56,7 @@ def answer(
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         target = Target("127.0.0.1", server.sockets[0].getsockname()[1], is_tls=tls is not None)
         try:
-            return await fetch_page(target, access or ExporterAccess(timeout_s=5), Lane())
+            return await fetch_page(target, RequestPool(), timeout_s, tls=trusts)
         finally:
             server.close()
 
@@ -65,7 +67,7 @@ def answer(
 def test_a_page_as_the_exporter_sends_it(packs: bool) -> None:
     """It is kept as it was sent, packed or not, and comes out of a body as it was served."""
     with FakeDcgmExporter(FleetTruth(gpus=8), packs=packs, clock=lambda: 1_772_409_700.0) as exporter:
-        found = ask(Target("127.0.0.1", exporter.port), ExporterAccess())
+        found = ask(Target("127.0.0.1", exporter.port))
         assert found.is_gzip is packs
         body = pack_page(5, (("job", "a"),), found.content, found.is_gzip)
         page = unpack_page(body)
@@ -81,15 +83,14 @@ def test_a_page_as_the_exporter_sends_it(packs: bool) -> None:
 def test_a_token_is_read_each_time(tmp_path: Path) -> None:
     """It may be renewed while the server runs; one that cannot be read is said."""
     file = tmp_path / "token"
-    access = ExporterAccess(bearer_token_file=file)
     with FakeDcgmExporter(FleetTruth(gpus=1)) as exporter:
         for token in ("first", "second"):
             file.write_text(f"{token}\n")
-            ask(Target("127.0.0.1", exporter.port), access)
+            ask(Target("127.0.0.1", exporter.port), file)
             assert exporter.asked[-1]["authorization"] == f"Bearer {token}"
         file.unlink()
         with pytest.raises(InputError, match="token cannot be read"):
-            ask(Target("127.0.0.1", exporter.port), access)
+            ask(Target("127.0.0.1", exporter.port), file)
 
 
 @pytest.mark.parametrize(
@@ -143,16 +144,16 @@ def test_one_that_never_ends(pieces: tuple[bytes, ...]) -> None:
     """It is left at its time."""
     began = time.monotonic()
     with pytest.raises(FetchError, match=r"no answer within 0.3 s"):
-        answer(*pieces, ends=False, access=ExporterAccess(timeout_s=0.3))
+        answer(*pieces, ends=False, timeout_s=0.3)
     assert time.monotonic() - began < 10
 
 
 def test_nobody_there() -> None:
     """A port that is closed, and a host that nobody knows."""
     with pytest.raises(FetchError, match="connection refused"):
-        ask(Target("127.0.0.1", free_port()), ExporterAccess())
+        ask(Target("127.0.0.1", free_port()))
     with pytest.raises(FetchError, match=r"not known|temporary failure|no address"):
-        ask(Target("no-such-host.invalid", 9400), ExporterAccess())
+        ask(Target("no-such-host.invalid", 9400))
 
 
 def test_certificates_are_checked(certificate: tuple[Path, Path]) -> None:
@@ -162,9 +163,6 @@ def test_certificates_are_checked(certificate: tuple[Path, Path]) -> None:
     tls.load_cert_chain(cert, key)
     page = OK + b"Content-Length: 4\r\n\r\na 1\n"
 
-    def trust(ca: Path | None) -> ExporterAccess:
-        return ExporterAccess(tls=ssl.create_default_context(cafile=ca))
-
-    assert answer(page, tls=tls, access=trust(cert)).content == b"a 1\n"
+    assert answer(page, tls=tls, trusts=ssl.create_default_context(cafile=cert)).content == b"a 1\n"
     with pytest.raises(FetchError, match=r"TLS: self.signed certificate"):
-        answer(page, tls=tls, access=trust(None))
+        answer(page, tls=tls, trusts=ssl.create_default_context())

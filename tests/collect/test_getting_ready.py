@@ -29,7 +29,7 @@ def test_a_write_before_the_scanner_is_compiled(tmp_path: Path, monkeypatch: pyt
             await collector.write(body)
 
         asyncio.run(write())
-        collector.book(everything=True)
+        collector.ingest(everything=True)
         collector.close()
     assert times(tmp_path)
 
@@ -49,6 +49,6 @@ def test_a_write_while_rows_are_made(tmp_path: Path) -> None:
             await written
 
         asyncio.run(write())
-        collector.book(everything=True)
+        collector.ingest(everything=True)
         collector.close()
     assert times(tmp_path)

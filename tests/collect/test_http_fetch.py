@@ -17,10 +17,20 @@ from tests.collect.raw_server import OK, Handler, send, serve
 
 from loadfactor.base.errors import InputError, LoadfactorError
 from loadfactor.collect import http_fetch
-from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
-from loadfactor.collect.http_connection import MOST_LOOKUPS, HttpProxy
-from loadfactor.collect.http_fetch import LONG_BYTES, FetchBounds, HttpAnswer, HttpRequest, fetch
-from loadfactor.collect.lanes import MOST_LONG, Lane
+from loadfactor.collect.http_fetch import (
+    LONG_BYTES,
+    MOST_LONG,
+    MOST_LOOKUPS,
+    FetchBounds,
+    FetchError,
+    HttpAnswer,
+    HttpProxy,
+    HttpRequest,
+    LateError,
+    RequestPool,
+    TooMuchError,
+    fetch,
+)
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
 
 JSON = b'{"status":"success"}'
@@ -31,7 +41,7 @@ def ask(handler: Handler, bounds: FetchBounds = BOUNDS) -> HttpAnswer:
     """The answer of a server."""
 
     async def run() -> HttpAnswer:
-        return await fetch(HttpRequest("127.0.0.1", await serve(handler), "/"), bounds, Lane())
+        return await fetch(HttpRequest("127.0.0.1", await serve(handler), "/"), bounds, RequestPool())
 
     return asyncio.run(run())
 
@@ -126,24 +136,24 @@ def test_long_answers_take_turns() -> None:
     """While as many as may are received, a further long one waits, and a short one does not."""
 
     async def run() -> None:
-        lane = Lane()
+        pool = RequestPool()
         short = HttpRequest("127.0.0.1", await serve(send(pack(JSON))), "/")
         long = HttpRequest("127.0.0.1", await serve(send(pack(b"{" + bytes(2 * LONG_BYTES)))), "/")
         for _ in range(MOST_LONG):
-            await lane.long_turns.acquire()
-        waits = asyncio.create_task(fetch(long, BOUNDS, lane))
-        while not lane.long_turns._waiters:
+            await pool.long_turns.acquire()
+        waits = asyncio.create_task(fetch(long, BOUNDS, pool))
+        while not pool.long_turns._waiters:
             await asyncio.sleep(0.01)
-        assert (await fetch(short, BOUNDS, lane)).content == JSON
+        assert (await fetch(short, BOUNDS, pool)).content == JSON
         assert not waits.done()
-        lane.long_turns.release()
+        pool.long_turns.release()
         assert len((await waits).content) == 2 * LONG_BYTES + 1
 
     asyncio.run(run())
 
 
 def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many of them are looked up, a server of another lane is asked."""
+    """However many of them are looked up, a server of another pool is asked."""
     answered = threading.Event()
     usual = socket.getaddrinfo
 
@@ -156,7 +166,7 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
     async def run() -> None:
-        doubtful, answering = Lane(), Lane()
+        doubtful, answering = RequestPool(), RequestPool()
         port = await serve(send(pack(JSON)))
         dead = [
             asyncio.create_task(fetch(HttpRequest(f"dead{number}", port, "/"), BOUNDS, doubtful))
@@ -201,12 +211,12 @@ def test_through_a_proxy(
 
         by = HttpProxy("127.0.0.1", await serve(proxy), "Basic abc")
         plain = HttpRequest("prometheus.example", 9090, "/a", proxy=by)
-        assert (await fetch(plain, BOUNDS, Lane())).content == JSON
+        assert (await fetch(plain, BOUNDS, RequestPool())).content == JSON
         tunnel = HttpRequest("127.0.0.1", end, "/a", ssl.create_default_context(cafile=cert), proxy=by)
-        assert (await fetch(tunnel, BOUNDS, Lane())).content == content
+        assert (await fetch(tunnel, BOUNDS, RequestPool())).content == content
         no = HttpProxy("127.0.0.1", await serve(send(b"HTTP/1.1 407 Say who\r\n\r\n")))
         with pytest.raises(FetchError, match="the proxy answered 407"):
-            await fetch(replace(tunnel, proxy=no), BOUNDS, Lane())
+            await fetch(replace(tunnel, proxy=no), BOUNDS, RequestPool())
 
     monkeypatch.setattr(http_fetch, "LONG_BYTES", 1 << 30)
     with asyncio.Runner(loop_factory=loop_factory) as runner:

@@ -62,13 +62,13 @@ def test_a_body_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         write(collector, *(b for k in range(3) for b in FLEET.bodies(k)))
-        collector.book(everything=True)
+        collector.ingest(everything=True)
         write(collector, *FLEET.bodies(3), bad_body(), *FLEET.bodies(4))
-        collector.book(everything=True)
-        assert [path.read_bytes() for path in collector.set_aside] == [bad_body()]
-        assert {path.parent.name for path in collector.set_aside} == {"quarantine"}
+        collector.ingest(everything=True)
+        assert [path.read_bytes() for path in collector.quarantined] == [bad_body()]
+        assert {path.parent.name for path in collector.quarantined} == {"quarantine"}
         write(collector, *FLEET.bodies(5))
-        collector.book(everything=True)
+        collector.ingest(everything=True)
         assert times(tmp_path) == sorted(FLEET.at_ms(k) for k in range(6) for _ in range(2))
         assert collector.lag_s == 0
         assert log.received_bytes == 0
@@ -85,8 +85,8 @@ def test_a_poisoned_body_of_an_earlier_process_does_not_keep_the_next_from_start
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         assert collector.lag_s > 0
-        collector.book(everything=True)
-        assert len(collector.set_aside) == 1
+        collector.ingest(everything=True)
+        assert len(collector.quarantined) == 1
         assert times(tmp_path) == sorted(FLEET.at_ms(k) for k in range(2) for _ in range(2))
         collector.close()
 
@@ -101,9 +101,9 @@ def test_rows_that_cannot_be_true_do_not_stop_the_others(tmp_path: Path) -> None
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         write(collector, pack_request(odd), *FLEET.bodies(0))
-        collector.book(everything=True)
+        collector.ingest(everything=True)
         assert times(tmp_path).count(FLEET.at_ms(0)) >= 2
-        assert not collector.set_aside
+        assert not collector.quarantined
         assert log.received_bytes == 0
         collector.close()
 
@@ -115,11 +115,11 @@ def test_one_origin_that_cannot_be_booked_keeps_no_other_from_it(
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         first = collector.stream("a first one")
-        monkeypatch.setattr(first, "book", lambda _ripe: 1 / 0)
+        monkeypatch.setattr(first, "ingest", lambda _complete: 1 / 0)
         collector._streams = dict(sorted(collector._streams.items()))
         write(collector, *FLEET.bodies(0))
         with pytest.raises(ZeroDivisionError):
-            collector.book(everything=True)
+            collector.ingest(everything=True)
         assert times(tmp_path) == [FLEET.at_ms(0)] * 2
         collector.close()
 
@@ -134,12 +134,12 @@ def test_a_clock_that_jumps_an_hour_loses_and_doubles_nothing(tmp_path: Path, ju
             collector = LiveCollector(log, lambda: clock[0])
             near = Fleet(NOW_MS - 15_000 + run * 60_000, gpus=2)
             write(collector, *(b for k in range(4) for b in near.bodies(k)))
-            collector.book(everything=run != 1)
+            collector.ingest(everything=run != 1)
             with pytest.raises(InputError, match="in the future"):
                 write(collector, *Fleet(clock[0] + 2 * MS_PER_HOUR).bodies(0))
             collector.close()
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
-        collector.book(everything=True)
+        collector.ingest(everything=True)
         collector.close()
     assert times(tmp_path) == sorted(NOW_MS + k * 15_000 for k in range(12) for _ in range(2))

@@ -10,11 +10,9 @@ from urllib.parse import parse_qs
 import pytest
 from tests.collect.raw_server import OK, Handler, serve
 
-from loadfactor.collect.cloud_pull import CloudPull
-from loadfactor.collect.fetch_errors import FetchError, LateError
-from loadfactor.collect.lanes import MOST_DOUBTFUL, Lanes
+from loadfactor.collect.http_fetch import MOST_DOUBTFUL, FetchError, LateError, RequestPools
 from loadfactor.collect.prometheus_server import PrometheusServer
-from loadfactor.collect.pull import Pull
+from loadfactor.collect.pull import CloudPull, Pull
 from loadfactor.sources.clouds.cloud_series import CloudSeries
 
 BEGIN_MS = 1_772_409_600_000
@@ -45,7 +43,7 @@ def send_json(content: bytes = JSON, head: bytes = OK) -> bytes:
 
 
 async def make_pull(
-    answer: Callable[[int, int], bytes | None], taken: list[tuple[int, int]], lanes: Lanes | None = None
+    answer: Callable[[int, int], bytes | None], taken: list[tuple[int, int]], pools: RequestPools | None = None
 ) -> Pull:
     """A pull of a server that answers so, from `BEGIN_MS` on."""
     server = PrometheusServer("a", f"http://127.0.0.1:{await serve(respond(answer))}", timeout_s=0.5)
@@ -53,7 +51,7 @@ async def make_pull(
     async def take(_answer: bytes, from_ms: int, to_ms: int) -> None:
         taken.append((from_ms, to_ms))
 
-    return Pull(server, "up", 60.0, BEGIN_MS, take, lanes or Lanes())
+    return Pull(server, "up", 60.0, BEGIN_MS, take, pools or RequestPools())
 
 
 @pytest.mark.parametrize("refusal", [b'{"error":"query processing would load too many samples"}', b"[" * 40])
@@ -99,21 +97,21 @@ def test_servers_without_an_answer_keep_no_other_waiting() -> None:
     bad: list[tuple[int, int]] = []
 
     async def run() -> None:
-        lanes = Lanes()
-        answers = await make_pull(lambda _from, _to: send_json(), good, lanes)
-        fails = await make_pull(lambda _from, _to: send_json(b"<html>") if not bad_heals else send_json(), bad, lanes)
+        pools = RequestPools()
+        answers = await make_pull(lambda _from, _to: send_json(), good, pools)
+        fails = await make_pull(lambda _from, _to: send_json(b"<html>") if not bad_heals else send_json(), bad, pools)
         await answers.catch_up(BEGIN_MS + 1000)
         with pytest.raises(FetchError, match="no JSON"):
             await fails.catch_up(BEGIN_MS + 1000)
         for _ in range(MOST_DOUBTFUL):
-            await lanes.choose(answers=False).turns.acquire()
+            await pools.choose(answers=False).turns.acquire()
         bad_heals.append(True)
         waits = asyncio.create_task(fails.catch_up(BEGIN_MS + 1000))
-        while not lanes.choose(answers=False).turns._waiters:
+        while not pools.choose(answers=False).turns._waiters:
             await asyncio.sleep(0.01)
         await answers.catch_up(BEGIN_MS + 2000)
         assert not bad
-        lanes.choose(answers=False).turns.release()
+        pools.choose(answers=False).turns.release()
         await waits
 
     bad_heals: list[bool] = []

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Request, Response
 
 from loadfactor.base.errors import InputError, SourceError
 from loadfactor.books.books import Books
-from loadfactor.collect.s3_bills import fetch_bills
+from loadfactor.collect.cloud_bills import fetch_bills
 from loadfactor.interfaces.cli import app
 
 HEAD = "ProviderName,BillingAccountId,SubAccountId,BillingCurrency,BillingPeriodStart,ChargePeriodStart,BilledCost,EffectiveCost\n"

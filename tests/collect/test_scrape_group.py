@@ -12,15 +12,22 @@ from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
 from loadfactor.base.errors import StoreError
-from loadfactor.collect.exporter_page import ExporterAccess
-from loadfactor.collect.lanes import Lanes
+from loadfactor.collect.exporters import FoundTargets, TargetDefaults
+from loadfactor.collect.http_fetch import RequestPools
+from loadfactor.collect.payloads import unpack_page
 from loadfactor.collect.scrape_group import MOST_GAPS, ScrapeGroup, find_next
-from loadfactor.collect.scraped_page import unpack_page
-from loadfactor.collect.target_finders import FoundTargets, TargetDefaults
+from loadfactor.settings.sources import DcgmExporters
+from loadfactor.settings.table import Duration
 from loadfactor.store.source_status import SourceStatus, TargetGap
 
 LONGEST_S = 240.0
 EVERY_S = 0.1
+
+
+class QuickGroup(DcgmExporters):
+    """Exporters that are scraped more often than settings allow, and have longer to answer."""
+
+    timeout_s = 5.0  # type: ignore[assignment]
 
 
 @dataclass
@@ -58,7 +65,8 @@ def scrape(
     """Run a group until each of these has held of its status, one after the other; the last status."""
 
     async def run() -> SourceStatus:
-        group = ScrapeGroup("dcgm a", finder, ExporterAccess(timeout_s=5), EVERY_S, Lanes(), kept.take, before)
+        settings = QuickGroup.model_construct(name="a", every=Duration(f"{EVERY_S}s"))
+        group = ScrapeGroup(settings, RequestPools(), kept.take, before, finder)
         task = asyncio.create_task(group.run())
         end = time.monotonic() + LONGEST_S
         for step in steps:

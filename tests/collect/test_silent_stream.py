@@ -18,8 +18,8 @@ def watch_nothing(newest_s: int) -> SourceStatus:
 
     async def watch() -> SourceStatus:
         bucket = SimpleNamespace(list_after=lambda _key: [])
-        stream = MetricStreamWatch("cloudwatch prod", bucket, 0.05, 0.0, {NEWEST: str(newest_s)}, take)  # type: ignore[arg-type]
-        task = asyncio.create_task(stream.run(asyncio.get_running_loop()))
+        stream = MetricStreamWatch("cloudwatch prod", bucket, 0.05, 0, {NEWEST: str(newest_s)}, take)  # type: ignore[arg-type]
+        task = asyncio.create_task(stream.run())
         while stream.statuses()[0].status == "waiting":
             await asyncio.sleep(0.01)
         task.cancel()

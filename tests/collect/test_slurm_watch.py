@@ -12,11 +12,11 @@ import pytest
 from pydantic import ValidationError
 from tests.live.fake_slurm import NODE, FakeSlurm, ago_s, job, queued
 
-from loadfactor.collect.commands import CommandError, TooMuchSaidError, run_command
-from loadfactor.collect.listed_body import unpack_listed
-from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
+from loadfactor.collect.payloads import unpack_events
+from loadfactor.collect.slurm_commands import CommandError, SlurmCommands, TooMuchOutputError, run_command
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.settings.config import Settings
+from loadfactor.settings.sources import SlurmCluster
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, JobReport, LiveSlurmDecoder
 
@@ -28,7 +28,7 @@ class Watched:
 
     def __init__(self, slurm: FakeSlurm) -> None:
         self.slurm = slurm
-        self.marks: dict[str, str] = {}
+        self.cursor: dict[str, str] = {}
         self.bodies = 0
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.gaps: list[Gap] = []
@@ -39,20 +39,20 @@ class Watched:
 
     def start(self) -> None:
         """A new process, which goes on from what was kept."""
-        access = SlurmAccess(bin=str(self.slurm.bin), timeout_s=TIMEOUT_S)
+        cluster = SlurmCluster(bin=str(self.slurm.bin), timeout=f"{TIMEOUT_S}s")
         stopped = threading.Event()
         self._watch = SlurmWatch(
-            "slurm", SlurmCommands(access, stopped), 1.0, ago_s(7200), self.marks, self._take, stopped
+            "slurm", SlurmCommands(cluster, stopped), 1.0, ago_s(7200), self.cursor, self._take, stopped
         )
         self._watch._loop = self._loop  # the test's own thread asks
 
     async def _take(self, body: bytes) -> None:
         self.bodies += 1
-        events, marks = unpack_listed(body)
-        self.marks |= marks
+        events, cursor = unpack_events(body)
+        self.cursor |= cursor
         decoder = LiveSlurmDecoder("", self._state)
-        decoder.put(events)
-        for item in decoder.take():
+        decoder.feed(events)
+        for item in decoder.drain():
             self._book(item)
         self._state = decoder.state()
 
@@ -67,7 +67,7 @@ class Watched:
     def ask(self, times: int = 1) -> dict[str, str]:
         """Ask everything; how each part fares."""
         for _ in range(times):
-            self._watch.ask()
+            self._watch.poll()
         return {one.name.partition(": ")[2]: one.status for one in self._watch.statuses()}
 
     def errors(self) -> dict[str, str | None]:
@@ -99,13 +99,13 @@ def test_accounting_that_fails_is_said_and_what_runs_is_known(watched: Watched) 
     """sacct ends with 1: the controller's jobs and nodes are booked, and accounting goes on where it stopped."""
     watched.slurm.account(job("1"))
     watched.ask()
-    reached = watched.marks["reached"]
+    reached = watched.cursor["reached"]
     watched.slurm.break_down("sacct", text="sacct: error: slurm_persist_conn_open: Connection refused\n")
     watched.slurm.say("queue", queued("1") + queued("2"))
     assert watched.ask() == {"jobs": "ok", "nodes": "ok", "accounting": "failing"}
     assert watched.errors()["accounting"] == "sacct: slurm_persist_conn_open: Connection refused"
     assert watched.held() == [("1", None, "running"), ("2", None, "running")]
-    assert watched.marks["reached"] == reached
+    assert watched.cursor["reached"] == reached
     watched.slurm.mend("sacct")
     ended = ago_s(1)
     watched.slurm.account(job("1", "COMPLETED", End=ended), job("2", "FAILED", End=ended))
@@ -241,10 +241,10 @@ def test_settings_that_contradict_each_other_are_refused(clusters: list[dict[str
 
 def put(decoder: LiveSlurmDecoder, kind: str, *sayings: JobReport, at_s: int = 10_000) -> list[dict[str, Any]]:
     """The allocations that follow from what is said."""
-    decoder.put([[1_800_000_000_000 + at_s * 1000, kind, list(sayings)]])
+    decoder.feed([[1_800_000_000_000 + at_s * 1000, kind, list(sayings)]])
     return [
         row
-        for item in decoder.take()
+        for item in decoder.drain()
         if isinstance(item, Rows) and item.table == "allocations"
         for row in item.data.to_pylist()
     ]
@@ -308,10 +308,10 @@ def test_a_job_waited_for_the_reason_that_lasted_longest() -> None:
     decoder = LiveSlurmDecoder("")
     for at_s, reason in ((10, "Priority"), (20, "Resources"), (90, "Priority")):
         put(decoder, QUEUE, say("1", "pending", None, reason=reason), at_s=at_s)
-    decoder.put([[1_800_000_100_000, QUEUE, [say("1", "running", 100)]]])
+    decoder.feed([[1_800_000_100_000, QUEUE, [say("1", "running", 100)]]])
     reasons = {
         row["reason"]
-        for item in decoder.take()
+        for item in decoder.drain()
         if isinstance(item, Rows) and item.table == "queue_events"
         for row in item.data.to_pylist()
     }
@@ -320,7 +320,7 @@ def test_a_job_waited_for_the_reason_that_lasted_longest() -> None:
 
 def test_commands_are_bounded_and_leave_nothing_behind(tmp_path: Path) -> None:
     """In bytes and in time; what a command started ends with it."""
-    with pytest.raises(TooMuchSaidError, match="wrote over 1,000 bytes"):
+    with pytest.raises(TooMuchOutputError, match="wrote over 1,000 bytes"):
         run_command(["yes"], "yes", 10, 1000)
     mark = tmp_path / "pid"
     with pytest.raises(CommandError, match=r"did not answer within 0\.5 seconds"):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.collect import taken_points
-from loadfactor.collect.taken_points import KNOWN_MS, TakenPoints
+from loadfactor.collect import sample_stream as taken_points
+from loadfactor.collect.sample_stream import KNOWN_MS, TakenPoints
 from loadfactor.sources.prometheus.remote_write import Points
 
 MINUTE_MS = 60_000

@@ -15,11 +15,11 @@ import pytest
 from dns.asyncresolver import Resolver
 
 from loadfactor.base.errors import InputError
-from loadfactor.collect.exporter_page import Target
-from loadfactor.collect.target_finders import (
+from loadfactor.collect.exporters import (
     FileTargets,
     FoundTargets,
     NamedTargets,
+    Target,
     TargetDefaults,
     TargetFinder,
     drop_repeated,

@@ -8,8 +8,9 @@ from typing import Any
 from tests.live.fake_kubernetes import FakeKubernetes
 from tests.sources.kubernetes.test_quotas import cluster_queue
 
-from loadfactor.collect.kubernetes_api import RESOURCES, ClusterAccess, KubernetesApi
+from loadfactor.collect.kubernetes_api import RESOURCES, KubernetesApi
 from loadfactor.collect.kubernetes_watch import KindWatch
+from loadfactor.settings.sources import KubernetesCluster
 from loadfactor.sources.base import Rows
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 
@@ -22,9 +23,9 @@ def test_quotas_go_on_after_a_watch_that_is_too_old(tmp_path: Path) -> None:
     rows: dict[tuple[str, float], Any] = {}
 
     def keep(events: list[Any], new: Any) -> None:
-        decoder.put(events)
+        decoder.feed(events)
         marks.update(new)
-        for item in decoder.take():
+        for item in decoder.drain():
             for row in item.data.to_pylist() if isinstance(item, Rows) else ():
                 rows[row["queue"], row["gpus"]] = row.get("to_utc")
 
@@ -37,7 +38,7 @@ def test_quotas_go_on_after_a_watch_that_is_too_old(tmp_path: Path) -> None:
     eight, twelve, four = ({"h100": {"nvidia.com/gpu": n}} for n in (8, 12, 4))
     with FakeKubernetes() as api:
         api.bookmark_every_s = 3600.0  # else a bookmark may say that it is still young enough
-        client = KubernetesApi(ClusterAccess(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
+        client = KubernetesApi(KubernetesCluster(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
         api.put(cluster_queue("a", eight), cluster_queue("b", four))
         watch = KindWatch("prod: clusterqueues", QUEUES, marks, keep, stopped)
         thread = threading.Thread(target=watch.run, args=(lambda: client,), daemon=True)

@@ -9,8 +9,9 @@ from tests.live.fake_kubernetes import FakeKubernetes
 from tests.sources.kubernetes.test_claims import GPUS, gpu, resource_slice
 from tests.sources.kubernetes.test_quotas import cohort
 
-from loadfactor.collect.kubernetes_api import RESOURCES, ClusterAccess, KubernetesApi
+from loadfactor.collect.kubernetes_api import RESOURCES, KubernetesApi
 from loadfactor.collect.kubernetes_watch import KindWatch
+from loadfactor.settings.sources import KubernetesCluster
 from loadfactor.sources.base import Rows
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 
@@ -22,9 +23,9 @@ def test_gpus_and_cohorts_go_on_after_a_watch_that_is_too_old(tmp_path: Path) ->
 
     def keep(events: list[Any], new: Any) -> None:
         with keeping:
-            decoder.put(events)
+            decoder.feed(events)
             marks.update(new)
-            for item in decoder.take():
+            for item in decoder.drain():
                 for row in item.data.to_pylist() if isinstance(item, Rows) else ():
                     rows[row.get("device_id") or row["queue"]] = row.get("to_utc")
 
@@ -38,7 +39,7 @@ def test_gpus_and_cohorts_go_on_after_a_watch_that_is_too_old(tmp_path: Path) ->
     with FakeKubernetes() as api:
         api.absent = set()
         api.bookmark_every_s = 3600.0  # else a bookmark may say that it is still young enough
-        client = KubernetesApi(ClusterAccess(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
+        client = KubernetesApi(KubernetesCluster(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
         both = resource_slice(gpu(0), gpu(1), api="v1beta1")
         api.put(both, cohort("all", "", shared))
         kinds = [one for one in RESOURCES if one.plural in ("resourceslices", "cohorts")]

@@ -11,9 +11,10 @@ from tests.live.up_process import UpProcess
 
 from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
 from loadfactor.books.books import Books
-from loadfactor.collect import cloud_monitoring
-from loadfactor.collect.cloud_monitoring import MonitoringMetrics, ProjectAccess
+from loadfactor.collect import google_cloud as cloud_monitoring
+from loadfactor.collect.google_cloud import MonitoringMetrics
 from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.settings.sources import GcpProject
 
 MINUTES = 20
 LONGEST_S = 240.0
@@ -125,7 +126,7 @@ def test_pages_come_whole_though_the_quota_is_used_up_between(monkeypatch: pytes
     project = make_project(began_s)
     with FakeCloudMonitoring(project) as server:
         server.refuse_every = 3
-        metrics = MonitoringMetrics(ProjectAccess("p", "p", endpoint=server.endpoint))
+        metrics = MonitoringMetrics(GcpProject(name="p", project="p", endpoint=server.endpoint))
         series = metrics.read(began_s * MS_PER_S, (began_s + MINUTES * S_PER_MIN) * MS_PER_S)
         counted = {name: server.requests.count(name) for name in set(server.requests)}
         refused = len(server.requests) // server.refuse_every
@@ -143,7 +144,7 @@ def test_a_quota_that_stays_used_up_is_said_in_googles_words(monkeypatch: pytest
     began_s = int(time.time()) // S_PER_MIN * S_PER_MIN - 40 * S_PER_MIN
     with FakeCloudMonitoring(make_project(began_s)) as server:
         server.exhausted = 10**6
-        metrics = MonitoringMetrics(ProjectAccess("p", "p", endpoint=server.endpoint))
+        metrics = MonitoringMetrics(GcpProject(name="p", project="p", endpoint=server.endpoint))
         until_ms = (began_s + MINUTES * S_PER_MIN) * MS_PER_S
         with pytest.raises(FetchError, match=r"^RESOURCE_EXHAUSTED: Quota exceeded for time series queries$"):
             metrics.read(began_s * MS_PER_S, until_ms)
@@ -156,4 +157,4 @@ def test_a_project_that_refuses_is_said_in_its_own_words() -> None:
     with FakeCloudMonitoring([]) as server:
         server.forbid = True
         with pytest.raises(Exception, match=r"PERMISSION_DENIED: .*monitoring\.timeSeries\.list denied"):
-            MonitoringMetrics(ProjectAccess("p", "p", endpoint=server.endpoint)).read(0, 1000)
+            MonitoringMetrics(GcpProject(name="p", project="p", endpoint=server.endpoint)).read(0, 1000)

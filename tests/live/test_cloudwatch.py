@@ -16,14 +16,15 @@ from tests.live.up_process import UpProcess
 
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.collect import cloudwatch
-from loadfactor.collect.cloud_pull import CloudPull
-from loadfactor.collect.cloudwatch import CloudWatchAccess, CloudWatchMetrics
+from loadfactor.collect import amazon as cloudwatch
+from loadfactor.collect.amazon import CloudWatchMetrics
 from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.pull import CloudPull
+from loadfactor.settings.sources import CloudWatchAccount
 
 SECRET = "do-not-tell-this"
 REGION = "eu-west-1"
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": REGION}
+CREDENTIALS = {"AWS_ACCOUNT_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCOUNT_KEY": SECRET, "AWS_DEFAULT_REGION": REGION}
 MINUTES = 20
 MS_PER_MIN = 60_000
 OTHER_GPUS = 130
@@ -166,8 +167,8 @@ def test_more_metrics_than_a_page_and_a_request_hold(server: FakeCloudWatch) -> 
             for i in range(OTHER_GPUS)
         ]
         client.put_metric_data(Namespace="CWAgent", MetricData=data)
-    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
-    series = CloudWatchMetrics(access).read(began_ms, began_ms + 5 * MS_PER_MIN)
+    account = CloudWatchAccount(name="prod", region=REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    series = CloudWatchMetrics(account).read(began_ms, began_ms + 5 * MS_PER_MIN)
     assert len({(one.labels["__name__"], one.labels["hostname"]) for one in series}) == len(series) == 4 * OTHER_GPUS
     assert all(one.points == [(began_ms + MS_PER_MIN, float(one.labels["hostname"][2:]) % 100)] for one in series)
     assert (server.requests.count("ListMetrics"), server.requests.count("GetMetricData")) == (2, 2)
@@ -179,8 +180,8 @@ def test_values_over_pages_come_whole_though_throttled_between(server: FakeCloud
     put_fleet(server, began_ms, 0, MINUTES)
     server.requests.clear()
     server.page_values, server.throttle_every = 37, 3
-    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
-    series = CloudWatchMetrics(access).read(began_ms, began_ms + MINUTES * MS_PER_MIN)
+    account = CloudWatchAccount(name="prod", region=REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    series = CloudWatchMetrics(account).read(began_ms, began_ms + MINUTES * MS_PER_MIN)
     assert len(series) == 2 * 6, "utilization_memory is not asked for"
     ends = [began_ms + (i + 1) * MS_PER_MIN for i in range(MINUTES)]
     assert all([at for at, _ in one.points] == ends for one in series)
@@ -197,8 +198,8 @@ def test_an_account_that_goes_on_throttling_loses_nothing(
     began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN
     put_fleet(server, began_ms, 0, 3)
     server.throttle = {"GetMetricData": 2}
-    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
-    metrics = CloudWatchMetrics(access)
+    account = CloudWatchAccount(name="prod", region=REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    metrics = CloudWatchMetrics(account)
     with pytest.raises(FetchError, match=r"^ThrottlingException: Rate exceeded$"):
         metrics.read(began_ms, began_ms + 3 * MS_PER_MIN)
     assert [len(one.points) for one in metrics.read(began_ms, began_ms + 3 * MS_PER_MIN)] == [3] * 12
@@ -213,12 +214,12 @@ def test_an_account_without_a_metric_that_is_understood_says_so(server: FakeClou
     began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN
     client = boto3.client("cloudwatch", endpoint_url=server.url, region_name=REGION)
     client.put_metric_data(Namespace="CWAgent", MetricData=[{"MetricName": "nvidia_smi_renamed", "Value": 1.0}])
-    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
-    pull = CloudPull("cloudwatch prod", CloudWatchMetrics(access), 60.0, began_ms, take)
+    account = CloudWatchAccount(name="prod", region=REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    pull = CloudPull("cloudwatch prod", CloudWatchMetrics(account), 60.0, began_ms, take)
     asyncio.run(pull.catch_up(began_ms + 10 * MS_PER_MIN))
     said = "no metric of a GPU that is understood is listed in CWAgent; docs/connect-clouds.md"
     assert (pull.status.status, pull.status.lacking) == ("degraded", said)
     put(server, "power_draw", 0, {began_ms: 100.0})
-    pull = CloudPull("cloudwatch prod", CloudWatchMetrics(access), 60.0, began_ms, take)
+    pull = CloudPull("cloudwatch prod", CloudWatchMetrics(account), 60.0, began_ms, take)
     asyncio.run(pull.catch_up(began_ms + 10 * MS_PER_MIN))
     assert (pull.status.status, pull.status.lacking) == ("ok", "")

@@ -7,11 +7,11 @@ import pytest
 from tests.live.fake_compute_engine import ZONES, FakeComputeEngine, make_instance
 
 from loadfactor.base.units import MS_PER_S
-from loadfactor.collect import gce
-from loadfactor.collect.cloud_monitoring import ProjectAccess
-from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.gce import GceInstances
-from loadfactor.collect.instance_watch import NotPermittedError
+from loadfactor.collect import google_cloud as gce
+from loadfactor.collect.google_cloud import GceInstances
+from loadfactor.collect.http_fetch import FetchError
+from loadfactor.collect.polling import NotPermittedError
+from loadfactor.settings.sources import GcpProject
 from loadfactor.sources.base import Rows
 from loadfactor.sources.clouds.gce import PREEMPTIONS, LiveGceDecoder
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES
@@ -31,15 +31,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeComputeEngine]:
 
 def ask(server: FakeComputeEngine) -> GceInstances:
     """The project through Google's client."""
-    return GceInstances(ProjectAccess("prod", "p", endpoint=server.endpoint))
+    return GceInstances(GcpProject(name="prod", project="p", compute_endpoint=server.endpoint))
 
 
 def decode(decoder: LiveGceDecoder, project: GceInstances, at_ms: int) -> dict[str, list[dict[str, Any]]]:
     """The rows that are new after asking, by table."""
     said = {part: project.ask(part)[part] for part in project.parts}
     names = [project.name(one) for one in said[INSTANCES]]
-    decoder.put([[at_ms, PREEMPTIONS, said[PREEMPTIONS]], [at_ms, INSTANCES, said[INSTANCES]], [at_ms, ALL, names]])
-    return {item.table: item.data.to_pylist() for item in decoder.take() if isinstance(item, Rows)}
+    decoder.feed([[at_ms, PREEMPTIONS, said[PREEMPTIONS]], [at_ms, INSTANCES, said[INSTANCES]], [at_ms, ALL, names]])
+    return {item.table: item.data.to_pylist() for item in decoder.drain() if isinstance(item, Rows)}
 
 
 def test_instances_of_all_zones_and_pages_though_a_quota_is_used_up(server: FakeComputeEngine) -> None:

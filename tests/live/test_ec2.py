@@ -12,21 +12,21 @@ from tests.live.fake_ec2 import REGION, FakeEc2
 from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
-from loadfactor.collect import ec2
-from loadfactor.collect.cloudwatch import CloudWatchAccess
-from loadfactor.collect.ec2 import Ec2Instances, find_refused
-from loadfactor.collect.instance_watch import NotPermittedError
+from loadfactor.collect import amazon as ec2
+from loadfactor.collect.amazon import Ec2Instances, find_refused
+from loadfactor.collect.polling import NotPermittedError
+from loadfactor.settings.sources import CloudWatchAccount
 from loadfactor.sources.clouds.live_instances import INSTANCES
 
 LONGEST_S = 240.0
-ACCESS = CloudWatchAccess("prod", REGION)
+ACCOUNT = CloudWatchAccount(name="prod", region=REGION)
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
     """An empty account, and credentials for it."""
     with FakeCloudWatch() as found:
-        for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "ENDPOINT_URL": found.url}.items():
+        for name, value in {"ACCOUNT_KEY_ID": "x", "SECRET_ACCOUNT_KEY": "x", "ENDPOINT_URL": found.url}.items():
             monkeypatch.setenv(f"AWS_{name}", value)
         yield found
 
@@ -92,7 +92,7 @@ def test_a_question_that_may_not_be_asked_names_the_line_of_the_policy(
     fake = FakeEc2(server.url)
     names = sorted(fake.launch("g5.xlarge") for _ in range(7))
     server.requests.clear()
-    instances = Ec2Instances(ACCESS)
+    instances = Ec2Instances(ACCOUNT)
     assert sorted(one["InstanceId"] for one in instances.ask(INSTANCES)[INSTANCES]) == names
     assert sorted(one["InstanceId"] for one in instances.ask(INSTANCES)[INSTANCES]) == names
     assert (server.requests.count("DescribeInstances"), server.requests.count("DescribeInstanceTypes")) == (4, 1)
@@ -102,5 +102,5 @@ def test_a_question_that_may_not_be_asked_names_the_line_of_the_policy(
         NotPermittedError, match=r'^may not ec2:DescribeInstances; add \{"Effect": "Allow", "Action": "ec2:Desc'
     ):
         instances.ask(INSTANCES)
-    refused = dict(find_refused(ACCESS))
+    refused = dict(find_refused(ACCOUNT))
     assert [part for part, why in refused.items() if why] == [INSTANCES]

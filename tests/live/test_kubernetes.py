@@ -24,7 +24,8 @@ from tests.sources.kubernetes.objects import (
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.collect.kubernetes_api import GONE, PODS, ClusterAccess, KubernetesApi, KubernetesError
+from loadfactor.collect.kubernetes_api import GONE, PODS, KubernetesApi, KubernetesError
+from loadfactor.settings.sources import KubernetesCluster
 
 SLICED = node("n1", 2, labels={"nvidia.com/gpu.replicas": "4"}, resources={"nvidia.com/gpu": "8"})
 MIG = node("n2", 1, resources={"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"})
@@ -301,7 +302,7 @@ def test_long_lists_come_in_pages(tmp_path: Path) -> None:
     """A list is asked for page by page, and begun again where its continuation has expired."""
     with FakeKubernetes() as api:
         api.put(*(pod(f"p{i:02}", 1, bound=2, node="n1") for i in range(25)))
-        client = KubernetesApi(ClusterAccess(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
+        client = KubernetesApi(KubernetesCluster(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
         first = client.list_page(PODS, limit=10)
         assert len(first["items"]) == 10
         second = client.list_page(PODS, first["metadata"]["continue"], 10)

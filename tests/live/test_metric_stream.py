@@ -14,12 +14,12 @@ from tests.live.fake_cloudwatch import FakeCloudWatch
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.collect.cloudwatch import CloudWatchAccess
-from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.listed_body import unpack_listed
+from loadfactor.collect.amazon import S3Objects
+from loadfactor.collect.http_fetch import FetchError
 from loadfactor.collect.metric_stream import MetricStreamWatch
-from loadfactor.collect.s3_objects import S3Objects
+from loadfactor.collect.payloads import unpack_events
 from loadfactor.interfaces.cli.importing import find_input
+from loadfactor.settings.sources import CloudWatchAccount
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.clouds.cloudwatch import SET_ASIDE, LiveMetricStreamDecoder
 
@@ -34,7 +34,7 @@ MINUTE_MS = 60 * MS_PER_S
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
     """An account with an empty bucket, and credentials for it."""
     with FakeCloudWatch() as found:
-        for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "ENDPOINT_URL": found.url}.items():
+        for name, value in {"ACCOUNT_KEY_ID": "x", "SECRET_ACCOUNT_KEY": "x", "ENDPOINT_URL": found.url}.items():
             monkeypatch.setenv(f"AWS_{name}", value)
         boto3.client("s3", region_name=REGION).create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
@@ -66,7 +66,7 @@ class Process:
     """A watch and the decoder behind it, as `loadfactor up` has them; `restart` makes them anew from what was kept."""
 
     def __init__(self) -> None:
-        self.marks: dict[str, str] = {}
+        self.cursor: dict[str, str] = {}
         self.rows: dict[int, dict[str, Any]] = {}
         self.gaps: list[Gap] = []
         self.bodies = 0
@@ -78,16 +78,16 @@ class Process:
     def restart(self) -> None:
         """Go on in another process."""
         self._decoder = LiveMetricStreamDecoder("prod", self._decoder.state())
-        objects = S3Objects(CloudWatchAccess("prod", REGION), f"s3://{BUCKET}/gpus/")
-        self.watch = MetricStreamWatch("metric-stream prod", objects, 60.0, 1, self.marks, self._take)
+        objects = S3Objects(CloudWatchAccount(name="prod", region=REGION), f"s3://{BUCKET}/gpus/")
+        self.watch = MetricStreamWatch("metric-stream prod", objects, 60.0, 1, self.cursor, self._take)
         self.watch._loop = self._loop
 
     async def _take(self, body: bytes) -> None:
-        said = unpack_listed(body)
+        said = unpack_events(body)
         self.bodies += 1
-        self._decoder.put(said.events)
-        self.marks |= said.marks
-        for item in self._decoder.take():
+        self._decoder.feed(said.events)
+        self.cursor |= said.cursor
+        for item in self._decoder.drain():
             if isinstance(item, Gap):
                 self.gaps.append(item)
             elif isinstance(item, Rows) and item.table == "samples":
@@ -162,7 +162,7 @@ def test_a_folder_of_a_stream_is_imported_by_hand(tmp_path: Path) -> None:
 def test_a_bucket_that_refuses_names_the_line_of_the_policy(server: FakeCloudWatch) -> None:
     """And one that is not there says so in Amazon's words."""
     process = Process()
-    other = S3Objects(CloudWatchAccess("prod", REGION), "s3://nothing-here/x")
+    other = S3Objects(CloudWatchAccount(name="prod", region=REGION), "s3://nothing-here/x")
     with pytest.raises(FetchError, match=r"^NoSuchBucket: "):
         list(other.list_after(""))
     server.refuse_objects = True

@@ -10,7 +10,7 @@ from tests.live.fake_engine import EngineProcessTruth, FakeEngine
 from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
-from loadfactor.interfaces.pages.sources_check import SourcesCheck, check_sources
+from loadfactor.collect.discovery.source_check import check_sources
 from loadfactor.settings.config import read_settings
 from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
 from loadfactor.store.source_status import read_statuses
@@ -122,9 +122,7 @@ def test_check_says_what_engines_tell(tmp_path: Path) -> None:
     """Which engine answers, what its version does not count, and that its processes cannot be told apart."""
     with FakeEngine(says_start=False, has_cache=False) as engine:
         config = configure(tmp_path, write_group("chat", engine))
-        page = check_sources(read_settings(config), tmp_path / "books")
-    assert isinstance(page.data, SourcesCheck)
-    (found,) = page.data.sources
+        (found,) = check_sources(read_settings(config), tmp_path / "books").sources
     assert (found.name, found.reachable, found.exporters, found.answering) == ("serving chat", True, ("vllm",), 1)
     assert [one.what.partition(":")[0] for one in found.missing] == [
         "no cached prompt tokens",

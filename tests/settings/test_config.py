@@ -8,8 +8,7 @@ import pytest
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.entry_rules import EntryRules
-from loadfactor.settings.config import choose_file, settings, take_changes
-from loadfactor.settings.file import CHOSEN
+from loadfactor.settings.config import CHOSEN, choose_file, settings, take_changes
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_state_of_an_earlier_version_is_read(
     assert not list(restored.take())
     rows = []
     for decoder in (went_on, restored):
-        decoder.put(events[before:])
-        rows.append([(item.table, item.data.to_pylist()) for item in decoder.take() if isinstance(item, Rows)])
+        decoder.feed(events[before:])
+        rows.append([(item.table, item.data.to_pylist()) for item in decoder.drain() if isinstance(item, Rows)])
     assert rows[0] == rows[1]
     assert rows[0]

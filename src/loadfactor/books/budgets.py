@@ -25,10 +25,8 @@ from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending
 from loadfactor.money.spending import HISTORY_WEEKS, BudgetPeriod, DailySpending, find_period
 from loadfactor.money.tag_coverage import measure_tag_coverage
 from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
-from loadfactor.settings.file import FILE
-from loadfactor.settings.money import Budget
-from loadfactor.settings.owned import OwnedPool
-from loadfactor.settings.projects import ProjectPlan
+from loadfactor.settings.config import FILE
+from loadfactor.settings.money import Budget, OwnedPool, ProjectPlan
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 

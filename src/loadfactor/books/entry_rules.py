@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import InputError
-from loadfactor.settings.config import Settings, read_settings
-from loadfactor.settings.file import CHOSEN, Signature, sign_file
+from loadfactor.settings.config import CHOSEN, Settings, Signature, read_settings, sign_file
 from loadfactor.store.session import ChangeRows, Entry
 from loadfactor.tables.tagging_rules import Tagging, TagRule, read_rules
 

@@ -13,7 +13,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
 from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_flops_per_token
-from loadfactor.settings.networks import RECOMPUTED, JobNetwork
+from loadfactor.settings.jobs import RECOMPUTED, JobNetwork
 from loadfactor.store.session import Session
 from loadfactor.tables.tagging import give_texts
 

@@ -19,7 +19,7 @@ from loadfactor.base.units import MS_PER_S, PERCENT
 from loadfactor.books.ledger_inputs import OwnedPrice, OwnedPrices, read_inputs, select_ledger
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.settings.config import settings
-from loadfactor.settings.owned import OwnedPool
+from loadfactor.settings.money import OwnedPool
 from loadfactor.store.sample_files import quote
 from loadfactor.tables.schema import ALWAYS, Span, measured_bit
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from loadfactor.books.entry_rules import make_entry, restore_said
 from loadfactor.books.rebuild import refresh
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.settings.config import read_settings
-from loadfactor.settings.file import CHOSEN
+from loadfactor.settings.config import CHOSEN, read_settings
 from loadfactor.store.compaction import retag_rows
 from loadfactor.store.disk import append_audit
 from loadfactor.store.importing import Progress

@@ -1,4 +1,4 @@
-"""The collector: every origin's stream, what they were sent and what of it readers do not see yet."""
+"""The collector: all streams, what came in on them, and what of it readers do not see yet."""
 
 import asyncio
 import threading
@@ -9,86 +9,88 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
-from loadfactor.base.units import BYTES_PER_KIB, MS_PER_S
-from loadfactor.collect.body_stream import BodyStream, Received
-from loadfactor.collect.decoding import PAGE, REMOTE_WRITE, Numbered
-from loadfactor.collect.listed_stream import ListedStream, is_listed
-from loadfactor.collect.stream import Stream
+from loadfactor.base.units import BYTES_PER_KIB
+from loadfactor.collect.event_stream import EventStream
+from loadfactor.collect.payload_stream import Numbered, PayloadStream, Received
+from loadfactor.collect.payloads import PAGE, REMOTE_WRITE
+from loadfactor.collect.sample_stream import SampleStream
+from loadfactor.sources.live import find_live_source
 from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
 
 HOLD_S = 11.0
-"""A scrape is booked so long after its first sample came: Prometheus sends the rest of it within five seconds, and within five more
-where it was refused and backs off."""
-MOST_WAITING_BODIES = 20_000
-"""With more that is not booked, senders are asked to come back; the log itself bounds their bytes."""
+"""A scrape is complete so long after its first sample came: Prometheus sends the rest of it within five seconds, and within five
+more where it was refused and backs off."""
+MOST_WAITING_PAYLOADS = 20_000
+"""With more that is not ingested, senders have to come back; the log itself bounds their bytes."""
 RETRY_AFTER_S = 5
 READY_WAIT_S = 5.0
 """So long a sender waits while the process begins; its own patience is some 30 seconds."""
 AT_ONCE_BYTES = 128 * BYTES_PER_KIB
-"""Bodies up to this size are read where they are taken; for longer ones nobody else could be answered meanwhile."""
+"""Payloads up to this size are read where they are taken; for longer ones nobody else could be answered meanwhile."""
 
 
 @dataclass
 class Counts:
-    """What one origin sent, since this process began."""
+    """What came in on one stream, since this process began."""
 
     received_samples: int = 0
     acknowledged_samples: int = 0
-    booked_rows: int = 0
+    ingested_rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
 
 class LiveCollector:
-    """Takes bodies in, answers when they are durable, and books them. One for each store and process."""
+    """Takes payloads in, answers when they are durable, and ingests them. One for each store and process."""
 
-    def __init__(self, log: LiveLog, clock_ms: Callable[[], int] = lambda: int(time.time() * MS_PER_S)) -> None:
+    def __init__(self, log: LiveLog, clock_ms: Callable[[], int] = now_ms) -> None:
         self._log = log
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self._scanning = ThreadPoolExecutor(1, "scan")
         self._reading = ThreadPoolExecutor(1, "read answers")  # one large answer at a time, and no sender behind it
         self._ready = self._scanning.submit(compile_scanner)
-        self._states = log.states()
-        bodies: defaultdict[str, list[Numbered]] = defaultdict(list)
-        for number, body in log.received():
-            bodies[body.origin].append((number, body))
-        origins = sorted({*bodies, *self._states, REMOTE_WRITE})
-        self._streams = {o: _make_stream(o, log, self._states.get(o), bodies[o]) for o in origins}
-        self.counts: dict[str, Counts] = {o: Counts() for o in origins}
+        states = log.states()
+        payloads: defaultdict[str, list[Numbered]] = defaultdict(list)
+        for number, payload in log.received():
+            payloads[payload.origin].append((number, payload))
+        ids = sorted({*payloads, *states, REMOTE_WRITE})
+        self._streams = {id_: _open_stream(id_, log, states.get(id_), payloads[id_]) for id_ in ids}
+        self.counts: dict[str, Counts] = {id_: Counts() for id_ in ids}
         self.keep_error = ""
-        """Why the last body could not be kept; empty where it could, or nothing came since."""
+        """Why the last payload could not be kept; empty where it could, or nothing came since."""
         self._began_s = time.monotonic()
         self._seen_s: dict[str, float] = {}
 
-    def stream(self, origin: str) -> BodyStream:
-        """The stream of an origin, a new one where it is new."""
+    def stream(self, stream_id: str) -> PayloadStream:
+        """The stream with this id, a new one where it is new."""
         with self._lock:
-            if origin not in self._streams:
-                self._streams[origin] = _make_stream(origin, self._log, None, ())
-                self.counts[origin] = Counts()
-            return self._streams[origin]
+            if stream_id not in self._streams:
+                self._streams[stream_id] = _open_stream(stream_id, self._log, None, ())
+                self.counts[stream_id] = Counts()
+            return self._streams[stream_id]
 
-    async def write(self, content: bytes, origin: str = REMOTE_WRITE, kind: str = REMOTE_WRITE) -> Received:
-        """Take a body; when this returns it outlasts a power loss.
+    async def write(self, content: bytes, stream_id: str = REMOTE_WRITE, kind: str = REMOTE_WRITE) -> Received:
+        """Take a payload; when this returns it outlasts a power loss.
 
         Raises InputError for what cannot be taken, BusyError where too much waits, StoreError where it cannot be kept.
         """
-        stream = self.stream(origin)
-        counts = self.counts[origin]
+        stream = self.stream(stream_id)
+        counts = self.counts[stream_id]
         try:
-            if stream.waiting > MOST_WAITING_BODIES:
+            if stream.waiting > MOST_WAITING_PAYLOADS:
                 raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
-            body = ReceivedBody(origin, kind, self._clock_ms(), content)
+            payload = ReceivedBody(stream_id, kind, self._clock_ms(), content)
             if kind == REMOTE_WRITE:
                 await self._wait_until_ready()
             now_s, received = time.monotonic(), None
             if kind in (REMOTE_WRITE, PAGE) and len(content) <= AT_ONCE_BYTES:
-                received = stream.receive_at_once(body, now_s)
+                received = stream.receive_at_once(payload, now_s)
             if received is None:
                 threads = self._scanning if kind == REMOTE_WRITE else self._reading
-                received = await asyncio.get_running_loop().run_in_executor(threads, stream.receive, body, now_s)
+                received = await asyncio.get_running_loop().run_in_executor(threads, stream.receive, payload, now_s)
             counts.received_samples += received.samples
             await asyncio.wrap_future(received.number)
         except LoadfactorError as error:
@@ -101,29 +103,29 @@ class LiveCollector:
         return received
 
     async def _wait_until_ready(self) -> None:
-        """Returns when bodies can be read. Raises StoreError where that takes long: on a new machine code is compiled first."""
+        """Returns when payloads can be read. Raises StoreError where that takes long: on a new machine code is compiled first."""
         if not self._ready.done():
             done, _ = await asyncio.wait([asyncio.wrap_future(self._ready)], timeout=READY_WAIT_S)
             if not done:
                 raise StoreError(f"still getting ready; send it again in {RETRY_AFTER_S} seconds")
         self._ready.result()
 
-    def book(self, everything: bool = False) -> int:
+    def ingest(self, everything: bool = False) -> int:
         """Make rows of what came; how many. Raises StoreError where they cannot be stored: they are kept for the next time.
 
-        One origin that cannot be booked keeps none of the others from it.
+        A stream that cannot be ingested keeps none of the others from it.
         """
         began = time.monotonic()
         rows, before = 0, self.last_sample_ms
         failed: Exception | None = None
-        for origin, stream in list(self._streams.items()):
+        for stream_id, stream in list(self._streams.items()):
             try:
-                booked = stream.book(None if everything or origin != REMOTE_WRITE else began - HOLD_S)
+                ingested = stream.ingest(None if everything or stream_id != REMOTE_WRITE else began - HOLD_S)
             except Exception as error:
                 failed = failed or error
                 continue
-            self.counts[origin].booked_rows += booked
-            rows += booked
+            self.counts[stream_id].ingested_rows += ingested
+            rows += ingested
         self._seen_s |= {s: began for s, at_ms in self.last_sample_ms.items() if at_ms != before.get(s)}
         if failed is not None:
             raise failed
@@ -157,9 +159,9 @@ class LiveCollector:
         return found
 
     @property
-    def set_aside(self) -> list[Path]:
-        """Bodies that this process could not decode, as files."""
-        return [path for stream in list(self._streams.values()) for path in stream.set_aside]
+    def quarantined(self) -> list[Path]:
+        """Payloads that this process could not decode, as files."""
+        return [path for stream in list(self._streams.values()) for path in stream.quarantined]
 
     @property
     def waiting_bytes(self) -> int:
@@ -172,13 +174,15 @@ class LiveCollector:
         self._reading.shutdown()
 
 
-def _make_stream(origin: str, log: LiveLog, state: OriginState | None, bodies: Sequence[Numbered]) -> BodyStream:
-    """The stream of an origin: of samples, or of what somebody lists."""
-    return (ListedStream if is_listed(origin) else Stream)(origin, log, state, bodies)
+def _open_stream(
+    stream_id: str, log: LiveLog, state: OriginState | None, payloads: Sequence[Numbered]
+) -> PayloadStream:
+    """The stream with this id: of events where a live source has it, else of samples."""
+    return (EventStream if find_live_source(stream_id) else SampleStream)(stream_id, log, state, payloads)
 
 
 def _reason(error: LoadfactorError) -> str:
-    """Why a body was refused, in one of a few words."""
+    """Why a payload was refused, in one of a few words."""
     if isinstance(error, BusyError):
         return "busy"
     if isinstance(error, StoreError):

@@ -1,7 +1,6 @@
 """What a Prometheus-compatible server keeps of the past, read once as rows: for an import by hand."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -9,10 +8,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
-from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.lanes import Lanes
+from loadfactor.collect.http_fetch import FetchError, RequestPools
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
 from loadfactor.sources.base import Gap, Rows, Source
@@ -34,19 +33,19 @@ def import_history(
 ) -> Receipt:
     """Add what a server has of a window, a UTC day an import; the receipts of all days as one.
 
-    A day that is over is imported once: where a later try begins again it is not asked for.
+    A day that is over is imported once: where a later try begins again it is not fetched.
     """
-    now_ms = int(time.time() * MS_PER_S)
+    at_ms = now_ms()
     receipts = []
     for from_ms, to_ms in _cut_at_midnights(window):
         day = datetime.fromtimestamp(from_ms / MS_PER_S, UTC)
-        is_whole = to_ms - from_ms == MS_PER_DAY and to_ms < now_ms - SETTLED_MS
-        name = f"{server.name} {day:%Y-%m-%d}{match}" if is_whole else f"{server.name} {from_ms}-{now_ms}{match}"
+        is_whole = to_ms - from_ms == MS_PER_DAY and to_ms < at_ms - SETTLED_MS
+        name = f"{server.name} {day:%Y-%m-%d}{match}" if is_whole else f"{server.name} {from_ms}-{at_ms}{match}"
 
-        def tell(share: float, shown: str = f"asking {server.name} for {day:%Y-%m-%d}") -> None:
-            progress(shown, share)
+        def report(share: float, text: str = f"asking {server.name} for {day:%Y-%m-%d}") -> None:
+            progress(text, share)
 
-        receipts.append(add_rows(SOURCE, read_history(server, match, (from_ms, to_ms), tell), name, progress))
+        receipts.append(add_rows(SOURCE, read_history(server, match, (from_ms, to_ms), report), name, progress))
     rows: Counter[str] = Counter()
     gaps: Counter[tuple[str, str]] = Counter()
     for receipt in receipts:
@@ -69,18 +68,18 @@ def _cut_at_midnights(window: Span) -> Iterator[Span]:
 
 
 def read_history(
-    server: PrometheusServer, match: str, window: Span, told: Callable[[float], None]
+    server: PrometheusServer, match: str, window: Span, report: Callable[[float], None]
 ) -> Iterator[Rows | Gap]:
-    """Rows of all samples of a window, its end included; `told` hears which share of the time is behind us.
+    """Rows of all samples of a window, its end included; `report` gets which share of the time is behind us.
 
     What engines made counts from the last page before the window, in rows that are the same whichever window has them.
     Raises InputError where the server does not answer with samples.
     """
     from_ms, to_ms = window
     decoder = PrometheusDecoder()
-    pull = Pull(server, write_selector(match, ALL), 0.0, from_ms, _take_nothing, Lanes())
+    pull = Pull(server, write_selector(match, ALL), 0.0, from_ms, _keep_nothing, RequestPools())
     begin_ms = from_ms // ROW_MS * ROW_MS
-    before = Pull(server, write_selector(match, ENGINES), 0.0, begin_ms - ROW_MS, _take_nothing, Lanes())
+    before = Pull(server, write_selector(match, ENGINES), 0.0, begin_ms - ROW_MS, _keep_nothing, RequestPools())
     with asyncio.Runner() as runner:
         number, through_ms = 0, from_ms
         decoder.put(read_answer(runner.run(_fetch(before, from_ms)).answer, decoder.identify), number, 0.0)
@@ -93,7 +92,7 @@ def read_history(
             decoder.put(points, number, 0.0)
             for item in decoder.take(None):
                 yield name_source(item) if isinstance(item, Rows) else item
-            told((through_ms - from_ms) / (to_ms - from_ms))
+            report((through_ms - from_ms) / (to_ms - from_ms))
             pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
     for item in decoder.take_progress(has_ended=True):
         yield _leave_out_before(item, begin_ms) if isinstance(item, Rows) else item
@@ -115,7 +114,7 @@ async def _fetch(pull: Pull, to_ms: int) -> Chunk:
     raise AssertionError("unreachable")
 
 
-async def _take_nothing(_answer: bytes, _from_ms: int, _to_ms: int) -> None:
+async def _keep_nothing(_answer: bytes, _from_ms: int, _to_ms: int) -> None:
     """The chunks of a history are fetched one by one."""
 
 

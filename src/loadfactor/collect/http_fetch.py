@@ -7,22 +7,210 @@ the bytes that follow, bounded in size and in time.
 import asyncio
 import contextlib
 import os
+import socket
 import ssl
 import time
 import zlib
+from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from threading import Thread
 from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from httptools import HttpParserError, HttpResponseParser
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, LoadfactorError
 from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
-from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
-from loadfactor.collect.http_connection import PIECE_BYTES, HttpProxy, connect, write_address
-from loadfactor.collect.lanes import Lane
+
+MOST_ANSWERING: Final = 500
+MOST_DOUBTFUL: Final = 500
+"""So many servers are asked at once: those that answered the last request, and those that did not or are new."""
+MOST_LONG: Final = 4
+"""So many of a pool receive a long answer at once."""
+
+
+class RequestPool:
+    """Turns to ask, and among those that have one, to look a name up and to receive a long answer."""
+
+    def __init__(self, most: int = 1) -> None:
+        self.turns = asyncio.Semaphore(most)
+        self.long_turns = asyncio.Semaphore(MOST_LONG)
+        self.lookups = NameLookups()
+
+
+class RequestPools:
+    """The pools that all requests share: servers that do not answer wait among themselves, so that no other waits for them."""
+
+    def __init__(self) -> None:
+        self._answering = RequestPool(MOST_ANSWERING)
+        self._doubtful = RequestPool(MOST_DOUBTFUL)
+
+    def choose(self, answers: bool) -> RequestPool:
+        """The pool of a server that answered the last request, or of one that did not."""
+        return self._answering if answers else self._doubtful
+
+
+class FetchError(LoadfactorError):
+    """A server could not be asked, or its answer is not what was asked for."""
+
+
+class TooMuchError(FetchError):
+    """The answer would be larger than the server or we allow."""
+
+
+class LateError(FetchError):
+    """The answer did not come in time."""
+
+
+PIECE_BYTES: Final = 64 * BYTES_PER_KIB
+"""Read at once."""
+MOST_LOOKUPS: Final = 48
+_PROXY_PORT: Final = 80
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class NameLookups:
+    """Looks names up in threads of its own, so many at once: names that DNS does not answer for delay only each other.
+
+    The threads of the event loop are few, and one lookup may take half a minute.
+    """
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(MOST_LOOKUPS)
+
+    async def find(self, host: str, port: int) -> list[str]:
+        """The addresses of a name, best first. Raises OSError or UnicodeError where there are none."""
+        await self._turns.acquire()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str]] = loop.create_future()
+
+        def end(addresses: list[str], error: Exception | None) -> None:
+            self._turns.release()
+            if not found.done():  # nobody may wait for it any more
+                found.set_exception(error) if error else found.set_result(addresses)
+
+        def look_up() -> None:
+            addresses: list[str] = []
+            error: Exception | None = None
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            except (OSError, UnicodeError) as failure:
+                error = failure
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(end, addresses, error)
+
+        Thread(target=look_up, name="look up", daemon=True).start()
+        return await found
+
+
+@dataclass(frozen=True)
+class HttpProxy:
+    """A proxy, and the header that it asks for; empty where it asks for none."""
+
+    host: str
+    port: int
+    authorization: str = ""
+
+
+def find_proxy(url: SplitResult) -> HttpProxy | None:
+    """The proxy that the environment names for an address: HTTPS_PROXY, NO_PROXY, …; none for this machine itself.
+
+    Raises InputError where it is no address of a proxy.
+    """
+    proxies, host = getproxies(), url.hostname or ""
+    address = proxies.get(url.scheme) or proxies.get("all")
+    if not address or host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):
+        return None
+    try:
+        proxy = urlsplit(address if "://" in address else f"http://{address}")
+        if proxy.scheme == "http" and proxy.hostname:
+            return HttpProxy(proxy.hostname, proxy.port or _PROXY_PORT, write_basic(proxy))
+    except ValueError:
+        pass
+    raise InputError(f"the proxy that the environment names for {url.scheme} is none of http://HOST:PORT")
+
+
+def write_basic(url: SplitResult) -> str:
+    """What a header says for the name and password in an address; empty where there are none."""
+    if not url.username and not url.password:
+        return ""
+    login = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+    return f"Basic {b64encode(login.encode()).decode()}"
+
+
+def write_address(host: str, port: int) -> str:
+    """Host and port, as people write them.
+
+    >>> write_address("::1", 9400), write_address("gpu7", 9400)
+    ('[::1]:9400', 'gpu7:9400')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def connect(
+    host: str, port: int, tls: ssl.SSLContext | None, proxy: HttpProxy | None, lookups: NameLookups
+) -> Connection:
+    """A connection to a server; with TLS through a tunnel where there is a proxy, else to the proxy itself.
+
+    Raises OSError, UnicodeError for what is no name, and FetchError where a proxy refuses.
+    """
+    if proxy is None:
+        return await _open(host, port, tls, lookups)
+    connection = await _open(proxy.host, proxy.port, None, lookups)
+    if tls is not None:
+        try:
+            await _enter_tunnel(connection, write_address(host, port), proxy)
+            await connection[1].start_tls(tls, server_hostname=host)
+        except BaseException:
+            connection[1].transport.abort()
+            raise
+    return connection
+
+
+async def _open(host: str, port: int, tls: ssl.SSLContext | None, lookups: NameLookups) -> Connection:
+    """A connection to the first of a host's addresses that takes one."""
+    addresses = [host] if _is_address(host) else await lookups.find(host, port)
+    for number, address in enumerate(addresses, 1):
+        try:
+            return await asyncio.open_connection(
+                address, port, ssl=tls, server_hostname=host if tls else None, limit=PIECE_BYTES
+            )
+        except ssl.SSLError:
+            raise
+        except OSError:
+            if number == len(addresses):
+                raise
+    raise OSError(f"{host} has no address")
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, host)
+            return True
+    return False
+
+
+async def _enter_tunnel(connection: Connection, address: str, proxy: HttpProxy) -> None:
+    reader, writer = connection
+    lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
+    lines += [f"Proxy-Authorization: {proxy.authorization}"] if proxy.authorization else []
+    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = int(head.split(None, 2)[1])
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
+        raise FetchError("the proxy does not answer as one") from None
+    if status != HTTPStatus.OK:
+        raise FetchError(f"the proxy answered {status}")
+
 
 LONG_BYTES: Final = 256 * BYTES_PER_KIB
 """An answer of more than this is received in turn. The page of 64 GPUs is some 150 KiB, packed 10."""
@@ -60,8 +248,8 @@ class HttpRequest:
     def pack(self) -> bytes:
         """The bytes of it."""
         is_forwarded = self.proxy is not None and self.tls is None
-        place = f"http://{self.address}{self.path}" if is_forwarded else self.path
-        lines = [f"{'GET' if self.content is None else 'POST'} {place} HTTP/1.1", f"Host: {self.address}"]
+        target = f"http://{self.address}{self.path}" if is_forwarded else self.path
+        lines = [f"{'GET' if self.content is None else 'POST'} {target} HTTP/1.1", f"Host: {self.address}"]
         lines += ["Accept-Encoding: gzip", "User-Agent: loadfactor", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if is_forwarded and self.proxy and self.proxy.authorization:
@@ -113,31 +301,31 @@ def read_token(file: Path | None, whose: str = "") -> dict[str, str]:
         raise InputError(f"the token{whose and f' of {whose}'} cannot be read: {error}") from error
 
 
-async def fetch(request: HttpRequest, bounds: FetchBounds, lane: Lane) -> HttpAnswer:
-    """The answer to a request, whatever its status. A long one is received in a turn of the lane.
+async def fetch(request: HttpRequest, bounds: FetchBounds, pool: RequestPool) -> HttpAnswer:
+    """The answer to a request, whatever its status. A long one is received in a turn of the pool.
 
     Raises FetchError, in a few words; TooMuchError and LateError where it passes the bounds.
     """
     deadline = _Deadline(bounds)
     try:
         async with deadline.timeout:
-            return await _fetch(request, bounds, lane, deadline)
+            return await _fetch(request, bounds, pool, deadline)
     except TimeoutError:
-        raise LateError(f"no answer within {deadline.said_s:g} s") from None
+        raise LateError(f"no answer within {deadline.passed_s:g} s") from None
     except ssl.SSLError as error:
         raise FetchError(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}") from error
     except OSError as error:  # also of names that are not found
-        said = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        raise FetchError(said.lower()) from error
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        raise FetchError(reason.lower()) from error
     except HttpParserError as error:
         raise FetchError("its answer is no HTTP") from error
     except UnicodeError as error:
         raise FetchError(f"{request.host} is no name of a host") from error
 
 
-async def _fetch(request: HttpRequest, bounds: FetchBounds, lane: Lane, deadline: "_Deadline") -> HttpAnswer:
+async def _fetch(request: HttpRequest, bounds: FetchBounds, pool: RequestPool, deadline: "_Deadline") -> HttpAnswer:
     at_s = time.time()
-    reader, writer = await connect(request.host, request.port, request.tls, request.proxy, lane.lookups)
+    reader, writer = await connect(request.host, request.port, request.tls, request.proxy, pool.lookups)
     try:
         writer.write(request.pack())
         answer = _Answer(bounds)
@@ -153,7 +341,7 @@ async def _fetch(request: HttpRequest, bounds: FetchBounds, lane: Lane, deadline
                         continue
                     if not has_turn:
                         deadline.wait()
-                        await turn.enter_async_context(lane.long_turns)
+                        await turn.enter_async_context(pool.long_turns)
                         has_turn = True
                     else:
                         await asyncio.sleep(_PAUSE_S)
@@ -184,7 +372,7 @@ class _Deadline:
         self.timeout.reschedule(self._end)
 
     @property
-    def said_s(self) -> float:
+    def passed_s(self) -> float:
         """The bound that was passed, in seconds."""
         is_all = self.timeout.when() == self._end
         return self._bounds.timeout_s if is_all else self._bounds.silence_s
@@ -268,6 +456,6 @@ class _Answer:
         if not self._has_head or (is_cut and not self.is_enough):
             raise FetchError("the connection ended before its answer did")
         if self._encoding not in (b"identity", b"gzip"):
-            said = self._encoding.decode(errors="replace")
-            raise FetchError(f"its answer is packed with {said}, which it was not asked for")
+            encoding = self._encoding.decode(errors="replace")
+            raise FetchError(f"its answer is packed with {encoding}, which it was not asked for")
         return HttpAnswer(self._status, self._headers, bytes(self.content), is_gzip, at_s, time.time())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadfactor.base.errors import LoadfactorError
+from loadfactor.settings.sources import KubernetesCluster
 from loadfactor.sources.kubernetes.decoder import (
     CLAIM,
     CLUSTER_QUEUE,
@@ -22,10 +23,10 @@ from loadfactor.sources.kubernetes.decoder import (
 
 PAGE_OBJECTS: Final = 500
 WATCH_S: Final = 290
-"""So long a watch is asked for; then it is begun again where it ended."""
+"""The length of a watch; then it is begun again where it ended."""
 ANSWER_S: Final = 30.0
 _CONNECT_S: Final = 5.0
-_SAID_CHARACTERS: Final = 200
+_SHOWN_CHARACTERS: Final = 200
 _CONNECTIONS: Final = 16
 _TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 NOT_FOUND, FORBIDDEN, GONE = 404, 403, 410
@@ -41,12 +42,12 @@ class KubernetesError(LoadfactorError):
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object: where the API has it. `tells`: what nobody knows without it; `versions`: best first; `needs`: what has to
+    """A kind of object: where the API has it. `gives`: what is unknown without it; `versions`: best first; `needs`: what has to
     be installed for it."""
 
     kind: str
     plural: str
-    tells: str
+    gives: str
     group: str = ""
     versions: tuple[str, ...] = ("v1",)
     is_namespaced: bool = True
@@ -79,26 +80,10 @@ RESOURCES: Final = (
 """What is watched; pods last, because the others explain them."""
 
 
-@dataclass(frozen=True)
-class ClusterAccess:
-    """How to reach a cluster; by default as a pod of it, else as kubectl does. `namespace`: only that one; `labels`: of pods."""
-
-    name: str = ""
-    kubeconfig: Path | None = None
-    context: str = ""
-    namespace: str = ""
-    labels: str = ""
-
-    @property
-    def origin(self) -> str:
-        """What its stream is called."""
-        return f"kubernetes {self.name}".strip()
-
-
 class KubernetesApi:
     """Asks one cluster. Its methods raise KubernetesError in one line; any thread may call them."""
 
-    def __init__(self, access: ClusterAccess) -> None:
+    def __init__(self, cluster: KubernetesCluster) -> None:
         """Raises KubernetesError where the client or its configuration is missing."""
         try:
             from kubernetes import client, config
@@ -108,14 +93,14 @@ class KubernetesApi:
         settings.retries = 1
         settings.connection_pool_maxsize = _CONNECTIONS
         try:
-            if access.kubeconfig is None and not access.context and _TOKEN.exists():
+            if cluster.kubeconfig is None and not cluster.context and _TOKEN.exists():
                 config.load_incluster_config(client_configuration=settings)
             else:
-                file = None if access.kubeconfig is None else str(access.kubeconfig)
-                config.load_kube_config(file, access.context or None, client_configuration=settings)
+                file = None if cluster.kubeconfig is None else str(cluster.kubeconfig)
+                config.load_kube_config(file, cluster.context or None, client_configuration=settings)
         except Exception as error:  # of several libraries: YAML, base64, files
             raise KubernetesError(f"no configuration to reach it with ({_shorten(error)})") from error
-        self.access = access
+        self._cluster = cluster
         self.address = str(settings.host)
         self._client = client.ApiClient(settings)
         self._core = client.CoreV1Api(self._client)
@@ -123,14 +108,14 @@ class KubernetesApi:
         self._versions: dict[str, str] = {}
 
     def list_page(self, resource: Resource, go_on: str = "", limit: int = PAGE_OBJECTS) -> dict[str, Any]:
-        """A page of a list; `go_on` as the page before said it."""
+        """A page of a list; `go_on` as the page before gave it."""
         given = {"limit": limit, **({"_continue": go_on} if go_on else {})}
         return _read(self._ask(resource, {**given, "_request_timeout": (_CONNECT_S, ANSWER_S)}))
 
     def check_watch(self, resource: Resource, version: str) -> None:
         """Raises KubernetesError where a kind may not be watched."""
-        asked = {"watch": True, "resource_version": version, "timeout_seconds": 1}
-        answer = self._ask(resource, {**asked, "_request_timeout": (_CONNECT_S, ANSWER_S)})
+        request = {"watch": True, "resource_version": version, "timeout_seconds": 1}
+        answer = self._ask(resource, {**request, "_request_timeout": (_CONNECT_S, ANSWER_S)})
         answer.close()
         answer.release_conn()
 
@@ -154,7 +139,7 @@ class KubernetesApi:
                 *lines, rest = (rest + piece).split(b"\n")
                 events = [json.loads(line) for line in lines if line.strip()]
                 if events:
-                    yield [one for one in events if isinstance(one, dict)]
+                    yield [event for event in events if isinstance(event, dict)]
         except KubernetesError:
             raise
         except Exception as error:  # of urllib3, of sockets and of JSON that was cut
@@ -166,31 +151,31 @@ class KubernetesApi:
     def get_owner(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any]:
         """An object that owns others, with its kind."""
         group, _, version = api_version.rpartition("/")
-        asked = {"_preload_content": False, "_request_timeout": (_CONNECT_S, ANSWER_S)}
+        request = {"_preload_content": False, "_request_timeout": (_CONNECT_S, ANSWER_S)}
         plural = name_plural(kind)
         return _read(
             self._call(
-                lambda: self._custom.get_namespaced_custom_object(group, version, namespace, plural, name, **asked)
+                lambda: self._custom.get_namespaced_custom_object(group, version, namespace, plural, name, **request)
             )
         ) | {"kind": kind}
 
     def _ask(self, resource: Resource, given: Mapping[str, Any]) -> Any:
         """The answer to a list or a watch, of the first version that the API has."""
-        asked = {**given, "_preload_content": False}
-        if resource == PODS and self.access.labels:
-            asked["label_selector"] = self.access.labels
-        namespace = self.access.namespace if resource.is_namespaced else ""
+        request = {**given, "_preload_content": False}
+        if resource == PODS and self._cluster.labels:
+            request["label_selector"] = self._cluster.labels
+        namespace = self._cluster.namespace if resource.is_namespaced else ""
         if not resource.group:
             if resource.kind == NODE:
-                return self._call(lambda: self._core.list_node(**asked))
+                return self._call(lambda: self._core.list_node(**request))
             if namespace:
-                return self._call(lambda: self._core.list_namespaced_pod(namespace, **asked))
-            return self._call(lambda: self._core.list_pod_for_all_namespaces(**asked))
+                return self._call(lambda: self._core.list_namespaced_pod(namespace, **request))
+            return self._call(lambda: self._core.list_pod_for_all_namespaces(**request))
         known = self._versions.get(resource.plural)
         versions = (known,) if known else resource.versions
         for version in versions:
             try:
-                answer = self._call(partial(self._ask_custom, resource, version, namespace, asked))
+                answer = self._call(partial(self._ask_custom, resource, version, namespace, request))
             except KubernetesError as error:
                 if error.status != NOT_FOUND or version == versions[-1]:
                     self._versions.pop(resource.plural, None)
@@ -200,12 +185,12 @@ class KubernetesApi:
                 return answer
         raise AssertionError("a resource without versions")
 
-    def _ask_custom(self, resource: Resource, version: str, namespace: str, asked: Mapping[str, Any]) -> Any:
+    def _ask_custom(self, resource: Resource, version: str, namespace: str, request: Mapping[str, Any]) -> Any:
         if namespace:
             return self._custom.list_namespaced_custom_object(
-                resource.group, version, namespace, resource.plural, **asked
+                resource.group, version, namespace, resource.plural, **request
             )
-        return self._custom.list_cluster_custom_object(resource.group, version, resource.plural, **asked)
+        return self._custom.list_cluster_custom_object(resource.group, version, resource.plural, **request)
 
     def _call(self, ask: Callable[[], Any]) -> Any:
         from kubernetes.client.exceptions import ApiException
@@ -243,14 +228,14 @@ def _read(answer: Any) -> dict[str, Any]:
 
 
 def _explain(error: Any) -> str:
-    """What the API said of an error."""
+    """An error in the API's words."""
     try:
-        said = str(json.loads(error.body)["message"])
+        text = str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
-        said = str(error.reason or "")
-    return f"answered {error.status}: {' '.join(said.split())}"[:_SAID_CHARACTERS]
+        text = str(error.reason or "")
+    return f"answered {error.status}: {' '.join(text.split())}"[:_SHOWN_CHARACTERS]
 
 
 def _shorten(error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}"[:_SAID_CHARACTERS] if said else type(error).__name__
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:_SHOWN_CHARACTERS] if text else type(error).__name__

@@ -1,37 +1,35 @@
 """Watching a cluster: each kind is listed, then watched from where the list ended, and listed again where that is too long ago."""
 
-import asyncio
 import random
 import threading
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import LoadfactorError
-from loadfactor.base.units import MS_PER_S, S_PER_MIN
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.collect.kubernetes_api import (
     FORBIDDEN,
     GONE,
     NOT_FOUND,
     PODS,
     RESOURCES,
-    ClusterAccess,
     KubernetesApi,
     KubernetesError,
     Resource,
 )
-from loadfactor.collect.kubernetes_owners import OwnerSearch
-from loadfactor.collect.listed_body import pack_listed
+from loadfactor.collect.polling import Keep, PartStatus, PolledSource
+from loadfactor.settings.sources import KubernetesCluster
 from loadfactor.sources.kubernetes.claims import read_listed
 from loadfactor.sources.kubernetes.decoder import NODE, POD, SLICE, WORKLOAD
-from loadfactor.sources.kubernetes.fields import part, prune, text
+from loadfactor.sources.kubernetes.fields import part, parts, prune, text
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, DELETED, LISTED, LISTING
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.pods import read_pod, read_workload
-from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
+from loadfactor.store.source_status import SourceStatus
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = float(S_PER_MIN)
@@ -40,40 +38,34 @@ ABSENT_PAUSE_S: Final = 10.0 * S_PER_MIN
 EXPLAINED_S: Final = 30.0
 """Pods wait so long for what explains them to be listed first."""
 ALIVE_EVERY_S: Final = 10.0
-"""Where nothing new is said, that is kept so often: what vanishes meanwhile ends then."""
-
-LONGEST_KEEP_S: Final = float(S_PER_MIN)
-
-Take = Callable[[bytes], Coroutine[Any, Any, None]]
-"""Given a body; done when it is durable."""
-Keep = Callable[[list[Any], Mapping[str, str]], None]
-"""Given events and marks; returns when they are durable. Raises LoadfactorError where they cannot be kept now."""
-
-
-@dataclass(frozen=True)
-class KindStatus:
-    """How the watch of one kind fares: waiting, ok, failing or absent (the API does not have it)."""
-
-    status: str = "waiting"
-    error: str = ""
-    since_ms: int | None = None  # of the error
-    last_ms: int | None = None  # when it was heard of last
-    over: tuple[Failure, ...] = ()
+"""Where nothing changes, that is kept so often: what vanishes meanwhile ends then."""
+KeepEvents = Callable[[list[Any], Mapping[str, str]], None]
+"""Given events and a cursor; returns when they are durable. Raises LoadfactorError where they cannot be kept now."""
+LONGEST_CHAIN: Final = 6
+ASK_AGAIN_S: Final = 10.0 * S_PER_MIN
+"""A kind whose owners could not be fetched is left alone for so long."""
+MOST_KNOWN: Final = 100_000
 
 
 class KindWatch:
     """One kind of object of one cluster, on a thread of its own."""
 
     def __init__(
-        self, name: str, resource: Resource, marks: Mapping[str, str], keep: Keep, stopped: threading.Event
+        self,
+        name: str,
+        resource: Resource,
+        cursor: Mapping[str, str],
+        keep: KeepEvents,
+        stopped: threading.Event,
+        status: PartStatus | None = None,
     ) -> None:
-        """`name`: what its status is called. `marks`: where it goes on; what `keep` was given is behind them."""
+        """`name`: of its status. `cursor`: where it goes on; what `keep` was given is behind it."""
         self.name = name
         self.resource = resource
         self.was_listed = threading.Event()
         """It was listed, or could not be."""
-        self.said = KindStatus()
-        self._marks = marks
+        self._status = status or PartStatus()
+        self._cursor = cursor
         self._keep_events = keep
         self._stopped = stopped
         self._seen: dict[str, int] = {}
@@ -95,7 +87,7 @@ class KindWatch:
                 pause_s = self._fail(error, pause_s)
             except Exception as error:  # a defect of ours must not end the watch
                 pause_s = self._fail(KubernetesError(f"{type(error).__name__}: {error}"), pause_s)
-            if self.said.error:
+            if self._status.error:
                 self.was_listed.set()
                 self._stopped.wait(pause_s * random.uniform(0.8, 1.2))
 
@@ -106,19 +98,18 @@ class KindWatch:
 
     def status(self) -> SourceStatus:
         """For /health and doctor."""
-        said = self.said
-        return SourceStatus(self.name, said.status, said.last_ms, said.error or None, said.since_ms, said.over)
+        return self._status.describe(self.name)
 
     def _follow(self, api: KubernetesApi) -> None:
-        """List where there is no mark to go on from, then watch until the server ends it. Raises KubernetesError."""
-        if not self._marks.get(self.resource.plural):
+        """List where there is nothing to go on from, then watch until the server ends it. Raises KubernetesError."""
+        if not self._cursor.get(self.resource.plural):
             self._list(api)
-        version = self._marks[self.resource.plural]
+        version = self._cursor[self.resource.plural]
         try:
             for events in api.watch(self.resource, version, self._know_answer):
-                self._take(events)
-            self._keep([[_now_ms(), self.resource.kind, ALIVE, None]], {})
-            self._succeed()
+                self._feed(events)
+            self._keep([[now_ms(), self.resource.kind, ALIVE, None]], {})
+            self._status = self._status.succeed()
         except KubernetesError as error:
             if error.status != GONE:
                 raise
@@ -128,7 +119,7 @@ class KindWatch:
         """All objects, page by page; a list that became too old on the way is begun again."""
         kind, plural = self.resource.kind, self.resource.plural
         self._seen.clear()
-        self._keep([[_now_ms(), kind, LISTING, None]], {plural: ""})
+        self._keep([[now_ms(), kind, LISTING, None]], {plural: ""})
         go_on, retried = "", False
         while not self._stopped.is_set():
             try:
@@ -138,48 +129,48 @@ class KindWatch:
                     raise
                 go_on, retried = "", True
                 self._seen.clear()
-                self._keep([[_now_ms(), kind, LISTING, None]], {})
+                self._keep([[now_ms(), kind, LISTING, None]], {})
                 continue
             items = page.get("items")
-            found = [("ADDED", one) for one in (items if isinstance(items, list) else ()) if isinstance(one, dict)]
+            found = [("ADDED", item) for item in (items if isinstance(items, list) else ()) if isinstance(item, dict)]
             self._keep(list(self._make_events(found)), {})
             go_on = text(part(page, "metadata"), "continue")
             if not go_on:
                 version = text(part(page, "metadata"), "resourceVersion") or "0"
-                self._keep([[_now_ms(), kind, LISTED, None]], {plural: version})
+                self._keep([[now_ms(), kind, LISTED, None]], {plural: version})
                 self.was_listed.set()
-                self._succeed()
+                self._status = self._status.succeed()
                 return
 
-    def _take(self, events: Iterable[dict[str, Any]]) -> None:
+    def _feed(self, events: Iterable[dict[str, Any]]) -> None:
         """Events of a watch. Raises KubernetesError where one is an error."""
         found, version = [], ""
         for event in events:
-            one, what = event.get("object"), event.get("type")
+            item, what = event.get("object"), event.get("type")
             if what == "ERROR":
-                status = part(one).get("code")
+                status = part(item).get("code")
                 raise KubernetesError(
-                    f"a watch ended: {text(one, 'message')[:200]}", status if isinstance(status, int) else 0
+                    f"a watch ended: {text(item, 'message')[:200]}", status if isinstance(status, int) else 0
                 )
-            if not isinstance(one, dict):
+            if not isinstance(item, dict):
                 continue
-            version = text(part(one, "metadata"), "resourceVersion") or version
+            version = text(part(item, "metadata"), "resourceVersion") or version
             if what in ("ADDED", "MODIFIED", DELETED):
-                found.append((str(what), one))
+                found.append((str(what), item))
         kept = list(self._make_events(found))
         if kept or time.monotonic() - self._kept_s > ALIVE_EVERY_S:
-            alive = [_now_ms(), self.resource.kind, ALIVE, None]
+            alive = [now_ms(), self.resource.kind, ALIVE, None]
             self._keep(kept or [alive], {self.resource.plural: version} if version else {})
-        self._succeed()
+        self._status = self._status.succeed()
 
     def _make_events(self, found: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[list[Any]]:
         """Events as the decoder takes them: pruned, without what has nothing to do with GPUs, or says nothing new."""
         kind = self.resource.kind
-        for what, one in found:
-            pruned = prune(kind, one)
+        for what, item in found:
+            pruned = prune(kind, item)
             if not _concerns_gpus(kind, pruned):
                 continue
-            name = text(one["metadata"], "uid") or text(one["metadata"], "name")
+            name = text(item["metadata"], "uid") or text(item["metadata"], "name")
             check = zlib.crc32(repr(pruned).encode(errors="replace"))
             if what == DELETED:
                 self._seen.pop(name, None)
@@ -188,85 +179,77 @@ class KindWatch:
             else:
                 self._seen[name] = check
             if self._owners is not None and what != DELETED:
-                yield from ([_now_ms(), of["kind"], "ADDED", of] for of in self._owners.find(one))
-            yield [_now_ms(), kind, what, pruned]
+                yield from ([now_ms(), of["kind"], "ADDED", of] for of in self._owners.find(item))
+            yield [now_ms(), kind, what, pruned]
 
-    def _keep(self, events: list[Any], marks: Mapping[str, str]) -> None:
+    def _keep(self, events: list[Any], cursor: Mapping[str, str]) -> None:
         """Returns when they are kept: what comes next may not overtake them."""
         while not self._stopped.is_set():
             try:
-                self._keep_events(events, marks)
+                self._keep_events(events, cursor)
                 self._kept_s = time.monotonic()
                 return
             except LoadfactorError as error:
-                self.said = replace(
-                    self.said, status="failing", error=str(error), since_ms=self.said.since_ms or _now_ms()
-                )
+                self._status = self._status.fail(str(error))
                 self._stopped.wait(FIRST_PAUSE_S)
         raise KubernetesError("stopped")
 
     def _know_answer(self, answer: Any) -> None:
         self._answer = answer
         self.was_listed.set()
-        self._succeed()
-
-    def _succeed(self) -> None:
-        was = self.said
-        over = was.over
-        if was.error and was.since_ms is not None and was.status == "failing":
-            over = (*over, Failure(was.since_ms, _now_ms(), was.error))[-MOST_FAILURES:]
-        self.said = KindStatus("ok", last_ms=_now_ms(), over=over)
+        self._status = self._status.succeed()
 
     def _fail(self, error: KubernetesError, pause_s: float) -> float:
-        """Say what went wrong; for how long it is left alone the next time."""
-        needs, status, said = self.resource.needs, "failing", str(error)
+        """Note what went wrong; for how long it is left alone the next time."""
+        needs, status, message = self.resource.needs, "failing", str(error)
         if error.status == NOT_FOUND and needs:
-            status, said = "absent", f"the cluster has no {self.resource.plural}: {needs} is not installed"
+            status, message = "absent", f"the cluster has no {self.resource.plural}: {needs} is not installed"
         elif error.status == FORBIDDEN:
-            said = f"may not list and watch {self.resource.plural} ({error}); docs/connect-kubernetes.md has the role"
-        since_ms = self.said.since_ms if self.said.error else None
-        self.said = replace(self.said, status=status, error=said, since_ms=since_ms or _now_ms())
+            message = (
+                f"may not list and watch {self.resource.plural} ({error}); docs/connect-kubernetes.md has the role"
+            )
+        self._status = self._status.fail(message, status)
         return ABSENT_PAUSE_S if status == "absent" else min(LONGEST_PAUSE_S, 2 * pause_s)
 
 
-class ClusterWatch:
-    """All kinds of one cluster."""
+class ClusterWatch(PolledSource):
+    """All kinds of one cluster, each on a thread of its own; a kind is watched rather than polled on a schedule."""
 
-    def __init__(self, access: ClusterAccess, marks: Mapping[str, str], take: Take) -> None:
-        """`marks`: where it goes on; what `take` was given is behind them."""
-        self.access = access
-        self._take = take
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = threading.Event()
+    def __init__(
+        self,
+        cluster: KubernetesCluster,
+        cursor: Mapping[str, str],
+        keep: Keep,
+        before: Mapping[str, SourceStatus] | None = None,
+    ) -> None:
+        """`cursor`: where it goes on. The rest as every polled source."""
+        super().__init__(cluster.stream_id, [resource.plural for resource in RESOURCES], 0.0, keep, before)
+        self._cluster = cluster
         self._opening = threading.Lock()
         self._api: KubernetesApi | None = None
-        self.kinds = [
-            KindWatch(f"{access.origin}: {one.plural}", one, marks, self._keep, self._stopped) for one in RESOURCES
+        self._kinds = [
+            KindWatch(name, resource, cursor, self._keep_events, self._stopped, self._status[resource.plural])
+            for name, resource in zip(self._names.values(), RESOURCES, strict=True)
         ]
 
-    async def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch until cancelled, on threads that end with the process at the latest: the client waits in them."""
-        self._loop = loop
-        try:
-            for kind in self.kinds:
-                threading.Thread(target=self._run, args=(kind,), name=kind.name, daemon=True).start()
-            await asyncio.Event().wait()
-        finally:
-            self._stopped.set()
-            for kind in self.kinds:
-                kind.stop()
-
-    def _keep(self, events: list[Any], marks: Mapping[str, str]) -> None:
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(self._take(pack_listed(events, marks)), self._loop).result(LONGEST_KEEP_S)
+    def poll(self) -> None:
+        """Nothing: every kind is watched by a thread that `_start` begins."""
 
     def statuses(self) -> list[SourceStatus]:
-        """How each kind fares."""
-        return [kind.status() for kind in self.kinds]
+        """How each kind goes."""
+        return [kind.status() for kind in self._kinds]
+
+    def _start(self) -> None:
+        for kind in self._kinds:
+            threading.Thread(target=self._run, args=(kind,), name=kind.name, daemon=True).start()
+
+    def _cut(self) -> None:
+        for kind in self._kinds:
+            kind.stop()
 
     def _run(self, kind: KindWatch) -> None:
         if kind.resource == PODS:
-            for other in self.kinds:
+            for other in self._kinds:
                 if other is not kind:
                     other.was_listed.wait(EXPLAINED_S)
         kind.run(self._open)
@@ -274,8 +257,48 @@ class ClusterWatch:
     def _open(self) -> KubernetesApi:
         with self._opening:
             if self._api is None:
-                self._api = KubernetesApi(self.access)
+                self._api = KubernetesApi(self._cluster)
             return self._api
+
+
+class OwnerSearch:
+    """Owners of pods, each fetched once. What cannot be fetched is left out: labels of pods say some of it."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self._known: set[str] = set()
+        self._refused_s: dict[str, float] = {}
+        """Kinds that could not be fetched, and when."""
+
+    def find(self, pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The owners of a pod that are not known yet, pruned, nearest first."""
+        found: Mapping[str, Any] = pod
+        namespace = text(part(pod, "metadata"), "namespace")
+        for _ in range(LONGEST_CHAIN):
+            owners = [o for o in parts(part(found, "metadata"), "ownerReferences") if text(o, "uid")]
+            owner = next((o for o in owners if o.get("controller") is True), owners[0] if owners else None)
+            if owner is None or text(owner, "uid") in self._known:
+                return
+            fetched = self._fetch(owner, namespace)
+            if fetched is None:
+                return
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            self._known.add(text(owner, "uid"))
+            yield prune(text(owner, "kind"), fetched)
+            found = fetched
+
+    def _fetch(self, owner: Mapping[str, Any], namespace: str) -> dict[str, Any] | None:
+        api_version, kind = text(owner, "apiVersion"), text(owner, "kind")
+        key = f"{api_version} {kind}"
+        if "/" not in api_version or time.monotonic() - self._refused_s.get(key, -ASK_AGAIN_S) < ASK_AGAIN_S:
+            return None  # of the core group only nodes and old controllers own pods
+        try:
+            return self._api.get_owner(api_version, kind, namespace, text(owner, "name"))
+        except KubernetesError as error:
+            if error.status:
+                self._refused_s[key] = time.monotonic()
+            return None
 
 
 def _concerns_gpus(kind: str, pruned: dict[str, Any]) -> bool:
@@ -290,7 +313,3 @@ def _concerns_gpus(kind: str, pruned: dict[str, Any]) -> bool:
         node = read_node(pruned)
         return node is not None and node.has_gpus
     return True
-
-
-def _now_ms() -> int:
-    return int(time.time() * MS_PER_S)

@@ -16,14 +16,21 @@ import httpx
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
-from loadfactor.collect.fetch_errors import FetchError, TooMuchError
-from loadfactor.collect.http_connection import find_proxy, write_basic
-from loadfactor.collect.http_fetch import FetchBounds, HttpRequest, fetch, read_token
-from loadfactor.collect.lanes import Lane
+from loadfactor.collect.http_fetch import (
+    FetchBounds,
+    FetchError,
+    HttpRequest,
+    RequestPool,
+    TooMuchError,
+    fetch,
+    find_proxy,
+    read_token,
+    write_basic,
+)
 
 LARGEST_ANSWER_BYTES: Final = 32 * BYTES_PER_MIB
-"""Read as JSON it takes some six times as much memory. A server with more to say is asked for a shorter time."""
-_SAID_CHARACTERS: Final = 200
+"""Read as JSON it takes some six times as much memory. A server with more is asked for a shorter time."""
+_SHOWN_CHARACTERS: Final = 200
 _BEGIN: Final = b"{"
 _IN_PATHS: Final = "/%:@!$&'()*+,;=~[]"
 _NOT_IN_FORMS: Final = re.compile(rb"[^A-Za-z0-9_.~-]")
@@ -31,7 +38,7 @@ _NOT_IN_FORMS: Final = re.compile(rb"[^A-Za-z0-9_.~-]")
 
 @dataclass(frozen=True)
 class PrometheusServer:
-    """A server to ask. `url` is what comes before /api/v1/query; it may hold a name and a password.
+    """A server. `url` is what comes before /api/v1/query; it may hold a name and a password.
 
     An answer may take twice `timeout_s`, of which not more than `timeout_s` without a byte.
     """
@@ -77,7 +84,7 @@ def trust_authorities() -> SSLContext:
 
 @dataclass(frozen=True)
 class QueryAnswer:
-    """What a server answered: the JSON as it came, and when by its own clock (the header Date; empty where it says none)."""
+    """What a server answered: the JSON as it came, and when by its own clock (the header Date; empty where it has none)."""
 
     content: bytes
     date: str
@@ -91,37 +98,39 @@ class QueryAnswer:
             return None
 
 
-async def fetch_range(server: PrometheusServer, selector: str, from_ms: int, to_ms: int, lane: Lane) -> QueryAnswer:
+async def fetch_range(
+    server: PrometheusServer, selector: str, from_ms: int, to_ms: int, pool: RequestPool
+) -> QueryAnswer:
     """The answer with all samples after `from_ms`, through `to_ms`. Raises as `fetch_answer`."""
     query = {"query": f"{selector}[{to_ms - from_ms}ms]", "time": f"{to_ms / MS_PER_S:.3f}"}
-    answer = await fetch_answer(server, query, lane)
+    answer = await fetch_answer(server, query, pool)
     if not answer.content.lstrip().startswith(_BEGIN):
         raise FetchError("its answer is no JSON; is it the address of a Prometheus?")
     return answer
 
 
-async def fetch_answer(server: PrometheusServer, query: Mapping[str, str], lane: Lane | None = None) -> QueryAnswer:
-    """The answer to an instant query. `lane`: of those that are asked at once.
+async def fetch_answer(
+    server: PrometheusServer, query: Mapping[str, str], pool: RequestPool | None = None
+) -> QueryAnswer:
+    """The answer to an instant query.
 
     Raises FetchError in one line, TooMuchError where a shorter time should be asked for, and InputError as `write_query`.
     """
     bounds = FetchBounds(LARGEST_ANSWER_BYTES, 2 * server.timeout_s, server.timeout_s, begins=_BEGIN, unpacks=True)
-    answer = await fetch(server.write_query(query), bounds, lane or Lane())
+    answer = await fetch(server.write_query(query), bounds, pool or RequestPool())
     if answer.status != HTTPStatus.OK:
-        said = _read_error(answer.content)
-        kind = TooMuchError if _is_too_much(answer.status, said) else FetchError
-        raise kind(f"answered {answer.status}: {said}")
+        why = _read_error(answer.content)
+        is_too_much = (
+            answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or "too many samples" in why or "maxSamples" in why
+        )
+        raise (TooMuchError if is_too_much else FetchError)(f"answered {answer.status}: {why}")
     return QueryAnswer(answer.content, answer.date)
 
 
 def _read_error(content: bytes) -> str:
-    """What went wrong, as the server says it."""
+    """What went wrong, in the server's words."""
     try:
-        said = str(json.loads(content)["error"])
+        why = str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
-        said = content[:_SAID_CHARACTERS].decode(errors="replace")
-    return " ".join(said.split())[:_SAID_CHARACTERS]
-
-
-def _is_too_much(status: int, said: str) -> bool:
-    return status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or "too many samples" in said or "maxSamples" in said
+        why = content[:_SHOWN_CHARACTERS].decode(errors="replace")
+    return " ".join(why.split())[:_SHOWN_CHARACTERS]

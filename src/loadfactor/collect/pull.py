@@ -1,24 +1,26 @@
-"""Pulling samples from a Prometheus-compatible server: in chunks of time, on a schedule, and on from where it stopped."""
+"""Pulling samples from Prometheus-compatible servers and clouds: chunk by chunk, on a schedule, and on from where it stopped."""
 
 import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
-from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
-from loadfactor.collect.lanes import Lanes
+from loadfactor.collect.http_fetch import FetchError, LateError, RequestPools, TooMuchError
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_range
+from loadfactor.sources.clouds.cloud_series import CloudSeries, write_matrix
 from loadfactor.store.source_status import MOST_FAILURES, Failure
 
 DELAY_S = 20.0
-"""So long after a scrape began all its samples can be asked for: scrapes may take ten seconds."""
+"""So long after a scrape began all its samples are there: scrapes may take ten seconds."""
 OVERLAP_S = 60.0
-"""So much is asked for again, for samples that a server stored late. A stream takes each sample once."""
+"""So much is requested again, for samples that a server stored late. A stream takes each sample once."""
 FIRST_CHUNK_S = 10.0 * S_PER_MIN
 LONGEST_CHUNK_S = 6.0 * S_PER_HOUR
 SHORTEST_CHUNK_S = 1.0
@@ -27,8 +29,8 @@ ENOUGH_BYTES = 8 * BYTES_PER_MIB
 LONGEST_PAUSE_S = 5.0 * S_PER_MIN
 LARGEST_SKEW_S = 5.0 * S_PER_MIN
 
-Take = Callable[[bytes, int, int], Awaitable[None]]
-"""Given a chunk; done when it is kept."""
+KeepChunk = Callable[[bytes, int, int], Awaitable[None]]
+"""Given a chunk; done when it is durable."""
 
 
 class Chunk(NamedTuple):
@@ -41,7 +43,7 @@ class Chunk(NamedTuple):
 
 @dataclass
 class PullStatus:
-    """How a pull fares."""
+    """How a pull goes."""
 
     through_ms: int | None = None
     error: str = ""
@@ -62,17 +64,19 @@ class PullStatus:
 
 
 class ScheduledPull(ABC):
-    """Samples from `through_ms` on, handed to `take` chunk by chunk; where they come from is said by `fetch_next`."""
+    """Samples from `through_ms` on, handed to `keep` chunk by chunk; `fetch_next` fetches them."""
 
     overlap_s = OVERLAP_S
 
-    def __init__(self, name: str, every_s: float, through_ms: int, take: Take, over: tuple[Failure, ...] = ()) -> None:
+    def __init__(
+        self, name: str, every_s: float, through_ms: int, keep: KeepChunk, over: tuple[Failure, ...] = ()
+    ) -> None:
         """`over`: failures of earlier processes."""
         self.name = name
         self.status = PullStatus(over=over)
         self._every_s = every_s
         self._through_ms = through_ms
-        self._take = take
+        self._keep = keep
         self._overlap_ms = 0  # of the first: an earlier process took exactly what lies before
 
     @abstractmethod
@@ -85,7 +89,7 @@ class ScheduledPull(ABC):
         while True:
             began = time.monotonic()
             try:
-                await self.catch_up(int(time.time() * MS_PER_S) - int(DELAY_S * MS_PER_S))
+                await self.catch_up(now_ms() - int(DELAY_S * MS_PER_S))
             except Exception as error:  # whatever a server does, it ends neither its own pull nor the others
                 self._fail(error)
             pause = min(self._every_s * 2 ** min(self.status.failures, 6), max(LONGEST_PAUSE_S, self._every_s))
@@ -102,7 +106,7 @@ class ScheduledPull(ABC):
             chunk = await self.fetch_next(to_ms)
             if chunk.to_ms <= chunk.from_ms:
                 return  # its clock is a little behind
-            await self._take(*chunk)
+            await self._keep(*chunk)
             self.go_on(chunk.to_ms)
 
     def go_on(self, through_ms: int, overlap_s: float | None = None) -> None:
@@ -112,15 +116,14 @@ class ScheduledPull(ABC):
         was = self.status
         over = was.over
         if was.failing_since_ms:
-            over = (*over, Failure(was.failing_since_ms, int(time.time() * MS_PER_S), was.error))[-MOST_FAILURES:]
+            over = (*over, Failure(was.failing_since_ms, now_ms(), was.error))[-MOST_FAILURES:]
         self.status = PullStatus(through_ms, over=over, errors=was.errors)
 
     def _fail(self, error: BaseException) -> None:
-        now_ms = int(time.time() * MS_PER_S)
         self.status.failures += 1
         self.status.errors += 1
         self.status.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
-        self.status.failing_since_ms = self.status.failing_since_ms or now_ms
+        self.status.failing_since_ms = self.status.failing_since_ms or now_ms()
 
 
 class Pull(ScheduledPull):
@@ -132,15 +135,15 @@ class Pull(ScheduledPull):
         selector: str,
         every_s: float,
         through_ms: int,
-        take: Take,
-        lanes: Lanes,
+        keep: KeepChunk,
+        pools: RequestPools,
         over: tuple[Failure, ...] = (),
     ) -> None:
         """`over`: failures of earlier processes."""
-        super().__init__(server.name, every_s, through_ms, take, over)
+        super().__init__(server.name, every_s, through_ms, keep, over)
         self.server = server
         self._selector = selector
-        self._lanes = lanes
+        self._pools = pools
         self._chunk_s = FIRST_CHUNK_S
 
     async def fetch_next(self, to_ms: int) -> Chunk:
@@ -148,10 +151,10 @@ class Pull(ScheduledPull):
         while True:
             end_ms = min(to_ms, self._through_ms + int(self._chunk_s * MS_PER_S))
             from_ms = self._through_ms - self._overlap_ms
-            lane = self._lanes.choose(self.status.status == "ok")
+            pool = self._pools.choose(self.status.status == "ok")
             try:
-                async with lane.turns:
-                    answer = await fetch_range(self.server, self._selector, from_ms, end_ms, lane)
+                async with pool.turns:
+                    answer = await fetch_range(self.server, self._selector, from_ms, end_ms, pool)
             except TooMuchError:
                 if self._chunk_s <= SHORTEST_CHUNK_S:
                     raise
@@ -162,16 +165,81 @@ class Pull(ScheduledPull):
                 raise
             if len(answer.content) < ENOUGH_BYTES:
                 self._chunk_s = min(LONGEST_CHUNK_S, 2 * self._chunk_s)
-            if (
-                answer.now_ms is not None
-            ):  # samples bear the time of its clock: nothing is there yet of what is ahead of it
+            if answer.now_ms is not None:  # samples bear the time of its clock: what is ahead of it is not there yet
                 end_ms = min(end_ms, self._read_clock(answer.now_ms))
             return Chunk(answer.content, self._through_ms, end_ms)
 
-    def _read_clock(self, now_ms: int) -> int:
+    def _read_clock(self, server_ms: int) -> int:
         """Through when a server has everything. Raises FetchError where its clock and ours are far apart."""
-        behind_s = time.time() - now_ms / MS_PER_S
-        there_ms = now_ms + MS_PER_S - int(DELAY_S * MS_PER_S)
-        if there_ms <= self._through_ms and behind_s > LARGEST_SKEW_S:
+        behind_s = time.time() - server_ms / MS_PER_S
+        complete_ms = server_ms + MS_PER_S - int(DELAY_S * MS_PER_S)
+        if complete_ms <= self._through_ms and behind_s > LARGEST_SKEW_S:
             raise FetchError(f"its clock is {behind_s:,.0f} seconds behind ours; set both by NTP")
-        return there_ms
+        return complete_ms
+
+
+LATE_S = 10.0 * S_PER_MIN
+"""So much is requested again, for values that a cloud gets late. A stream takes each once."""
+LONGEST_CLOUD_CHUNK_S = 3.0 * S_PER_HOUR
+LONGEST_READ_S = 10.0 * S_PER_MIN
+
+
+class CloudMetrics(Protocol):
+    """The metrics of an account or a project."""
+
+    @property
+    def settled_s(self) -> float:
+        """Values so old are there."""
+
+    @property
+    def step_ms(self) -> int:
+        """Chunks end at its multiples."""
+
+    @property
+    def lacking(self) -> str:
+        """What there should be and is not, since it was read last; empty where all is there."""
+
+    def read(self, from_ms: int, to_ms: int) -> list[CloudSeries]:
+        """The series with points after `from_ms`, through `to_ms`. It waits. Raises FetchError in the cloud's words."""
+
+
+class CloudPull(ScheduledPull):
+    """Metrics of one account or project."""
+
+    overlap_s = LATE_S
+
+    def __init__(
+        self,
+        name: str,
+        metrics: CloudMetrics,
+        every_s: float,
+        through_ms: int,
+        keep: KeepChunk,
+        over: tuple[Failure, ...] = (),
+    ) -> None:
+        """`over`: failures of earlier processes."""
+        step_ms = metrics.step_ms
+        super().__init__(name, every_s, through_ms // step_ms * step_ms, keep, over)
+        self._metrics = metrics
+        # A thread of its own: clouds that hang hold up neither others nor booking.
+        self._reading = ThreadPoolExecutor(1, "read metrics")
+
+    async def fetch_next(self, to_ms: int) -> Chunk:
+        """The chunk that follows; it ends where it begins while nothing is settled. Raises FetchError."""
+        settled_ms = to_ms - int(self._metrics.settled_s * MS_PER_S)
+        end_ms = min(settled_ms, self._through_ms + int(LONGEST_CLOUD_CHUNK_S * MS_PER_S))
+        end_ms -= end_ms % self._metrics.step_ms
+        if end_ms <= self._through_ms:
+            return Chunk(b"", self._through_ms, self._through_ms)
+        from_ms, loop = self._through_ms - self._overlap_ms, asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LONGEST_READ_S):
+                series = await loop.run_in_executor(self._reading, self._metrics.read, from_ms, end_ms)
+        except TimeoutError as error:
+            raise FetchError(f"did not answer within {LONGEST_READ_S:g} seconds") from error
+        return Chunk(await loop.run_in_executor(self._reading, write_matrix, series), self._through_ms, end_ms)
+
+    def go_on(self, through_ms: int, overlap_s: float | None = None) -> None:
+        """A chunk was taken, which may lack what should be there."""
+        super().go_on(through_ms, overlap_s)
+        self.status.lacking = self._metrics.lacking

@@ -1,18 +1,19 @@
-"""Scraping a group of exporters: each on a schedule of its own, none in the way of another, and what is known of how they fare."""
+"""Scraping a group of exporters: each on a schedule of its own, none in the way of another, and the status of all of them."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
-from loadfactor.collect.lanes import Lanes
-from loadfactor.collect.scraped_page import pack_page
-from loadfactor.collect.target_finders import TargetFinder
+from loadfactor.collect.exporters import Target, TargetFinder, fetch_page, make_finder, trust_exporters
+from loadfactor.collect.http_fetch import RequestPools
+from loadfactor.collect.payloads import pack_page
+from loadfactor.settings.sources import ExporterGroup
 from loadfactor.store.source_status import SourceStatus, TargetGap
 
 MOST_GAPS: Final = 100
@@ -20,13 +21,13 @@ MOST_GAPS: Final = 100
 NAMED: Final = 3
 """So many exporters that do not answer are named."""
 
-Take = Callable[[bytes], Awaitable[object]]
-"""Given a body; done when it is kept."""
+Keep = Callable[[bytes], Awaitable[object]]
+"""Given a payload; done when it is durable."""
 
 
 @dataclass
 class TargetStatus:
-    """How one exporter fares: when it answered last, and since when and why it does not."""
+    """One exporter: when it answered last, and since when and why it does not."""
 
     last_ms: int | None = None
     error: str = ""
@@ -47,28 +48,30 @@ class GroupCounts:
     failed: int = 0
 
 
-@dataclass
 class ScrapeGroup:
-    """The exporters that `finder` finds, each asked every `every_s` seconds; its pages go to `take` as bodies.
+    """The exporters of a group, each fetched on time; its pages go to `keep` as payloads."""
 
-    `before`: gaps that earlier processes left.
-    """
-
-    name: str
-    finder: TargetFinder
-    access: ExporterAccess
-    every_s: float
-    lanes: Lanes
-    take: Take
-    before: tuple[TargetGap, ...] = ()
-    counts: GroupCounts = field(default_factory=GroupCounts)
-    error: str = ""
-    """What is wrong with the list of exporters."""
-
-    def __post_init__(self) -> None:
-        self._over = [gap for gap in self.before if gap.to_ms is not None]
-        self._open = {gap.target: gap for gap in self.before if gap.to_ms is None}
-        self._fares: dict[Target, TargetStatus] = {}
+    def __init__(
+        self,
+        settings: ExporterGroup,
+        pools: RequestPools,
+        keep: Keep,
+        before: Iterable[TargetGap] = (),
+        finder: TargetFinder | None = None,
+    ) -> None:
+        """`before`: gaps that earlier processes left. `finder`: in place of the one that the settings describe."""
+        self.name = settings.label
+        self.counts = GroupCounts()
+        self.error = ""
+        """What is wrong with the list of exporters."""
+        self._settings = settings
+        self._every_s = settings.every.s
+        self._finder = finder or make_finder(settings)
+        self._tls = trust_exporters(settings)
+        self._pools, self._keep = pools, keep
+        self._over = [gap for gap in before if gap.to_ms is not None]
+        self._open = {gap.target: gap for gap in before if gap.to_ms is None}
+        self._statuses: dict[Target, TargetStatus] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._keeping: set[asyncio.Future[object]] = set()
 
@@ -77,12 +80,12 @@ class ScrapeGroup:
         try:
             while True:
                 try:
-                    found = await self.finder.find()
+                    found = await self._finder.find()
                     self.error = found.error
                     self._follow(found.targets)
                 except Exception as error:  # whatever stands in files and names, scraping goes on
                     self.error = f"{type(error).__name__}: {error}"
-                await asyncio.sleep(self.finder.every_s)
+                await asyncio.sleep(self._finder.every_s)
         finally:
             for task in self._tasks.values():
                 task.cancel()
@@ -90,90 +93,92 @@ class ScrapeGroup:
 
     def _follow(self, targets: Iterable[Target]) -> None:
         """Begin with those that are new, and leave those that are gone."""
-        wanted = dict.fromkeys(targets)
-        for target in [target for target in self._tasks if target not in wanted]:
+        expected = dict.fromkeys(targets)
+        for target in [target for target in self._tasks if target not in expected]:
             self._tasks.pop(target).cancel()
-            self._end_gap(target, self._fares.pop(target), _now_ms())
-        names = {target.name for target in wanted}
+            self._end_gap(target, self._statuses.pop(target), now_ms())
+        names = {target.name for target in expected}
         for name in [name for name in self._open if name not in names]:
-            self._remember(self._open.pop(name), _now_ms())  # it left while nobody looked
-        for target in wanted:
+            self._remember(self._open.pop(name), now_ms())  # it left while nobody looked
+        for target in expected:
             if target not in self._tasks:
-                self._fares[target] = TargetStatus()
+                self._statuses[target] = TargetStatus()
                 if (gap := self._open.pop(target.name, None)) is not None:
-                    self._fares[target] = TargetStatus(None, gap.error, gap.from_ms)
+                    self._statuses[target] = TargetStatus(None, gap.error, gap.from_ms)
                 self._tasks[target] = asyncio.create_task(self._scrape_on(target))
 
     async def _scrape_on(self, target: Target) -> None:
         """Scrape one exporter at instants that are its own, the same after a restart, and spread over the interval."""
         digest = blake2b(f"{self.name} {target.url}".encode(), digest_size=8).digest()
-        offset_s = int.from_bytes(digest, "little") / 2**64 * self.every_s
+        offset_s = int.from_bytes(digest, "little") / 2**64 * self._every_s
         due_s = 0.0
         while True:
             now_s = time.time()
-            due_s = find_next(due_s, now_s, self.every_s, offset_s)
+            due_s = find_next(due_s, now_s, self._every_s, offset_s)
             await asyncio.sleep(due_s - now_s)
-            await self._scrape(target, self._fares[target])
+            await self._scrape(target, self._statuses[target])
 
-    async def _scrape(self, target: Target, fares: TargetStatus) -> None:
-        lane = self.lanes.choose(fares.answers)
-        at_ms = _now_ms()
+    async def _scrape(self, target: Target, status: TargetStatus) -> None:
+        pool = self._pools.choose(status.answers)
+        at_ms = now_ms()
         try:
-            async with asyncio.timeout(self.every_s) as patience:
-                await lane.turns.acquire()
+            async with asyncio.timeout(self._every_s) as patience:
+                await pool.turns.acquire()
                 try:
                     patience.reschedule(None)
-                    answer = await fetch_page(target, self.access, lane)
+                    answer = await fetch_page(
+                        target, pool, self._settings.timeout_s, self._settings.bearer_token_file, self._tls
+                    )
                 finally:
-                    lane.turns.release()
+                    pool.turns.release()
             at_ms = int(answer.at_s * MS_PER_S)
-            await self._keep(pack_page(at_ms, target.labels, answer.content, answer.is_gzip))
+            await self._keep_page(pack_page(at_ms, target.labels, answer.content, answer.is_gzip))
         except TimeoutError:
             return  # so many others do not answer that this one had no turn; its gap, if it has one, goes on
         except Exception as error:  # whatever an exporter does, it ends neither its own scrapes nor those of others
             self.counts.failed += 1
-            fares.fail(error, at_ms)
+            status.fail(error, at_ms)
             return
         self.counts.taken += 1
-        self._end_gap(target, fares, at_ms)
-        fares.last_ms, fares.error, fares.since_ms, fares.answers = at_ms, "", None, True
+        self._end_gap(target, status, at_ms)
+        status.last_ms, status.error, status.since_ms, status.answers = at_ms, "", None, True
 
-    async def _keep(self, body: bytes) -> None:
+    async def _keep_page(self, payload: bytes) -> None:
         """Hand a page over; one that is there is kept also where scraping ends meanwhile."""
-        keeping = asyncio.ensure_future(self.take(body))
+        keeping = asyncio.ensure_future(self._keep(payload))
         self._keeping.add(keeping)
         keeping.add_done_callback(self._keeping.discard)
         await asyncio.shield(keeping)
 
-    def _end_gap(self, target: Target, fares: TargetStatus, to_ms: int) -> None:
-        if fares.since_ms is not None:
-            self._remember(TargetGap(target.name, fares.since_ms, None, fares.error), to_ms)
+    def _end_gap(self, target: Target, status: TargetStatus, to_ms: int) -> None:
+        if status.since_ms is not None:
+            self._remember(TargetGap(target.name, status.since_ms, None, status.error), to_ms)
 
     def _remember(self, gap: TargetGap, to_ms: int) -> None:
         self._over = [*self._over, TargetGap(gap.target, gap.from_ms, to_ms, gap.error)][-MOST_GAPS:]
 
     def status(self) -> SourceStatus:
-        """How the group fares: all of its exporters in one, with the gaps of each."""
-        fares = list(self._fares.items())
-        dead = [(target, one) for target, one in fares if one.since_ms is not None]
-        answering = sum(one.answers for _, one in fares)
-        last = [one.last_ms for _, one in fares if one.last_ms is not None]
-        since = [one.since_ms for _, one in dead if one.since_ms is not None]
-        gaps = [TargetGap(target.name, one.since_ms or 0, None, one.error) for target, one in dead]
-        said = [f"{len(dead)} of {len(fares)} do not answer: {_name_dead(dead)}"] if dead else []
-        said += [self.error] if self.error else []
-        if not fares:
+        """All of its exporters in one, with the gaps of each."""
+        statuses = list(self._statuses.items())
+        dead = [(target, status) for target, status in statuses if status.since_ms is not None]
+        answering = sum(status.answers for _, status in statuses)
+        problems = [f"{len(dead)} of {len(statuses)} do not answer: {_name_dead(dead)}"] if dead else []
+        problems += [self.error] if self.error else []
+        if not statuses:
             word = "failing" if self.error else "waiting"
         else:
-            word = "degraded" if said and answering else "failing" if dead else "ok" if answering else "waiting"
+            word = "degraded" if problems and answering else "failing" if dead else "ok" if answering else "waiting"
         return SourceStatus(
             self.name,
             word,
-            max(last, default=None),
-            "; ".join(said) or None,
-            min(since, default=None),
-            gaps=(*self._over, *gaps),
-            targets=len(fares),
+            max((status.last_ms for _, status in statuses if status.last_ms is not None), default=None),
+            "; ".join(problems) or None,
+            min((status.since_ms for _, status in dead if status.since_ms is not None), default=None),
+            gaps=(
+                *self._over,
+                *(TargetGap(target.name, status.since_ms or 0, None, status.error) for target, status in dead),
+            ),
+            targets=len(statuses),
             answering=answering,
         )
 
@@ -192,7 +197,3 @@ def find_next(last_s: float, now_s: float, every_s: float, offset_s: float) -> f
 def _name_dead(dead: list[tuple[Target, TargetStatus]]) -> str:
     named = ", ".join(f"{target.name} ({one.error})" for target, one in dead[:NAMED])
     return named + (f" and {len(dead) - NAMED} more" if len(dead) > NAMED else "")
-
-
-def _now_ms() -> int:
-    return int(time.time() * MS_PER_S)

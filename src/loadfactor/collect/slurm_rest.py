@@ -1,17 +1,25 @@
 """slurmrestd, asked for jobs and nodes, in the newest version that it speaks."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import httpx
 import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
-from loadfactor.collect.commands import CommandError, TooMuchSaidError
-from loadfactor.collect.slurm_commands import MOST_BYTES, Answer, NodeAnswer, hold_gpus
+from loadfactor.collect.slurm_commands import (
+    MOST_BYTES,
+    Answer,
+    CommandError,
+    NodeAnswer,
+    SlurmCommands,
+    TooMuchOutputError,
+    hold_gpus,
+)
+from loadfactor.settings.sources import SlurmCluster
 from loadfactor.sources.base import Input
 from loadfactor.sources.slurm.jobs import JOBS
 from loadfactor.sources.slurm.rest_json import Document, decode_rest_jobs, decode_rest_nodes, parse_documents
@@ -19,35 +27,24 @@ from loadfactor.sources.slurm.rest_json import Document, decode_rest_jobs, decod
 SOCKET: Final = "unix:"
 _PATHS: Final = re.compile(r"^/(slurmdb|slurm)/v\d+\.\d+\.\d+/jobs/?$")
 _NARROWED: Final = {"skip_steps": "true", "show_duplicates": "true"}
-"""What is asked for besides a window, where a version knows it; older ones give every run without being told."""
+"""Parameters besides a window, where a version knows them; older ones give every run without."""
 _NEVER_STARTED: Final = {"state": "CANCELLED"}
-"""Jobs that were cancelled before they could start are listed only where they are asked for."""
+"""Jobs that were cancelled before they could start are listed only where they are requested."""
 NOTHING: Final = "Nothing found"
 """What it calls an error where there are no such jobs."""
-_SAID_CHARACTERS: Final = 200
+_SHOWN_CHARACTERS: Final = 200
 
 
-@dataclass(frozen=True)
-class RestAccess:
-    """Where slurmrestd listens: a URL, or unix:PATH. `token_file`: of a token (scontrol token), of `user`."""
-
-    name: str
-    url: str
-    token_file: Path | None = None
-    user: str = ""
-    timeout_s: float = 60.0
-
-    @property
-    def origin(self) -> str:
-        """What its stream is called."""
-        return f"slurm {self.name}".strip()
+def open_slurm(cluster: SlurmCluster, stopped: threading.Event | None = None) -> "SlurmCommands | SlurmRest":
+    """What a cluster is asked through. `stopped`: set when answers are no longer of use."""
+    return SlurmRest(cluster) if cluster.url else SlurmCommands(cluster, stopped)
 
 
 class SlurmRest:
     """Asks one cluster. Its methods raise CommandError in one line."""
 
-    def __init__(self, access: RestAccess) -> None:
-        self._access = access
+    def __init__(self, cluster: SlurmCluster) -> None:
+        self._cluster = cluster
         self._paths: dict[str, tuple[str, frozenset[str]]] = {}
 
     def list_accounting(self, from_s: int, to_s: int) -> Answer:
@@ -55,13 +52,13 @@ class SlurmRest:
         path, known = self._find_path("slurmdb")
         window = {"start_time": f"uts{from_s}", "end_time": f"uts{to_s}"}
         window |= {name: value for name, value in _NARROWED.items() if name in known}
-        return _join(_read_jobs(self._ask(path, window | which)) for which in ({}, _NEVER_STARTED))
+        return _read_jobs(self._ask(path, window)).join(_read_jobs(self._ask(path, window | _NEVER_STARTED)))
 
     def find_jobs(self, ids: Sequence[str]) -> Answer:
         """What accounting knows of these jobs, whenever they were."""
         above = self._find_path("slurmdb")[0].rstrip("/").rpartition("/")[0]
         numbers = dict.fromkeys(name.partition("_")[0].partition("+")[0] for name in ids)
-        return _join(_read_jobs(self._ask(f"{above}/job/{number}", {})) for number in numbers)
+        return reduce(Answer.join, (_read_jobs(self._ask(f"{above}/job/{number}", {})) for number in numbers), Answer())
 
     def list_queue(self) -> Answer:
         """The GPU jobs that the controller knows."""
@@ -84,36 +81,36 @@ class SlurmRest:
         return self._paths[plugin]
 
     def _ask(self, path: str, question: Mapping[str, str]) -> Document:
-        """The document that answers. Raises CommandError, TooMuchSaidError."""
-        access = self._access
-        is_socket = access.url.startswith(SOCKET)
-        transport = httpx.HTTPTransport(uds=access.url.removeprefix(SOCKET)) if is_socket else None
-        address = "http://slurmrestd" if is_socket else access.url.rstrip("/")
+        """The document that answers. Raises CommandError, TooMuchOutputError."""
+        cluster = self._cluster
+        is_socket = cluster.url.startswith(SOCKET)
+        transport = httpx.HTTPTransport(uds=cluster.url.removeprefix(SOCKET)) if is_socket else None
+        address = "http://slurmrestd" if is_socket else cluster.url.rstrip("/")
         try:
             with (
-                httpx.Client(transport=transport, timeout=access.timeout_s, trust_env=False) as client,
+                httpx.Client(transport=transport, timeout=cluster.timeout.s, trust_env=False) as client,
                 client.stream("GET", address + path, params=question, headers=self._make_headers()) as answer,
             ):
                 content = bytearray()
                 for piece in answer.iter_bytes():
                     content += piece
                     if len(content) > MOST_BYTES:
-                        raise TooMuchSaidError(f"slurmrestd wrote over {MOST_BYTES:,} bytes")
+                        raise TooMuchOutputError(f"slurmrestd wrote over {MOST_BYTES:,} bytes")
         except (httpx.HTTPError, OSError, ValueError) as error:
-            raise CommandError(f"slurmrestd: {str(error)[:_SAID_CHARACTERS] or type(error).__name__}") from error
+            raise CommandError(f"slurmrestd: {str(error)[:_SHOWN_CHARACTERS] or type(error).__name__}") from error
         if answer.status_code != httpx.codes.OK:
-            raise CommandError(f"slurmrestd answered {answer.status_code} to {path}{_say_errors(bytes(content))}")
+            raise CommandError(f"slurmrestd answered {answer.status_code} to {path}{_show_errors(bytes(content))}")
         return _parse(bytes(content), path)
 
     def _make_headers(self) -> dict[str, str]:
         """Who asks. Raises CommandError where the token cannot be read."""
-        access = self._access
+        cluster = self._cluster
         try:
-            token = access.token_file.read_text().strip().removeprefix("SLURM_JWT=") if access.token_file else ""
+            token = cluster.token_file.read_text().strip().removeprefix("SLURM_JWT=") if cluster.token_file else ""
         except OSError as error:
-            raise CommandError(f"{access.token_file} cannot be read: {error.strerror}") from error
-        said = {"X-SLURM-USER-NAME": access.user, "X-SLURM-USER-TOKEN": token}
-        return {name: value for name, value in said.items() if value}
+            raise CommandError(f"{cluster.token_file} cannot be read: {error.strerror}") from error
+        headers = {"X-SLURM-USER-NAME": cluster.user, "X-SLURM-USER-TOKEN": token}
+        return {name: value for name, value in headers.items() if value}
 
 
 def _order(entry: tuple[str, Any]) -> list[int]:
@@ -122,9 +119,9 @@ def _order(entry: tuple[str, Any]) -> list[int]:
 
 def _list_parameters(methods: Any) -> Iterator[str]:
     get = methods.get("get") if isinstance(methods, dict) else None
-    for one in get.get("parameters", ()) if isinstance(get, dict) else ():
-        if isinstance(one, dict) and isinstance(one.get("name"), str):
-            yield one["name"]
+    for parameter in get.get("parameters", ()) if isinstance(get, dict) else ():
+        if isinstance(parameter, dict) and isinstance(parameter.get("name"), str):
+            yield parameter["name"]
 
 
 def _parse(content: bytes, path: str) -> Document:
@@ -138,28 +135,18 @@ def _parse(content: bytes, path: str) -> Document:
         raise CommandError(f"slurmrestd: {error}") from error
     errors = document.get("errors")
     if errors and not all(NOTHING in str(error) for error in errors):
-        raise CommandError(f"slurmrestd could not answer {path}{_say_errors(content)}")
+        raise CommandError(f"slurmrestd could not answer {path}{_show_errors(content)}")
     return document
 
 
-def _say_errors(content: bytes) -> str:
-    """What an answer says went wrong, for the end of a message."""
+def _show_errors(content: bytes) -> str:
+    """The first error in an answer, for the end of a message."""
     try:
         errors = httpx.Response(200, content=content).json()["errors"]
-        said = errors[0].get("description") or errors[0].get("error") or ""
+        text = errors[0].get("description") or errors[0].get("error") or ""
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return ""
-    return f": {str(said)[:_SAID_CHARACTERS]}" if said else ""
-
-
-def _join(answers: Iterable[Answer]) -> Answer:
-    """Several answers as one."""
-    found = [Answer(JOBS.empty_table()), *answers]
-    return Answer(
-        pa.concat_tables([one.jobs for one in found]),
-        sum(one.unread for one in found),
-        next((one.why for one in found if one.why), ""),
-    )
+    return f": {str(text)[:_SHOWN_CHARACTERS]}" if text else ""
 
 
 def _read_jobs(document: Document) -> Answer:

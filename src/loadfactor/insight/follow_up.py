@@ -16,7 +16,7 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.offers import PRICE_LEVERS
 from loadfactor.metrics import Metric
-from loadfactor.settings.levers import DoneLever
+from loadfactor.settings.money import DoneLever
 
 LONGEST: Final = timedelta(days=4 * D_PER_WEEK)
 """At most so long before and after are compared."""

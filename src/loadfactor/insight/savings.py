@@ -19,7 +19,7 @@ from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.waterfall import DROPS, Waterfall
-from loadfactor.settings.levers import DoneLever
+from loadfactor.settings.money import DoneLever
 
 MOST_ASKED = 5
 MOST_DIAGNOSED = 5

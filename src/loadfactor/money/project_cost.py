@@ -7,7 +7,7 @@ from typing import Final
 
 from loadfactor.base.units import PERCENT
 from loadfactor.money.currency import add_exactly
-from loadfactor.settings.projects import ProjectPlan
+from loadfactor.settings.money import ProjectPlan
 
 NOTHING: Final = Decimal(0)
 

@@ -1,34 +1,48 @@
-"""What `loadfactor.toml` says of rules of alerts: the tables [[alert]], each of which changes a rule or adds one."""
+"""Rules of alerts, how they are judged, and who is notified: the tables [[alert]], [alerts] and [[alerts.receiver]]."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from loadfactor.base.quantities import parse_duration_s
-from loadfactor.settings.table import SettingsTable
+from loadfactor.base.units import S_PER_HOUR
+from loadfactor.settings.table import URL, Duration, DurationOrZero, HomePath, SettingsTable, unique
 
-Amount = float | str
-"""A threshold: a number in the unit of what it limits, or a text with its unit, "85 °C" or "40 %"."""
+Threshold = float | str
+"""A number in the unit of what it limits, or a text with its unit, "85 °C" or "40 %"."""
+Severity = Literal["info", "warning", "critical"]
+_URL_OR_NONE = f"{URL}|^$"
+_KIND = "Its kind: alertmanager, webhook, slack or email."
+
+
+def _check_hour(duration: Duration) -> Duration:
+    if duration.s > S_PER_HOUR:
+        raise ValueError(f"{str(duration)!r} is longer than an hour")
+    return duration
+
+
+UpToAnHour = Annotated[Duration, AfterValidator(_check_hour)]
 
 
 class AlertTable(SettingsTable):
-    """A rule of alerts as it is changed (`rule`), or a new one (`name` and `metric`). What is not said stays as it is."""
+    """A rule of alerts as it is changed (`rule`), or a new one (`name` and `metric`). What is left out stays as it is."""
 
     rule: str | None = Field(default=None, min_length=1, description="Name of the shipped rule that it changes.")
     name: str | None = Field(default=None, min_length=1, max_length=80, description="Name of a rule that it adds.")
     enabled: bool = Field(default=True, description="false: the rule is not judged.")
     metric: str | None = Field(default=None, description="Metric that a new rule watches.")
     by: tuple[str, ...] | None = Field(default=None, description="Dimensions it is split by; none for the fleet.")
-    below: Amount | None = Field(default=None, description="It fires while the metric lies below this.")
-    above: Amount | None = Field(default=None, description="It fires while the metric lies above this.")
-    clears_at: Amount | None = Field(default=None, description="It is resolved when the metric is back here.")
-    limits: dict[str, Amount] = Field(default={}, description="Thresholds of a shipped rule, by name.")
-    window: str | None = Field(default=None, description="Over how long the metric is worked out: 30min.")
-    hold: str | None = Field(default=None, alias="for", description="How long it holds before it fires: 1h, or 0s.")
+    below: Threshold | None = Field(default=None, description="It fires while the metric lies below this.")
+    above: Threshold | None = Field(default=None, description="It fires while the metric lies above this.")
+    clears_at: Threshold | None = Field(default=None, description="It is resolved when the metric is back here.")
+    limits: dict[str, Threshold] = Field(default={}, description="Thresholds of a shipped rule, by name.")
+    window: Duration | None = Field(default=None, description="Over how long the metric is worked out: 30min.")
+    hold: DurationOrZero | None = Field(
+        default=None, alias="for", description="How long the condition holds before it fires: 1h, or 0s."
+    )
     least_coverage: float | None = Field(
         default=None, gt=0, le=1, description="Share of its data that must be known for it to be judged."
     )
-    severity: Literal["info", "warning", "critical"] | None = Field(default=None, description="How severe it is.")
+    severity: Severity | None = Field(default=None, description="How severe its alerts are.")
     cause: str | None = Field(
         default=None, description="Its class, one of seven: I/O, hardware, user error and others."
     )
@@ -36,26 +50,9 @@ class AlertTable(SettingsTable):
     ask_first: str = Field(default="", max_length=500, description="The question to ask first.")
     look_next: str = Field(default="", max_length=500, description="What to look at next.")
 
-    @field_validator("window", "hold")
-    @classmethod
-    def _long(cls, text: str | None) -> str | None:
-        if text is not None and text.strip() not in ("0", "0s"):
-            parse_duration_s(text)
-        return text
-
-    @property
-    def window_s(self) -> float | None:
-        """Seconds over which the metric is worked out."""
-        return None if self.window is None else _seconds(self.window)
-
-    @property
-    def for_s(self) -> float | None:
-        """Seconds for which the condition holds before it fires."""
-        return None if self.hold is None else _seconds(self.hold)
-
     @property
     def label(self) -> str:
-        """Which rule it speaks of."""
+        """The name of the rule."""
         return self.rule or self.name or ""
 
     @model_validator(mode="after")
@@ -71,18 +68,111 @@ class AlertTable(SettingsTable):
         return self
 
 
-def _seconds(text: str) -> float:
-    return 0.0 if text.strip() in ("0", "0s") else parse_duration_s(text)
-
-
-def _tell_apart(tables: tuple[AlertTable, ...]) -> tuple[AlertTable, ...]:
-    seen: set[Any] = set()
-    for table in tables:
-        if table.label in seen:
-            raise ValueError(f"two tables speak of the rule {table.label!r}; keep one")
-        seen.add(table.label)
-    return tables
-
-
-AlertTables = Annotated[tuple[AlertTable, ...], AfterValidator(_tell_apart)]
+AlertTables = Annotated[
+    tuple[AlertTable, ...], unique("two tables speak of the rule {item.label!r}; keep one", "label")
+]
 """Tables [[alert]], each of another rule."""
+
+
+class AlertReceiver(SettingsTable):
+    """What all receivers have in common: which alerts they are sent, and how long it is tried."""
+
+    name: str = Field(default="", max_length=100, description="Name of the receiver. By default its kind.")
+    rules: tuple[str, ...] = Field(default=(), description='Only these rules: ["gpu_*", "node_down"]. By default all.')
+    teams: tuple[str, ...] = Field(default=(), description="Only alerts of these teams. By default all.")
+    severities: tuple[Severity, ...] = Field(default=(), description="Only of these severities. By default all.")
+    timeout: Duration = Field(default=Duration("10s"), description="How long it may take to answer.")
+    give_up_after: Duration = Field(
+        default=Duration("1d"), description="How long it is tried again, where it does not answer."
+    )
+
+    @property
+    def label(self) -> str:
+        """Its name; by default its kind."""
+        return self.name or str(getattr(self, "kind", ""))
+
+
+class HttpReceiver(AlertReceiver):
+    """What receivers have in common that are reached over HTTP."""
+
+    url: str = Field(default="", pattern=_URL_OR_NONE, description="Address of the receiver.")
+    url_file: HomePath | None = Field(default=None, description="File with the address, where the address is a secret.")
+    bearer_token_file: HomePath | None = Field(
+        default=None, description="File with the token that the receiver asks for."
+    )
+    ca_file: HomePath | None = Field(default=None, description="File with the certificates that its own is checked by.")
+
+    @model_validator(mode="after")
+    def _found_one_way(self) -> Self:
+        if bool(self.url) == (self.url_file is not None):
+            raise ValueError("say where it listens: `url`, or `url_file` with a file that holds it; one of the two")
+        return self
+
+
+class AlertmanagerReceiver(HttpReceiver):
+    """An Alertmanager; `url` is what comes before /api/v2."""
+
+    kind: Literal["alertmanager"] = Field(description=_KIND)
+    resend: UpToAnHour = Field(default=Duration("1min"), description="How often it hears again of what fires.")
+
+
+class WebhookReceiver(HttpReceiver):
+    """A server of yours that takes each transition as JSON."""
+
+    kind: Literal["webhook"] = Field(description=_KIND)
+
+
+class SlackReceiver(HttpReceiver):
+    """A Slack-compatible incoming webhook: Slack, Mattermost, Rocket.Chat, Discord's /slack."""
+
+    kind: Literal["slack"] = Field(description=_KIND)
+
+
+class EmailReceiver(AlertReceiver):
+    """Readers of e-mail, through an SMTP server."""
+
+    kind: Literal["email"] = Field(description=_KIND)
+    host: str = Field(min_length=1, pattern=r"^\S+$", description="The SMTP server.")
+    port: int = Field(default=587, ge=1, le=65_535, description="Port of the SMTP server.")
+    tls: Literal["starttls", "tls", "none"] = Field(default="starttls", description="How the connection is encrypted.")
+    ca_file: HomePath | None = Field(default=None, description="File with the certificates that its own is checked by.")
+    user: str = Field(default="", description="The name to log in with, where the server asks for one.")
+    password_file: HomePath | None = Field(
+        default=None, description="File with the password. By default LOADFACTOR_SMTP_PASSWORD of the environment."
+    )
+    sender: str = Field(alias="from", pattern=r"^[^\s@]+@[^\s@]+$", description="The address it comes from.")
+    to: tuple[str, ...] = Field(min_length=1, description="The addresses it goes to.")
+
+    @field_validator("to")
+    @classmethod
+    def _addressed(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        for address in addresses:
+            if address.count("@") != 1 or any(c.isspace() or c in ",;<>" for c in address):
+                raise ValueError(f"{address!r} is no address; write ops@example.com")
+        return addresses
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> Self:
+        if self.user and self.tls == "none":
+            raise ValueError('a password is not sent unencrypted; say tls = "starttls" or "tls", or leave `user` out')
+        return self
+
+
+Receiver = Annotated[
+    AlertmanagerReceiver | WebhookReceiver | SlackReceiver | EmailReceiver, Field(discriminator="kind")
+]
+
+
+class AlertsTable(SettingsTable):
+    """How alerts are judged live, and who is notified: the table [alerts]."""
+
+    judge_after: UpToAnHour = Field(
+        default=Duration("90s"), description="How long after a minute ended it is judged: late samples count."
+    )
+    link: str = Field(default="", pattern=_URL_OR_NONE, description="Address of this server, for links in messages.")
+    runbooks: str = Field(
+        default="", pattern=_URL_OR_NONE, description="Address of docs/alerts.md as your people read it, for links."
+    )
+    receiver: Annotated[
+        tuple[Receiver, ...], unique("2 receivers are called {item.label!r}; give each a name", "label")
+    ] = Field(default=(), description="Who is notified of alerts.")

@@ -1,22 +1,19 @@
-"""What `loadfactor.toml` says of money: the table [chargeback] and the tables [[budget]]."""
+"""Money: the tables [chargeback], [billing], [[budget]], [[project]], [[lever]] and [[owned]]."""
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from datetime import date
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from loadfactor.base.errors import no_such
-from loadfactor.settings.table import SettingsTable
+from loadfactor.base.limits import MOST_YEARS
+from loadfactor.settings.table import Amount, HomePath, SettingsTable, read_amount, unique
+from loadfactor.tables.schema import CURRENCY
 
-HOLDER, OWN_POOL, HELD, EFFECTIVE, EVEN, FIXED = (
-    "holder",
-    "own pool",
-    "held hours",
-    "effective hours",
-    "even",
-    "fixed shares",
-)
+HOLDER, OWN_POOL, HELD, EFFECTIVE = "holder", "own pool", "held hours", "effective hours"
+EVEN, FIXED = "even", "fixed shares"
 Way = Literal["holder", "own pool", "held hours", "effective hours", "even", "fixed shares"]
 _WRITTEN: Final = (HOLDER, OWN_POOL, HELD, EFFECTIVE, EVEN)
 POOLS: Final = ("unallocated", "idle", "unobserved", "down", "shared", "unused commitment", "untagged")
@@ -26,19 +23,8 @@ COST_COLUMNS: Final[tuple[CostColumn, ...]] = ("BilledCost", "EffectiveCost", "L
 """Cost columns of FOCUS, which are never added to each other."""
 
 
-def read_amount(written: Any, what: str) -> Decimal:
-    """An amount as it is written in TOML: a number, or a text with one. Raises ValueError naming `what`.
-
-    >>> read_amount(0.1, "amount"), read_amount("12000.50", "amount")
-    (Decimal('0.1'), Decimal('12000.50'))
-    """
-    try:
-        amount = Decimal(str(written)) if not isinstance(written, bool) else Decimal("NaN")
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not amount.is_finite():
-        raise ValueError(f"{what} is {written!r}, which is no number; write it like 12000 or 12000.50")
-    return amount
+_OF_MONEY: Final = ("currency", "measured_load", "gpu_w")
+_MOST_COST: Final = 1e12
 
 
 class Bearing(BaseModel):
@@ -130,7 +116,7 @@ class Budget(SettingsTable):
 
     team: str | None = Field(default=None, description="The team whose budget it is.")
     project: str | None = Field(default=None, description="The project whose budget it is.")
-    amount: Decimal = Field(gt=0, description="What may be spent in a period.")
+    amount: Amount = Field(gt=0, description="What may be spent in a period.")
     period: Literal["month", "quarter", "year"] = Field(default="month", description="How long a period is.")
     column: CostColumn = Field(
         default="EffectiveCost", description="Which cost counts: BilledCost as invoiced, or amortized."
@@ -138,14 +124,9 @@ class Budget(SettingsTable):
     thresholds_percent: tuple[Decimal, ...] = Field(
         default=(Decimal(50), Decimal(80), Decimal(100)), description="Percents of the amount that are announced."
     )
-    least_anomaly: Decimal = Field(
+    least_anomaly: Amount = Field(
         default=Decimal(100), ge=0, description="The least amount by which an unusual day stands out."
     )
-
-    @field_validator("amount", "least_anomaly", mode="before")
-    @classmethod
-    def _amount(cls, written: Any) -> Decimal:
-        return read_amount(written, "it")
 
     @field_validator("thresholds_percent", mode="before")
     @classmethod
@@ -169,15 +150,148 @@ class Budget(SettingsTable):
         return self
 
 
-def _tell_apart(budgets: tuple[Budget, ...]) -> tuple[Budget, ...]:
-    seen = set()
-    for budget in budgets:
-        key = (budget.team, budget.project, budget.period, budget.column)
-        if key in seen:
-            raise ValueError(f"two budgets of {budget.label} for a {budget.period}; keep one")
-        seen.add(key)
-    return budgets
-
-
-Budgets = Annotated[tuple[Budget, ...], AfterValidator(_tell_apart)]
+Budgets = Annotated[
+    tuple[Budget, ...],
+    unique("two budgets of {item.label} for a {item.period}; keep one", "team", "project", "period", "column"),
+]
 """Budgets that differ in owner, period or column."""
+
+
+class BillingSettings(SettingsTable):
+    """How lines of bills become GPUs of nodes: the table [billing]."""
+
+    nodes: HomePath | None = Field(
+        default=None, description="CSV that says, with dates, which resource was which node."
+    )
+    node_tags: tuple[str, ...] = Field(default=("Name",), description="Tags of a bill that hold the name of a node.")
+    gpu_share: Decimal = Field(
+        default=Decimal(1),
+        gt=0,
+        le=1,
+        description="Part of an instance's cost that is its GPUs': \"all\", or a number like 0.9.",
+    )
+
+    @field_validator("gpu_share", mode="before")
+    @classmethod
+    def _read_share(cls, given: Any) -> Any:
+        if given == "all":
+            return Decimal(1)
+        if isinstance(given, bool) or not isinstance(given, (int, float, Decimal)):
+            raise ValueError(f'{given!r} is no share; write "all" or a number like 0.9')
+        return Decimal(str(given))
+
+    @property
+    def share_words(self) -> str:
+        """The policy as it is printed with answers.
+
+        >>> BillingSettings(gpu_share=0.9).share_words
+        'GPUs bear 0.9 of what an instance costs; of GPUs that are billed apart, all'
+        """
+        if self.gpu_share == 1:
+            return "GPUs bear all that an instance costs"
+        return f"GPUs bear {self.gpu_share} of what an instance costs; of GPUs that are billed apart, all"
+
+
+class ProjectPlan(SettingsTable):
+    """A training or fine-tuning project as it was planned. It is found in the books by project, or by its experiments."""
+
+    name: str = Field(
+        min_length=1, description="What it is called; the project of its jobs, where no experiments are named."
+    )
+    experiments: tuple[str, ...] = Field(default=(), description="Experiments that belong to it, in place of its name.")
+    runs: int = Field(ge=1, description="Runs that have to succeed.")
+    gpu_hours_per_run: Amount = Field(gt=0, description="GPU-hours of one run that succeeds.")
+    retry_percent: Amount = Field(
+        default=Decimal(0), ge=0, description="GPU-hours of runs that fail, of those that succeed."
+    )
+    evaluation_gpu_hours: Amount = Field(default=Decimal(0), ge=0, description="GPU-hours of evaluation.")
+    price_per_gpu_hour: Amount = Field(gt=0, description="Planned price of a held GPU-hour.")
+    storage_cost: Amount = Field(default=Decimal(0), ge=0, description="Storage of the whole project.")
+    staff_cost: Amount = Field(default=Decimal(0), ge=0, description="Staff of the whole project.")
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if "" in self.experiments:
+            raise ValueError("one of the experiments is empty; name it, or leave it out")
+        return self
+
+
+ProjectPlans = Annotated[
+    tuple[ProjectPlan, ...], unique("two projects are called {item.name!r}; give each a name of its own", "name")
+]
+"""Projects of different names."""
+
+
+class DoneLever(SettingsTable):
+    """A lever of `loadfactor savings` that was applied, and what was promised of it: a table [[lever]]."""
+
+    lever: str = Field(min_length=1, description="Its name, as `loadfactor savings` prints it.")
+    done: date = Field(description="The day since which it works, UTC.")
+    promised: Amount | None = Field(default=None, description="What it was to save a month.")
+    team: str | None = Field(default=None, min_length=1, description="The team that did it; all, where none is named.")
+
+
+class OwnedPool(SettingsTable):
+    """GPUs that are owned: a table [[owned]]. Names and defaults are those of `loadfactor plan own`."""
+
+    pool: str | None = Field(default=None, min_length=1, description="Pool of the GPUs. By default, any.")
+    accelerator: str | None = Field(default=None, min_length=1, description="Their model. By default, any.")
+    server_price: float = Field(gt=0, le=_MOST_COST, description="Capital: one server with all its GPUs.")
+    gpus_per_server: int | None = Field(default=None, ge=1, description="GPUs of one; the catalog's by default.")
+    life_years: float | None = Field(default=None, gt=0, le=MOST_YEARS, description="Years until it is sold.")
+    discount_rate_percent: float | None = Field(default=None, ge=0, description="Cost of capital a year.")
+    residual_percent: float | None = Field(default=None, ge=0, le=100, description="What it is sold for, of its price.")
+    server_kw: float | None = Field(default=None, ge=0, description="Power at full load; the catalog's by default.")
+    load_percent: float | None = Field(default=None, ge=0, le=100, description="Mean power, of full power.")
+    pue: float | None = Field(default=None, ge=1, description="Power into the building over power into the servers.")
+    price_per_kwh: float | None = Field(default=None, ge=0, description="Price of a kilowatt-hour.")
+    colocation_price_per_kw_month: float | None = Field(
+        default=None, gt=0, description="All-in colocation in place of energy and PUE."
+    )
+    network_percent: float | None = Field(
+        default=None, ge=0, description="Network, storage and CPU hosts, of its price."
+    )
+    support_percent: float | None = Field(default=None, ge=0, description="Support and repair a year, of its price.")
+    staff_cost: float | None = Field(default=None, ge=0, le=_MOST_COST, description="Staff a year for one server.")
+    availability_percent: float | None = Field(default=None, gt=0, le=100, description="Time it is up.")
+    currency: str | None = Field(default=None, pattern=CURRENCY, description="By default, that of the books.")
+    measured_load: bool = Field(default=False, description="Measured energy in place of `load_percent`.")
+    gpu_w: float | None = Field(
+        default=None,
+        gt=0,
+        description="Full power of a GPU, W, that measured power is compared with; the catalog's by default.",
+    )
+
+    @property
+    def label(self) -> str:
+        """Which GPUs it is of."""
+        return " / ".join(name for name in (self.pool, self.accelerator) if name) or "all GPUs"
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What is said of a server, under the names of `plan own`."""
+        left_out = {*_OF_MONEY, "pool"}
+        return {
+            name: value
+            for name in type(self).model_fields
+            if name not in left_out and (value := getattr(self, name)) is not None
+        }
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        missing = [name for name in ("gpus_per_server", "server_kw") if getattr(self, name) is None]
+        if self.accelerator is None and missing:
+            raise ValueError(f"owned GPUs of any model need {' and '.join(missing)}; or name their accelerator")
+        if self.measured_load and self.colocation_price_per_kw_month is not None:
+            raise ValueError(
+                "colocation is paid for all power, so there is no load to measure; leave one of the two out"
+            )
+        if self.measured_load and self.accelerator is None and self.gpu_w is None:
+            raise ValueError(
+                "measured load of GPUs of any model needs gpu_w, their full power; or name their accelerator"
+            )
+        return self
+
+
+OwnedPools = Annotated[tuple[OwnedPool, ...], unique("two tables are of {item.label}; keep one", "pool", "accelerator")]
+"""Owned GPUs, each table of others."""

@@ -24,9 +24,6 @@ CREATE TABLE batches (
 )"""
 INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)"
 
-LISTING = ("ec2", "gce", "kubernetes", "progress", "serving", "slurm")
-"""Sources that list what there is, rather than watch it: of rows with one key the later one counts whole, its end too."""
-
 Stored = tuple[int, str, str, str, int, bytes]
 """A row of the database: number, source, table, label, checksum of the others, Arrow IPC (lz4)."""
 
@@ -54,15 +51,6 @@ class EncodedBatch:
         """The row of the database."""
         crc = _checksum(self.rows, number, self.source, self.table, self.where)
         return number, self.source, self.table, self.where, crc, self.rows
-
-
-def is_listing(source: str) -> bool:
-    """Whether the live rows of a source are a list that it corrects.
-
-    >>> is_listing("kubernetes:prod"), is_listing("dcgm:nodes")
-    (True, False)
-    """
-    return source.partition(":")[0] in LISTING
 
 
 def encode(batch: LiveBatch) -> EncodedBatch:

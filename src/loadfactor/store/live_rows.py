@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources.base import ReadOptions, Rows, Source
+from loadfactor.sources.live import corrects_rows
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store import small_imports
 from loadfactor.store.compaction import close_day
 from loadfactor.store.import_records import ImportRecord, list_imports, put_records
 from loadfactor.store.importing import Receipt, add_rows
 from loadfactor.store.live import read_live
-from loadfactor.store.live_database import LiveBatch, is_listing
+from loadfactor.store.live_database import LiveBatch
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, read
 from loadfactor.store.sample_imports import (
@@ -60,7 +61,7 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                     staging.take(Rows(batch.table, batch.rows, batch.where))
                 for name, path in staging.finish().items():
                     relation = f"live_{place}_{name}"
-                    watched = "true" if name in small_imports.WATCHED and not is_listing(source) else "false"
+                    watched = "true" if name in small_imports.WATCHED and not corrects_rows(source) else "false"
                     tagged = path.with_name(f"tagged-{path.name}")
                     rows = tag_relation(session, name, read([path]), session.entry.tag, tagged)
                     session.materialize(relation, f"SELECT *, {watched} AS watched FROM {rows}")
@@ -148,7 +149,7 @@ def flush_live(writer: Writer) -> list[Receipt]:
     newest = _newest_day(writer)
     receipts, records = [], []
     for source, items in sort_by_source(batches):
-        for day, rows in [(_today(), items)] if is_listing(source) else _divide(items):
+        for day, rows in [(_today(), items)] if corrects_rows(source) else _divide(items):
             record, receipt = _add_day(writer, source, day, rows)
             records.append(record)
             receipts.append(receipt)
@@ -164,7 +165,7 @@ def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]
     name, now = f"live {source} {date}", int(time() * MS_PER_S)
     known = list_imports(writer, "digest = ?", [name])
     before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
-    lists = is_listing(source)
+    lists = corrects_rows(source)
     seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=not lists)
     items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]
     added = add_rows(writer, seen, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)

@@ -12,26 +12,32 @@ from tests.live.fake_kubernetes import FakeKubernetes
 from tests.live.fake_slurm import FakeSlurm, job
 from tests.live.local_server import LocalServer
 
-from loadfactor.collect.discovery.signals import SIGNALS, list_metrics
-from loadfactor.collect.discovery.slurm_check import check_slurm
-from loadfactor.collect.discovery.source_check import check_server
+from loadfactor.collect.discovery.cluster_check import check_slurm
+from loadfactor.collect.discovery.shortfalls import SIGNALS, SourceCheck, list_metrics
+from loadfactor.collect.discovery.source_check import check_server, check_sources
 from loadfactor.collect.prometheus_server import PrometheusServer
-from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
+from loadfactor.collect.slurm_commands import SlurmCommands
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.pages.sources_check import CheckedSource, check_sources
+from loadfactor.interfaces.pages.sources_check import build_document
 from loadfactor.metrics import METRICS
-from loadfactor.settings.config import PulledServer, Settings
+from loadfactor.settings.config import Settings
+from loadfactor.settings.sources import PrometheusSettings, SlurmCluster
 from loadfactor.sources.dcgm.fields import PREFIX
 from loadfactor.sources.gpu_scrapes.fields import KEYS
 from loadfactor.store.source_status import SourceStatus, write_statuses
 
 
+def show(settings: Settings, folder: Path) -> Document:
+    """The page of `check`."""
+    return build_document(check_sources(settings, folder), folder)
+
+
 def check(name: str, folder: Path, *servers: FakePrometheus, url: str = "") -> Document:
     """Run `check` of these servers, and keep its page."""
     urls = [server.url for server in servers] + ([url] if url else [])
-    sources = tuple(PulledServer(url=url, name=f"cluster-{i}") for i, url in enumerate(urls))
+    sources = tuple(PrometheusSettings(url=url, name=f"cluster-{i}") for i, url in enumerate(urls))
     with chdir(folder):
-        page = check_sources(Settings(prometheus=sources), Path("books"))
+        page = show(Settings(prometheus=sources), Path("books"))
     keep_page(f"check-{name}", page)
     return page
 
@@ -69,7 +75,7 @@ def test_a_source_without_gpus(tmp_path: Path) -> None:
 def test_a_wrong_clock(tmp_path: Path) -> None:
     """A clock that differs is said in seconds."""
     with FakePrometheus(NODE, ahead_s=-90) as server:
-        page = check_sources(Settings(prometheus=(PulledServer(url=server.url),)), tmp_path)
+        page = show(Settings(prometheus=(PrometheusSettings(url=server.url),)), tmp_path)
     (source,) = page.data.sources
     assert source.clock_s == pytest.approx(-90, abs=2)
     assert "behind this machine's" in source.missing[0].what
@@ -87,12 +93,12 @@ def test_what_cannot_be_reached(tmp_path: Path) -> None:
     assert [source.reachable for source in page.data.sources] == [True, False, False]
 
 
-def check_exporters(name: str, **group: object) -> CheckedSource:
+def check_exporters(name: str, **group: object) -> SourceCheck:
     """Run `check` of a group of exporters, and keep its page."""
-    page = check_sources(Settings.model_validate({"dcgm": [{"name": "gpus", **group}]}), Path("books"))
+    page = show(Settings.model_validate({"dcgm": [{"name": "gpus", **group}]}), Path("books"))
     keep_page(f"check-{name}", page)
     assert page.is_no is (not page.data.sources[0].reachable)
-    found: CheckedSource = page.data.sources[0]
+    found: SourceCheck = page.data.sources[0]
     return found
 
 
@@ -111,14 +117,12 @@ def test_a_group_of_exporters(tmp_path: Path) -> None:
         one.ahead_s = 75
         assert (
             "75 s ahead"
-            in check_sources(Settings.model_validate({"dcgm": [{"targets": [one.address]}]}), tmp_path)
+            in show(Settings.model_validate({"dcgm": [{"targets": [one.address]}]}), tmp_path)
             .data.sources[0]
             .missing[0]
             .what
         )
-        refused = check_sources(
-            Settings.model_validate({"dcgm": [{"targets": [other.address]}]}), tmp_path
-        ).data.sources[0]
+        refused = show(Settings.model_validate({"dcgm": [{"targets": [other.address]}]}), tmp_path).data.sources[0]
         assert refused.error == f"{other.address} (answered 503)"
 
 
@@ -171,7 +175,7 @@ def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         settings = Settings(kubernetes=({"name": "prod", "kubeconfig": kubeconfig},))
         api.forbidden, api.unwatchable = {"nodes"}, {"workloads"}
-        page = check_sources(settings, tmp_path / "books")
+        page = show(settings, tmp_path / "books")
         (cluster,) = page.data.clusters
         assert (cluster.name, cluster.reachable, page.is_no) == ("kubernetes prod", True, False)
         assert {kind.kind: kind.can_read for kind in cluster.kinds} == {
@@ -190,11 +194,11 @@ def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
         assert "cannot watch" in errors["workloads"]
         assert errors["resourceslices"] == "dynamic resource allocation is not installed"
         api.forbidden = {"pods"}
-        page = check_sources(settings, tmp_path / "books")
+        page = show(settings, tmp_path / "books")
         assert page.is_no
         assert "403" in page.data.clusters[0].error
     nobody = Settings(kubernetes=({"kubeconfig": tmp_path / "missing"},))
-    (cluster,) = check_sources(nobody, tmp_path / "books").data.clusters
+    (cluster,) = show(nobody, tmp_path / "books").data.clusters
     assert not cluster.reachable
     assert "\n" not in cluster.error
 
@@ -203,7 +207,7 @@ def check_slurm_page(name: str, folder: Path, slurm: FakeSlurm) -> Document:
     """Run `check` of a cluster of Slurm, and keep its page."""
     settings = Settings.model_validate({"slurm": [{"name": "prod", "bin": str(slurm.bin)}]})
     with chdir(folder):
-        page = check_sources(settings, Path("books"))
+        page = show(settings, Path("books"))
     keep_page(f"check-{name}", page)
     return page
 
@@ -233,7 +237,7 @@ def test_slurm_that_leaves_out_what_matters(tmp_path: Path) -> None:
     what = [s.what for s in page.data.slurm[0].missing]
     assert "AccountingStorageTRES has no gres/gpu" in what
     slurm.say("clock", "40")
-    (cluster,) = check_slurm({"": SlurmCommands(SlurmAccess(bin=str(slurm.bin)))})
+    (cluster,) = check_slurm({"": SlurmCommands(SlurmCluster(bin=str(slurm.bin)))})
     assert cluster.missing[0].what.endswith("s ahead of this machine's")
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loadfactor.base.errors import InputError
-from loadfactor.collect.discovery.cloud_check import check_instances
+from loadfactor.collect.discovery.cluster_check import check_instances
+from loadfactor.collect.discovery.source_check import CheckedSources
 from loadfactor.interfaces.pages.sources_check import build_document
 from loadfactor.interfaces.render.terminal import render_text
 
@@ -28,7 +29,7 @@ def test_what_may_not_be_asked_is_said_and_is_no_failure(tmp_path: Path) -> None
         ("ec2 prod", [True, False]),
         ("ec2 other", [False]),
     ]
-    page = build_document([], [], tmp_path, clouds=["cloudwatch prod"], instances=found)
+    page = build_document(CheckedSources((), instances=tuple(found), clouds=("cloudwatch prod",)), tmp_path)
     text = " ".join(render_text(page, 100).split())
     assert not page.is_no
     for said in ("ec2 prod", "may not ec2:DescribeSpotPriceHistory; add a line", "boto3 is not installed"):

@@ -13,8 +13,7 @@ from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
 from loadfactor.base.errors import InputError
-from loadfactor.collect.discovery.configuration import write_configuration
-from loadfactor.collect.discovery.surroundings import ProbedPlaces, look_around
+from loadfactor.collect.discovery.machine import ProbedPlaces, look_around, write_configuration
 from loadfactor.interfaces.pages.first_configuration import build_document as build_first_page
 from loadfactor.interfaces.pages.first_configuration import write_first_configuration
 from loadfactor.settings.config import Settings, read_settings

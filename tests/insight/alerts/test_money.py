@@ -11,8 +11,7 @@ from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules.money import MONEY
-from loadfactor.settings.config import choose_file, settings
-from loadfactor.settings.file import CHOSEN
+from loadfactor.settings.config import CHOSEN, choose_file, settings
 
 DAY0 = 1_790_812_800_000  # 1 October 2026
 BURN, ENDED = MONEY

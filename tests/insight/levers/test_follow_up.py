@@ -10,7 +10,7 @@ from tests.insight.levers.fleet import at, held, keep
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.insight.follow_up import follow_levers
-from loadfactor.settings.levers import DoneLever
+from loadfactor.settings.money import DoneLever
 
 DONE = date(2026, 1, 3)
 """Two days after the books begin."""

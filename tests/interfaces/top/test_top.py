@@ -19,7 +19,7 @@ from tests.interfaces.server.conftest import LOCAL, Remembering
 from loadfactor.base.errors import InputError
 from loadfactor.books import asked_ledger
 from loadfactor.books.books import Books
-from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.http_fetch import FetchError
 from loadfactor.interfaces.cli import main
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.ascii import to_ascii

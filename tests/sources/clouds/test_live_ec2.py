@@ -46,12 +46,12 @@ class Account:
         """EC2 lists these then, all of them."""
         events = [[ms(minutes), kind, some] for kind, some in {TYPES: KINDS, **others}.items()]
         names = sorted(one["InstanceId"] for one in instances)
-        self.decoder.put([*events, [ms(minutes), INSTANCES, list(instances)], [ms(minutes), ALL, names]])
+        self.decoder.feed([*events, [ms(minutes), INSTANCES, list(instances)], [ms(minutes), ALL, names]])
         self.take()
 
     def take(self) -> None:
         """Take what is new."""
-        for item in self.decoder.take():
+        for item in self.decoder.drain():
             if isinstance(item, Gap):
                 self.gaps[item.what] = self.gaps.get(item.what, 0) + item.count
                 continue
@@ -81,7 +81,7 @@ def test_what_runs_is_open_and_ends_when_it_is_said() -> None:
     account = Account()
     account.say(1, instance("i-1"), instance("i-2"), instance("i-3"))
     assert account.spans("devices") == [("i-1/0", 0, None), ("i-2/0", 0, None), ("i-3/0", 0, None)]
-    account.decoder.put([[ms(9), SEEN, None]])
+    account.decoder.feed([[ms(9), SEEN, None]])
     stopped = instance("i-2", state="stopped", StateTransitionReason="User initiated (2026-11-20 10:08:00 GMT)")
     account.say(10, instance("i-1"), stopped)
     account.restart()
@@ -135,7 +135,7 @@ def test_amazon_takes_a_spot_instance_away() -> None:
     account.say(1, instance("i-1", **where), **{PRICES: [{**market, "SpotPrice": "2", "Timestamp": at(-9)}]})
     assert account.spans("prices") == [("i-1/0", 0, None)]
     notice = {"InstanceId": "i-1", "Status": {"Code": "marked-for-termination", "UpdateTime": at(28)}}
-    account.decoder.put(
+    account.decoder.feed(
         [[ms(29), REQUESTS, [notice]], [ms(29), PRICES, [{**market, "SpotPrice": "3", "Timestamp": at(20)}]]]
     )
     account.take()
@@ -149,6 +149,6 @@ def test_amazon_takes_a_spot_instance_away() -> None:
     (event,) = (row for key, row in account.rows.items() if key[0] == "device_events")
     assert (event["detail"], _minutes(event["at_utc"])) == ("spot interruption notice: marked-for-termination", 28)
     assert not account.gaps
-    account.decoder.put([[ms(32), ALL, []], [ms(33) + KEPT_MS, SEEN, None], [ms(34) + KEPT_MS, ALL, []]])
+    account.decoder.feed([[ms(32), ALL, []], [ms(33) + KEPT_MS, SEEN, None], [ms(34) + KEPT_MS, ALL, []]])
     account.take()
     assert not account.decoder.runs, "what is over is not known for ever"

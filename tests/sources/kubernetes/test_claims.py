@@ -233,8 +233,8 @@ def follow(*steps, restarted=False):
     """The last row of each key that a watch tells, objects coming in one by one; `restarted`: a new process for each."""
     decoder, rows = LiveKubernetesDecoder("prod"), {}
     for at, what, one in steps:
-        decoder.put([[ms(at), one["kind"], what, prune(one["kind"], one)]])
-        for item in decoder.take():
+        decoder.feed([[ms(at), one["kind"], what, prune(one["kind"], one)]])
+        for item in decoder.drain():
             for row in item.data.to_pylist() if hasattr(item, "data") and item.table == "allocations" else ():
                 rows[row["job_id"], row.get("device_id"), row.get("node"), row["from_utc"]] = row
         if restarted:
@@ -277,8 +277,8 @@ def test_a_state_of_before_goes_on():
     """It knew how many GPUs claims are: what is told after it counts the same, and ends."""
     decoder = LiveKubernetesDecoder("prod")
     for one in (node("n1"), claim("one", "gpu-1-mig-19-0-1"), asking("a", "one")):
-        decoder.put([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)]])
-    list(decoder.take())
+        decoder.feed([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)]])
+    list(decoder.drain())
     said = json.loads(zlib.decompress(decoder.state()))
     given = ["gpu.nvidia.com", "n1", "gpu-1-mig-19-0-1"]
     said |= {
@@ -289,8 +289,8 @@ def test_a_state_of_before_goes_on():
     }
     del said["devices"], said["given"]
     decoder = LiveKubernetesDecoder("prod", zlib.compress(json.dumps(said).encode()))
-    decoder.put([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
-    (rows,) = decoder.take()
+    decoder.feed([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
+    (rows,) = decoder.drain()
     assert spans({"allocations": rows.data.to_pylist()}) == {("a", None): hours((2, 9, 1 / 7))}
 
 

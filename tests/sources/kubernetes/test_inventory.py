@@ -136,8 +136,8 @@ def follow(*steps):
     decoder, rows = LiveKubernetesDecoder("prod"), {}
     for at, what, one in steps:
         pruned = one and prune("ResourceSlice", one)
-        decoder.put([[ms(at), "ResourceSlice", what, pruned]])
-        for item in decoder.take():
+        decoder.feed([[ms(at), "ResourceSlice", what, pruned]])
+        for item in decoder.drain():
             for row in item.data.to_pylist() if hasattr(item, "data") else ():
                 rows[row["device_id"], row["from_utc"]] = row.get("to_utc")
         decoder = LiveKubernetesDecoder("prod", decoder.state())

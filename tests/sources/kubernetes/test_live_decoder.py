@@ -46,7 +46,7 @@ EVENTS = [[ms(hour), kind, what, None if found is None else prune(kind, found)] 
 
 def gather(decoder, rows, gaps):
     """Take what is there; of rows with one key the later one counts."""
-    for item in decoder.take():
+    for item in decoder.drain():
         if isinstance(item, Gap):
             gaps.append(item.what)
             continue
@@ -59,7 +59,7 @@ def run(*cuts):
     """The rows of all events, with a restart after these."""
     decoder, rows, gaps = LiveKubernetesDecoder("prod"), {}, []
     for place, event in enumerate(EVENTS):
-        decoder.put([event])
+        decoder.feed([event])
         gather(decoder, rows, gaps)
         if place in cuts:
             decoder = LiveKubernetesDecoder("prod", decoder.state())
@@ -91,11 +91,11 @@ def test_a_restart_changes_nothing(cut):
 def test_what_was_told_is_not_told_again():
     """A list after a restart that says nothing new makes no row."""
     decoder = LiveKubernetesDecoder("prod")
-    decoder.put(EVENTS[:11])
-    assert list(decoder.take())
+    decoder.feed(EVENTS[:11])
+    assert list(decoder.drain())
     decoder = LiveKubernetesDecoder("prod", decoder.state())
-    decoder.put(EVENTS[5:11])
-    assert not list(decoder.take())
+    decoder.feed(EVENTS[5:11])
+    assert not list(decoder.drain())
 
 
 @settings(max_examples=150, deadline=None)
@@ -116,8 +116,8 @@ def test_odd_objects_are_pruned_and_decoded(changes, what):
     there = items if isinstance(items, list) else ()
     for kind, found in zip(("Node", "Workload", "Pod", "ResourceClaim", "ResourceSlice"), there, strict=False):
         if isinstance(found, dict):
-            decoder.put([[ms(9), kind, "ADDED", prune(kind, found)], [ms(9), kind, what, prune(kind, found)]])
-    for item in decoder.take():
+            decoder.feed([[ms(9), kind, "ADDED", prune(kind, found)], [ms(9), kind, what, prune(kind, found)]])
+    for item in decoder.drain():
         if not isinstance(item, Gap):
             validate_rows(item, 0)
     LiveKubernetesDecoder("prod", decoder.state())

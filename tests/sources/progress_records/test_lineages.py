@@ -144,8 +144,8 @@ def test_what_comes_live_makes_the_rows_of_the_files() -> None:
     decoder = LiveProgressDecoder("")
     for process in (first, again):
         for start in range(1, len(process), 7):
-            decoder.put([process[0], *process[max(1, start - 3) : start + 7]])
-            for item in decoder.take():
+            decoder.feed([process[0], *process[max(1, start - 3) : start + 7]])
+            for item in decoder.drain():
                 assert isinstance(item, Rows)
                 told |= {tuple(row.get(c) for c in table(item.table).key): row for row in item.data.to_pylist()}
             decoder = LiveProgressDecoder("", decoder.state())

@@ -161,7 +161,7 @@ class KeptSeries:
     def __init__(self, samples: list[Sample]) -> None:
         self.samples = samples
 
-    async def fetch(self, _server: object, selector: str, from_ms: int, to_ms: int, _lane: object) -> QueryAnswer:
+    async def fetch(self, _server: object, selector: str, from_ms: int, to_ms: int, _pool: object) -> QueryAnswer:
         """As `fetch_range`."""
         names = re.fullmatch(r'\{__name__=~"(.*)"\}', selector)
         assert names is not None

@@ -40,8 +40,8 @@ class Collected:
     def put(self, second: float, page: str, labels: dict[str, str] = LABELS, restarts: bool = True) -> None:
         """Scrape a page; the collector is another process each time where it `restarts`."""
         events = read_scrape(page.encode(), labels, round((BEGAN_S + second) * 1000), STEP_S * 1000)
-        self.decoder.put(events)
-        for item in self.decoder.take():
+        self.decoder.feed(events)
+        for item in self.decoder.drain():
             if isinstance(item, Gap):
                 self.unknown[item.what] += item.count
                 continue

@@ -146,8 +146,8 @@ def test_a_summary_that_comes_after_the_end_is_taken():
     run = {"job_id": "1", "state": "completed", "submitted": 0, "started": 3_600_000, "ended": 7_200_000, "nodes": "n1"}
     seen = []
     for summary in ({}, {"admin_comment": summarize(n1={"0": 25})}, {}):
-        decoder.put([(7_300_000, ACCOUNTING, [{**run, "held": tres(1), **summary}])])
-        seen.append([row.get("summary_busy_share") for item in decoder.take() for row in item.data.to_pylist()])
+        decoder.feed([(7_300_000, ACCOUNTING, [{**run, "held": tres(1), **summary}])])
+        seen.append([row.get("summary_busy_share") for item in decoder.drain() for row in item.data.to_pylist()])
     assert seen == [[None], [0.25], []]
 
 

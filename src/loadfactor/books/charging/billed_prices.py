@@ -13,8 +13,8 @@ from loadfactor.books.charging.instances import NodeRules, list_nodes, read_rule
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.ledger_inputs import BookedBills, BookedFile, read_inputs
 from loadfactor.catalog.instances import rented_types
-from loadfactor.settings.billing import BillingSettings
 from loadfactor.settings.config import settings
+from loadfactor.settings.money import BillingSettings
 from loadfactor.store.session import Session
 from loadfactor.tables.charges import ACTUAL, AMORTIZED, CHARGES, DELIVERY
 from loadfactor.tables.schema import ALWAYS, Span

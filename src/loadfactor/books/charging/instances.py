@@ -26,7 +26,7 @@ from decimal import Decimal
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.settings.billing import BillingSettings
+from loadfactor.settings.money import BillingSettings
 from loadfactor.tables.tagging_rules import DATES, FROM, TO, read_limit
 
 HEADER: Final = ("resource", "node")

@@ -12,7 +12,8 @@ from loadfactor.insight.causes import CAUSES, Cause, class_of_metric
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.metric import Ratio, Sum
 from loadfactor.metrics.query.question import check_dimensions
-from loadfactor.settings.alerts import AlertTable, Amount
+from loadfactor.settings.alerts import AlertTable
+from loadfactor.settings.alerts import Threshold as GivenThreshold
 from loadfactor.tables.schema import DIMENSIONS
 
 SPLIT_BY = tuple(name for name in DIMENSIONS if name not in ("state", "hour", "day", "week", "month"))
@@ -83,8 +84,9 @@ def _adjust(rule: Rule, table: AlertTable, unit: str) -> Rule:
     changed: dict[str, Any] = {
         name: value
         for name, value in (
-            ("for_s", table.for_s), ("severity", table.severity), ("meaning", table.meaning or None),
-            ("cause", _read_class(table.cause)), ("ask_first", table.ask_first or None), ("look_next", table.look_next or None),
+            ("for_s", None if table.hold is None else table.hold.s), ("severity", table.severity),
+            ("meaning", table.meaning or None), ("cause", _read_class(table.cause)), ("ask_first", table.ask_first or None),
+            ("look_next", table.look_next or None),
         )
         if value is not None
     }  # fmt: skip
@@ -118,10 +120,10 @@ def _adjust_threshold(condition: Threshold, table: AlertTable, unit: str) -> Thr
         condition = replace(condition, limit=limit, clears_at=limit + distance)
     if table.clears_at is not None:
         condition = replace(condition, clears_at=read_amount(table.clears_at, unit))
-    if table.window_s is not None:
-        if not S_PER_MIN <= table.window_s <= LONGEST_S:
+    if table.window is not None:
+        if not S_PER_MIN <= table.window.s <= LONGEST_S:
             raise InputError(f"`window` is {table.window}; give one between a minute and a week")
-        condition = replace(condition, window_s=table.window_s)
+        condition = replace(condition, window_s=table.window.s)
     if table.least_coverage is not None:
         condition = replace(condition, least_coverage=table.least_coverage)
     wrong_way = (
@@ -143,7 +145,7 @@ def _adjust_limits(condition: Compound, table: AlertTable) -> Compound:
     return replace(condition, limits=limits)
 
 
-def _adjust_limit(name: str, limit: Limit, amount: Amount) -> Limit:
+def _adjust_limit(name: str, limit: Limit, amount: GivenThreshold) -> Limit:
     value = read_amount(amount, limit.unit)
     if not limit.low <= value <= limit.high:
         raise InputError(
@@ -156,7 +158,7 @@ def _name_limits(condition: Compound) -> str:
     return ", ".join(f"{name} = {limit.value:g}" for name, limit in condition.limits.items())
 
 
-def read_amount(written: Amount | None, unit: str) -> float:
+def read_amount(written: GivenThreshold | None, unit: str) -> float:
     """A threshold in a unit; a text may name the unit. Raises InputError for another unit, and for shares that are percents.
 
     >>> read_amount("40 %", "share"), read_amount("85 °C", "°C"), read_amount(0.5, "share")

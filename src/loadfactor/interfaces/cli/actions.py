@@ -76,7 +76,7 @@ def record(
 ) -> None:
     """Run a command, sample the GPUs it uses, and show what it cost and how full they were."""
     from loadfactor.books.books import Books
-    from loadfactor.collect.recording import record_command
+    from loadfactor.collect.own_gpus import record_command
     from loadfactor.interfaces.cli.leave import as_typed
     from loadfactor.interfaces.pages.recorded_run import build_document
     from loadfactor.interfaces.render.present import present

@@ -95,13 +95,13 @@ def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Pa
     if path.startswith("bigquery://"):
         if source != BILLS[-1]:
             raise InputError(f"bigquery:// is for {BILLS[-1]} alone; export the table and name its files")
-        from loadfactor.collect.bigquery_bills import fetch_table
+        from loadfactor.collect.cloud_bills import fetch_table
 
         return fetch_table(path, folder, progress)
     if not path.startswith("s3://"):
         return read_path(path)
     if source == STREAMED:
-        from loadfactor.collect.s3_files import choose_all, fetch_files
+        from loadfactor.collect.cloud_bills import choose_all, fetch_files
 
         return fetch_files(path, folder, progress, choose_all)
     if source not in BILLS:
@@ -109,7 +109,7 @@ def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Pa
         raise InputError(
             f"s3:// is for bills and metric streams ({of}); copy the files first: `aws s3 sync {path} DIR`"
         )
-    from loadfactor.collect.s3_bills import fetch_bills
+    from loadfactor.collect.cloud_bills import fetch_bills
 
     return fetch_bills(path, folder, progress)
 
@@ -129,7 +129,8 @@ def build_history(request: ImportRequest) -> Document:
     from loadfactor.collect.prometheus_server import PrometheusServer
     from loadfactor.interfaces.pages.books import build_receipt
     from loadfactor.interfaces.progress import ProgressBar
-    from loadfactor.settings.config import name_server, settings
+    from loadfactor.settings.config import settings
+    from loadfactor.settings.sources import name_server
 
     if len(request.paths) != 1 or not request.paths[0].startswith(("http://", "https://")):
         raise InputError("name one server by its URL: `loadfactor import prometheus http://HOST:9090 --last 30d`")

@@ -13,7 +13,7 @@ from loadfactor.interfaces.formats import counted, instant, money, number, perce
 from loadfactor.interfaces.requests import CompareRequest, StoreRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.money.commitments import CommitmentUse
-from loadfactor.settings.file import FILE
+from loadfactor.settings.config import FILE
 
 TERMS = {
     "capital_cost": "capital",

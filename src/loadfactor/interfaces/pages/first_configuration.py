@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadfactor.base.errors import InputError
-from loadfactor.collect.discovery.configuration import write_configuration
-from loadfactor.collect.discovery.surroundings import ProbedPlaces, Surroundings, look_around
+from loadfactor.collect.discovery.machine import ProbedPlaces, Surroundings, look_around, write_configuration
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import counted
 from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import InitRequest
-from loadfactor.settings.file import FILE
+from loadfactor.settings.config import FILE
 
 COLUMNS = (TableColumn("looked for"), TableColumn("found"))
 NOT_FOUND = "not found"

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.collect.recording import Recording
+from loadfactor.collect.own_gpus import Recording
 from loadfactor.interfaces.document import Assumption, DataTable, Document, Section, Style, Tile
 from loadfactor.interfaces.formats import duration, money, number, percent
 from loadfactor.interfaces.tables import FilledColumn, col, table

@@ -50,7 +50,7 @@ class AlertService:
         self.verdicts: RuleVerdicts | None = None
         """Verdicts of the conditions of rules at the end of the last minute that was judged."""
         self._books, self._receivers = books, table.receiver
-        self._judge_after_ms = round(table.judge_after_s * MS_PER_S)
+        self._judge_after_ms = round(table.judge_after.s * MS_PER_S)
         self._rules = configure(RULES, settings.alert)
         self._links = Links(table.link or address, table.runbooks)
         self._thread = ThreadPoolExecutor(1, "alerts")

@@ -1,28 +1,9 @@
 """What the server needs of whoever takes samples in: a collector, as a protocol."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-
-class WriteAnswer(NamedTuple):
-    """What was in a request that is durable now: how many samples, and how many of them of series nobody understands."""
-
-    samples: int
-    not_understood: int = 0
-
-
-@dataclass(frozen=True)
-class ReceiverCounts:
-    """What was received since the process began. `refused` by reason, `errors` by source."""
-
-    received: int = 0  # samples
-    acknowledged: int = 0
-    refused: Mapping[str, int] = field(default_factory=dict)
-    not_understood: int = 0
-    queue_bytes: int = 0
-    lag_s: float = 0.0
-    errors: Mapping[str, int] = field(default_factory=dict)
+from loadfactor.collect.live import ReceiverCounts, WriteAnswer
 
 
 class Receiver(Protocol):

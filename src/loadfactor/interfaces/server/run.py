@@ -14,10 +14,10 @@ import uvloop
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
+from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
-from loadfactor.interfaces.server.guard import Guard, check_binding
-from loadfactor.interfaces.server.service import LiveService
+from loadfactor.interfaces.server.guard import Guard, check_binding, write_line
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import TokenFile
@@ -41,7 +41,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         opened.callback(live.close)
         listening = opened.enter_context(bind(host, port))
         _allow_connections()
-        service = LiveService(books, live, settings)
+        service = LiveService(books.store.folder, books.flush, live, settings, write_line)
         scheme = "https" if tls.tls_cert else "http"
         port = listening.getsockname()[1]
         address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{port}"

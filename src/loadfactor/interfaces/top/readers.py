@@ -13,7 +13,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.http_fetch import FetchError
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.metrics.query.reading import iso
 from loadfactor.tables.schema import DEFAULT_CURRENCY

@@ -375,7 +375,7 @@ class LiveMetricStreamDecoder:
         self._decoder = PrometheusDecoder(state[_NUMBER_BYTES:])
         self._aside = 0
 
-    def put(self, events: Sequence[Sequence[Any]]) -> None:
+    def feed(self, events: Sequence[Sequence[Any]]) -> None:
         """Events in the order in which they came."""
         for _, kind, said in events:
             if kind == ASIDE:
@@ -393,7 +393,7 @@ class LiveMetricStreamDecoder:
             kept = Points(np.array(series, np.int32), np.array(at_ms, np.int64), np.array(values, np.float64))
             self._decoder.put(kept, self._bodies, 0.0)
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new."""
         yield from self._decoder.take(None)
         if self._aside:

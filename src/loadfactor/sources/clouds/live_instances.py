@@ -89,7 +89,7 @@ class LiveInstanceDecoder(ABC):
     def needs(self, kind: str, said: Said, names: set[str]) -> bool:
         """Whether what explains instances explains one of these."""
 
-    def put(self, events: Sequence[Sequence[Any]]) -> None:
+    def feed(self, events: Sequence[Sequence[Any]]) -> None:
         """Events in the order in which they came."""
         for at_ms, kind, said in events:
             self._is_changed |= kind != SEEN
@@ -121,7 +121,7 @@ class LiveInstanceDecoder(ABC):
             self.runs[run] = at_ms, self.write_end(said, at_ms)
             self._lost += 1
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
         if not self._is_changed:
             return

@@ -60,7 +60,7 @@ class LiveKubernetesDecoder:
         if state:
             self._restore(unpack_state(ClusterState, state, "a cluster", _name_fields))
 
-    def put(self, events: Sequence[Event]) -> None:
+    def feed(self, events: Sequence[Event]) -> None:
         """Events in the order in which they came."""
         for at_ms, kind, what, found in events:
             if what == LISTING:
@@ -77,7 +77,7 @@ class LiveKubernetesDecoder:
             if kind not in self._listing:
                 self._last_ms[kind] = max(at_ms, self._last_ms.get(kind, 0))
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
         return self._decoder.take()
 

@@ -43,7 +43,7 @@ class LiveProgressDecoder:
         if state:
             self._restore(state)
 
-    def put(self, events: Sequence[dict[str, Any]]) -> None:
+    def feed(self, events: Sequence[dict[str, Any]]) -> None:
         """Records of one or more processes, each behind its first line."""
         current: ProcessProgress | None = None
         for record in events:
@@ -51,7 +51,7 @@ class LiveProgressDecoder:
             if current is not None:
                 self._touched.add(current.begin.lineage)
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
         changed: defaultdict[str, list[Row]] = defaultdict(list)
         for lineage in sorted(self._touched):

@@ -61,7 +61,7 @@ class EngineSource:
         """The rows that are new or longer; all of them where nothing more is to come (`has_ended`)."""
         if has_ended:
             self.counts.end()
-        yield from self.counts.take()
+        yield from self.counts.drain()
 
     def _count_pages(self, values: FieldValues) -> None:
         self.steps.grow(len(self.known.gpus))
@@ -78,7 +78,7 @@ class EngineSource:
             page = pages[number][1]
             if not page.is_empty:
                 self.last_ms = max(page.at_ms or 0, self.last_ms or 0)
-                self.counts.put_page(page, float(step_ms[number]))
+                self.counts.feed_page(page, float(step_ms[number]))
 
     def _make_page(self, target: int, at_ms: int, told: list[tuple[int, float]]) -> EnginePage:
         job, replica, _ = self.known.gpus.all[target].split(_APART)

@@ -60,14 +60,14 @@ class LiveServingDecoder:
         if state:
             self.restore(state)
 
-    def put(self, events: Sequence[dict[str, Any]]) -> None:
+    def feed(self, events: Sequence[dict[str, Any]]) -> None:
         """Pages in the order in which they were scraped."""
         for event in events:
             if event["unreadable"]:
                 self._gaps["lines that are no metrics"] += event["unreadable"]
-            self.put_page(restore_page(event["page"]), event["step_ms"])
+            self.feed_page(restore_page(event["page"]), event["step_ms"])
 
-    def put_page(self, page: EnginePage, step_ms: float) -> None:
+    def feed_page(self, page: EnginePage, step_ms: float) -> None:
         """The next page of a replica, which tells every `step_ms`."""
         replica = self._replicas.setdefault(page.place, _Replica(ReplicaCounts(step_ms)))
         replica.counts.step_ms = step_ms
@@ -80,7 +80,7 @@ class LiveServingDecoder:
         for place, replica in self._replicas.items():
             self._tell(place, replica, replica.counts.end())
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or longer since they were taken last."""
         self._end_silent()
         rows = list(self._rows.values())

@@ -96,7 +96,7 @@ class LiveSlurmDecoder:
             self._jobs.runs, self._emitted, self._through_ms = stored.runs, stored.emitted, stored.through
             self._nodes.nodes, self._nodes.down = {node.name: node for node in stored.nodes}, stored.down
 
-    def put(self, events: Sequence[Event]) -> None:
+    def feed(self, events: Sequence[Event]) -> None:
         """Events in the order in which they came."""
         for at_ms, kind, reported in events:
             if kind in (ACCOUNTING, QUEUE):
@@ -114,7 +114,7 @@ class LiveSlurmDecoder:
             elif kind == THROUGH:
                 self._through_ms = max(self._through_ms, at_ms)
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
         yield from self._nodes.take()
         around = JobSurroundings(measure_shards(self._nodes.nodes.values()))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.settings.notify import AlertsTable, Receiver
+from loadfactor.settings.alerts import AlertsTable, Receiver
 
 START_MS = 1_790_000_040_000
 MINUTE_MS = 60_000

@@ -11,7 +11,7 @@ from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
 from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
 from loadfactor.insight.alerts.delivery.silence import Silence
 from loadfactor.insight.alerts.delivery.silences import add_silence, lift_silence
-from loadfactor.settings.notify import Receiver
+from loadfactor.settings.alerts import Receiver
 
 HOOK, CHAT = read_receivers(
     {"kind": "webhook", "url": "http://127.0.0.1:1/"}, {"kind": "slack", "url": "http://127.0.0.1:1/"}

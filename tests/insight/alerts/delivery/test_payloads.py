@@ -10,7 +10,7 @@ from tests.insight.alerts.delivery.alerts_of_tests import START_MS, fire, read_r
 from loadfactor.insight.alerts.delivery.deliveries import Owed
 from loadfactor.insight.alerts.delivery.message import MOST_LISTED, Links
 from loadfactor.insight.alerts.delivery.payloads import pack_alertmanager, pack_slack, pack_webhook, write_email
-from loadfactor.settings.notify import EmailReceiver
+from loadfactor.settings.alerts import EmailReceiver
 
 HOSTILE = "a\r\nBcc: x@evil.example\x1b[31m <!channel> `*b*` [l](http://evil.example) @here & \u202e"
 LINKS = Links("http://here")

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.collect.lanes import Lane
+from loadfactor.collect.http_fetch import RequestPool
 from loadfactor.insight.alerts.delivery import deliveries
 from loadfactor.insight.alerts.delivery.deliveries import Owed
 from loadfactor.insight.alerts.delivery.message import Links
@@ -19,7 +19,7 @@ from loadfactor.insight.alerts.delivery.payloads import pack_alertmanager, pack_
 from loadfactor.insight.alerts.delivery.routing import wait_ms
 from loadfactor.insight.alerts.delivery.sending import Door, NotTakenError, send_email
 from loadfactor.insight.alerts.rule import Rule
-from loadfactor.settings.notify import (
+from loadfactor.settings.alerts import (
     AlertmanagerReceiver,
     AlertReceiver,
     EmailReceiver,
@@ -109,7 +109,7 @@ class Courier:
 
     def _put_off(self, owed: Sequence[Owed], why: str, is_final: bool) -> None:
         """Try these again later, or never where it is to no avail or took too long."""
-        now, longest_ms = now_ms(), self._receiver.give_up_after_s * MS_PER_S
+        now, longest_ms = now_ms(), self._receiver.give_up_after.s * MS_PER_S
         over = [one for one in owed if is_final or now - one.since_ms > longest_ms]
         deliveries.give_up(self._outbox, self.name, over, why)
         left = [one for one in owed if one not in over]
@@ -128,7 +128,7 @@ class AlertmanagerWay:
 
     def __init__(self, receiver: AlertmanagerReceiver, rules: Mapping[str, Rule], links: Links) -> None:
         self._receiver, self._rules, self._links = receiver, rules, links
-        self._door, self._lane = Door(receiver, "/api/v2/alerts"), Lane()
+        self._door, self._pool = Door(receiver, "/api/v2/alerts"), RequestPool()
         self._remind_s = 0.0
 
     async def tell(self, owed: Sequence[Owed]) -> None:
@@ -140,17 +140,17 @@ class AlertmanagerWay:
         now_s = time.monotonic()
         if now_s < self._remind_s:
             return False
-        self._remind_s = now_s + min(AGAIN_S, self._receiver.resend_s)  # where it does not answer
+        self._remind_s = now_s + min(AGAIN_S, self._receiver.resend.s)  # where it does not answer
         await self._send(await asyncio.to_thread(deliveries.list_told, outbox, self._receiver.label))
-        self._remind_s = now_s + self._receiver.resend_s
+        self._remind_s = now_s + self._receiver.resend.s
         return True
 
     async def _send(self, alerts: Sequence[object]) -> None:
-        valid_ms = now_ms() + round(VALID_RESENDS * self._receiver.resend_s * MS_PER_S)
+        valid_ms = now_ms() + round(VALID_RESENDS * self._receiver.resend.s * MS_PER_S)
         for start in range(0, len(alerts), MOST_ALERTS):
             some = alerts[start : start + MOST_ALERTS]
             body = pack_alertmanager(some, self._rules, self._links, valid_ms)  # type: ignore[arg-type]
-            await self._door.send(body, {}, self._lane)
+            await self._door.send(body, {}, self._pool)
 
 
 class WebhookWay:
@@ -160,12 +160,12 @@ class WebhookWay:
 
     def __init__(self, receiver: WebhookReceiver, rules: Mapping[str, Rule], links: Links) -> None:
         self._rules, self._links = rules, links
-        self._door, self._lane = Door(receiver), Lane()
+        self._door, self._pool = Door(receiver), RequestPool()
 
     async def tell(self, owed: Sequence[Owed]) -> None:
         """Send the transition; a batch has one alone."""
         for one in owed:
-            await self._door.send(pack_webhook(one, self._rules, self._links), {"Idempotency-Key": one.key}, self._lane)
+            await self._door.send(pack_webhook(one, self._rules, self._links), {"Idempotency-Key": one.key}, self._pool)
 
     async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
         """Nothing: it is told once."""
@@ -179,11 +179,11 @@ class SlackWay:
 
     def __init__(self, receiver: SlackReceiver, rules: Mapping[str, Rule], links: Links) -> None:
         self._rules, self._links = rules, links
-        self._door, self._lane = Door(receiver), Lane()
+        self._door, self._pool = Door(receiver), RequestPool()
 
     async def tell(self, owed: Sequence[Owed]) -> None:
         """Send the message."""
-        await self._door.send(pack_slack(owed, self._rules, self._links), {}, self._lane)
+        await self._door.send(pack_slack(owed, self._rules, self._links), {}, self._pool)
 
     async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
         """Nothing: it is told once."""

@@ -19,7 +19,7 @@ from loadfactor.insight.alerts.delivery.alert_text import read_alert, write_aler
 from loadfactor.insight.alerts.delivery.changes import find_changes
 from loadfactor.insight.alerts.delivery.outbox_file import NAME, explain, open_outbox
 from loadfactor.insight.alerts.delivery.routing import wants
-from loadfactor.settings.notify import AlertReceiver, EmailReceiver, SlackReceiver
+from loadfactor.settings.alerts import AlertReceiver, EmailReceiver, SlackReceiver
 
 KEPT_MS: Final = 30 * MS_PER_DAY
 """So long an alert that ended, and what was told of it, is kept."""

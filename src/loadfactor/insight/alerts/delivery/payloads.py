@@ -16,7 +16,7 @@ from loadfactor.insight.alerts.described import describe_alert
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
-from loadfactor.settings.notify import EmailReceiver
+from loadfactor.settings.alerts import EmailReceiver
 
 WEBHOOK_VERSION: Final = 1
 LONGEST_SUBJECT: Final = 180

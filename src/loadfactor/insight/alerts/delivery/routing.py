@@ -5,7 +5,7 @@ from typing import Final
 from loadfactor.base.units import MS_PER_S
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.delivery.silence import matches
-from loadfactor.settings.notify import AlertReceiver
+from loadfactor.settings.alerts import AlertReceiver
 
 FIRST_WAIT_S: Final = 2.0
 LONGEST_WAIT_S: Final = 300.0

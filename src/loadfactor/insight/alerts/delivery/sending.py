@@ -13,12 +13,18 @@ from urllib.parse import quote, urlsplit
 from loadfactor.base.errors import InputError, LoadfactorError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.http_connection import find_proxy, write_basic
-from loadfactor.collect.http_fetch import FetchBounds, HttpRequest, fetch, read_token
-from loadfactor.collect.lanes import Lane
+from loadfactor.collect.http_fetch import (
+    FetchBounds,
+    FetchError,
+    HttpRequest,
+    RequestPool,
+    fetch,
+    find_proxy,
+    read_token,
+    write_basic,
+)
 from loadfactor.collect.prometheus_server import trust_authorities
-from loadfactor.settings.notify import EmailReceiver, HttpReceiver
+from loadfactor.settings.alerts import EmailReceiver, HttpReceiver
 
 _IN_PATHS: Final = "/%:@!$&'()*+,;=~[]?"
 _SAID_CHARACTERS: Final = 200
@@ -43,12 +49,12 @@ class Door:
     receiver: HttpReceiver
     path: str = ""
 
-    async def send(self, body: bytes, headers: Mapping[str, str], lane: Lane) -> None:
+    async def send(self, body: bytes, headers: Mapping[str, str], pool: RequestPool) -> None:
         """POST a body of JSON. Raises NotTakenError unless the answer is 2xx."""
-        timeout_s = self.receiver.timeout_s
+        timeout_s = self.receiver.timeout.s
         bounds = FetchBounds(BYTES_PER_MIB, timeout_s, timeout_s)
         try:
-            answer = await fetch(self._write(body, headers), bounds, lane)
+            answer = await fetch(self._write(body, headers), bounds, pool)
         except (FetchError, InputError) as error:
             raise NotTakenError(str(error)) from error
         if not HTTPStatus.OK <= answer.status < _FIRST_BAD:
@@ -113,7 +119,7 @@ def send_email(mail: EmailMessage, receiver: EmailReceiver, password: str | None
 
 def _connect(receiver: EmailReceiver) -> smtplib.SMTP:
     """A connection, encrypted as it was said."""
-    where, timeout_s = (receiver.host, receiver.port), receiver.timeout_s
+    where, timeout_s = (receiver.host, receiver.port), receiver.timeout.s
     if receiver.tls == "tls":
         return smtplib.SMTP_SSL(*where, timeout=timeout_s, context=_trust(receiver))
     server = smtplib.SMTP(*where, timeout=timeout_s)

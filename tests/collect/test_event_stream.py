@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from loadfactor.base.errors import StoreError
-from loadfactor.collect import listed_stream
-from loadfactor.collect.listed_body import LISTED, pack_listed
-from loadfactor.collect.listed_stream import ListedStream
+from loadfactor.collect import event_stream
+from loadfactor.collect.event_stream import EventStream
+from loadfactor.collect.payloads import EVENTS, pack_events
 from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.live import LiveSource
 from loadfactor.store.live import LiveLog, ReceivedBody
 
 ORIGIN = "list a"
@@ -25,10 +26,10 @@ class ListOfEvents:
     def __init__(self, _name: str, state: bytes) -> None:
         self.events = json.loads(state or b"[]")
 
-    def put(self, events: Sequence[Any]) -> None:
+    def feed(self, events: Sequence[Any]) -> None:
         self.events += events
 
-    def take(self) -> Iterator[Rows | Gap]:
+    def drain(self) -> Iterator[Rows | Gap]:
         if 666 in self.events:
             raise ZeroDivisionError("a defect")
         yield Gap("a", "an event of no use", 1)
@@ -40,39 +41,41 @@ class ListOfEvents:
 @pytest.fixture(autouse=True)
 def lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Origins whose decoder it is."""
-    monkeypatch.setattr(listed_stream, "DECODERS", {"list": ListOfEvents})
+    source = LiveSource("list", __name__, ListOfEvents.__name__)
+    monkeypatch.setattr(event_stream, "find_live_source", lambda _stream_id: source)
+    monkeypatch.setattr(LiveSource, "open", lambda _source, name, state: ListOfEvents(name, state))
 
 
-def send(stream: ListedStream, *events: Any) -> None:
+def send(stream: EventStream, *events: Any) -> None:
     """Each in a body of its own, which has arrived when this returns."""
     for event in events:
-        body = ReceivedBody(ORIGIN, LISTED, 0, pack_listed([event], {"at": str(event)}))
+        body = ReceivedBody(ORIGIN, EVENTS, 0, pack_events([event], {"at": str(event)}))
         stream.receive(body, time.monotonic())
-        while stream.marks.get("at") != str(event):
+        while stream.cursor.get("at") != str(event):
             time.sleep(0.001)
 
 
 def booked(log: LiveLog) -> Any:
     """The events that were booked."""
-    return json.loads(listed_stream._split(log.states()[ORIGIN].content)[1])
+    return json.loads(event_stream._split(log.states()[ORIGIN].content)[1])
 
 
 def test_a_list_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
     """All others are booked once, and marks stand behind it, so that it is not listed again; also in the next process."""
     with LiveLog.open(tmp_path) as log:
-        stream = ListedStream(ORIGIN, log, None, ())
+        stream = EventStream(ORIGIN, log, None, ())
         send(stream, 1)
-        stream.book()
+        stream.ingest()
         send(stream, 2, 666, 3)
-        stream.book()
+        stream.ingest()
         assert booked(log) == [1, 2, 3]
-        assert (len(stream.set_aside), stream.waiting, log.received_bytes) == (1, 0, 0)
+        assert (len(stream.quarantined), stream.waiting, log.received_bytes) == (1, 0, 0)
         send(stream, 4)
         bodies = list(log.received())
     with LiveLog.open(tmp_path) as log:
-        stream = ListedStream(ORIGIN, log, log.states()[ORIGIN], bodies)
-        assert (stream.waiting, stream.marks) == (1, {"at": "4"})
-        stream.book()
+        stream = EventStream(ORIGIN, log, log.states()[ORIGIN], bodies)
+        assert (stream.waiting, stream.cursor) == (1, {"at": "4"})
+        stream.ingest()
         assert booked(log) == [1, 2, 3, 4]
         assert stream.waits_since() is None
 
@@ -80,7 +83,7 @@ def test_a_list_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
 def test_what_cannot_be_stored_now_is_stored_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits, counts once, and is gone from the log then, though no rows came of it."""
     with LiveLog.open(tmp_path) as log:
-        stream = ListedStream(ORIGIN, log, None, ())
+        stream = EventStream(ORIGIN, log, None, ())
         send(stream, 1, 2)
 
         def refuse(*_: Any) -> int:
@@ -89,9 +92,9 @@ def test_what_cannot_be_stored_now_is_stored_later(tmp_path: Path, monkeypatch: 
         with monkeypatch.context() as full:
             full.setattr(log, "book", refuse)
             with pytest.raises(StoreError):
-                stream.book()
+                stream.ingest()
         assert stream.waiting == 2
-        stream.book()
+        stream.ingest()
         assert booked(log) == [1, 2]
         assert (stream.waiting, log.received_bytes) == (0, 0)
 
@@ -99,13 +102,13 @@ def test_what_cannot_be_stored_now_is_stored_later(tmp_path: Path, monkeypatch: 
 def test_a_body_that_arrives_while_another_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was kept after the log was read again, and is booked as well."""
     with LiveLog.open(tmp_path) as log:
-        stream = ListedStream(ORIGIN, log, None, ())
+        stream = EventStream(ORIGIN, log, None, ())
         send(stream, 1, 666)
         usual = stream._list_waiting
 
         def list_and_receive() -> list[tuple[int, ReceivedBody]]:
             found = usual()
-            body = ReceivedBody(ORIGIN, LISTED, 0, pack_listed([2], {}))
+            body = ReceivedBody(ORIGIN, EVENTS, 0, pack_events([2], {}))
             there = threading.Event()
 
             def arrive(number: int) -> None:
@@ -117,6 +120,6 @@ def test_a_body_that_arrives_while_another_is_set_aside(tmp_path: Path, monkeypa
             return found
 
         monkeypatch.setattr(stream, "_list_waiting", list_and_receive)
-        stream.book()
+        stream.ingest()
         assert booked(log) == [1, 2]
         assert stream.waiting == 0

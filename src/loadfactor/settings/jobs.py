@@ -1,10 +1,11 @@
-"""What `loadfactor.toml` says of the networks that jobs train: the tables [[network]]."""
+"""What jobs are: the networks they train, tagging and privacy: the tables [[network]], [tagging] and [privacy]."""
 
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from loadfactor.base.errors import no_such
+from loadfactor.settings.table import HomePath, SettingsTable
 from loadfactor.tables.tagging_rules import TagRule, check_texts, read_match
 
 DATATYPES: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
@@ -13,17 +14,17 @@ RECOMPUTED: Final = ("none", "selective", "full")
 """Which activations are computed again in the backward pass."""
 
 
-class JobNetwork(BaseModel):
-    """Which network jobs train, and how. Texts may refer to what a job's scheduler said: `{env.MODEL}`."""
-
-    model_config = ConfigDict(extra="forbid")
+class JobNetwork(SettingsTable):
+    """Which network jobs train, and how: a table [[network]]. Texts may refer to fields of the job: `{env.MODEL}`."""
 
     match: dict[str, Any] = Field(default={}, description="Which jobs, as in [[tag]]. By default, all.")
     model: str | None = Field(
         default=None, min_length=1, description="A name of the catalog, or a path to a config.json."
     )
     sequence_length: int | str | None = Field(default=None, description="Tokens of one sequence.")
-    datatype: str | None = Field(default=None, description="Of matrix products: its dense peak is that of MFU.")
+    datatype: str | None = Field(
+        default=None, description="Datatype of matrix products: its dense peak is that of MFU."
+    )
     recompute: str | None = Field(default=None, description="Activations computed again: none, selective, full.")
 
     @model_validator(mode="after")
@@ -42,9 +43,9 @@ class JobNetwork(BaseModel):
 
     @property
     def gives(self) -> dict[str, str]:
-        """What is said, by name."""
-        said = {name: getattr(self, name) for name in ("model", "sequence_length", "datatype", "recompute")}
-        return {name: str(value) for name, value in said.items() if value is not None}
+        """What is given, by name."""
+        values = {name: getattr(self, name) for name in ("model", "sequence_length", "datatype", "recompute")}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
     @property
     def rule(self) -> TagRule:
@@ -52,3 +53,16 @@ class JobNetwork(BaseModel):
         conditions = read_match(self.match, "[[network]]")
         check_texts(conditions, self.gives, "[[network]]")
         return TagRule(conditions, tuple(self.gives.items()))
+
+
+class TaggingSettings(SettingsTable):
+    """Where experiment, team, project and purpose of jobs come from besides rules: the table [tagging]."""
+
+    mapping: HomePath | None = Field(default=None, description="CSV that says, with dates, whose jobs were of what.")
+
+
+class PrivacySettings(SettingsTable):
+    """What the books say of people: the table [privacy]."""
+
+    users: Literal["names", "pseudonyms"] = Field(default="names", description="What stands for users in the books.")
+    key_file: HomePath | None = Field(default=None, description="File with the key of pseudonyms.")

@@ -1,4 +1,4 @@
-"""Which exporters a group has: a list, the records of a name in DNS, or files in the format of Prometheus' file_sd."""
+"""Exporters: which ones a group has (a list, a name in DNS, files in the format of Prometheus' file_sd), and their pages."""
 
 import asyncio
 import glob
@@ -6,19 +6,34 @@ import ipaddress
 import json
 import os
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from loadfactor.base.errors import InputError, LoadfactorError
 from loadfactor.base.limits import shorten
 from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
-from loadfactor.collect.exporter_page import USUAL_PATH, Target
+from loadfactor.collect.http_fetch import (
+    FetchBounds,
+    FetchError,
+    HttpAnswer,
+    HttpRequest,
+    RequestPool,
+    fetch,
+    read_token,
+    write_address,
+)
+from loadfactor.collect.payloads import LARGEST_PAGE_BYTES
+from loadfactor.settings.sources import LONGEST_SCRAPE_S, ExporterGroup, ServingEngines
+from loadfactor.sources.prometheus.metrics_page import TargetLabels
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
 
+USUAL_PATH: Final = "/metrics"
 MOST_TARGETS: Final = 20_000
 MOST_FILE_BYTES: Final = 16 * BYTES_PER_MIB
 DNS_EVERY_S: Final = S_PER_MIN / 2
@@ -26,11 +41,82 @@ FILES_EVERY_S: Final = 5.0
 LONGEST_LOOK_UP_S: Final = 10.0
 KEPT_LABELS: Final = ("hostname", "instance", "job", "kubernetes_node", "node")
 """Labels of file_sd, in lower case, that are kept. Those of the exporter's own pod would make it the holder of its GPUs."""
+_SHOWN_CHARACTERS: Final = 100
+_ACCEPT: Final = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
+
+
+@dataclass(frozen=True)
+class Target:
+    """An exporter: where it listens, the path of its page, which begins with a slash, and labels for its rows."""
+
+    host: str
+    port: int
+    path: str = USUAL_PATH
+    is_tls: bool = False
+    labels: TargetLabels = ()
+
+    @property
+    def address(self) -> str:
+        """Host and port, as people write them."""
+        return write_address(self.host, self.port)
+
+    @property
+    def name(self) -> str:
+        """Where it listens, and its path where that is not the usual one."""
+        return self.address + (self.path if self.path != USUAL_PATH else "")
+
+    @property
+    def url(self) -> str:
+        """Where its page is."""
+        return f"{'https' if self.is_tls else 'http'}://{self.address}{self.path}"
+
+
+async def fetch_page(
+    target: Target,
+    pool: RequestPool,
+    timeout_s: float = LONGEST_SCRAPE_S,
+    token_file: Path | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> HttpAnswer:
+    """The page of an exporter, packed as it packed it. `tls` checks its certificate, where it has one.
+
+    Raises FetchError, of a few words, also where it takes longer than `timeout_s`, and InputError where the token cannot be read.
+    """
+    headers = {"Accept": _ACCEPT, **read_token(token_file)}
+    request = HttpRequest(target.host, target.port, target.path, tls if target.is_tls else None, headers)
+    answer = await fetch(request, FetchBounds(LARGEST_PAGE_BYTES, timeout_s, timeout_s), pool)
+    if answer.status != HTTPStatus.OK:
+        text = "" if answer.is_gzip else answer.content[:_SHOWN_CHARACTERS].decode(errors="replace")
+        raise FetchError(" ".join(f"answered {answer.status} {text}".split()))
+    return answer
+
+
+def trust_exporters(group: ExporterGroup) -> ssl.SSLContext:
+    """What the certificates of a group are checked against. Raises InputError where they cannot be read."""
+    try:
+        return ssl.create_default_context(cafile=group.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            f"ca_file {group.ca_file} of {group.label} cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def make_finder(group: ExporterGroup) -> "TargetFinder":
+    """What finds the exporters of a group. Raises InputError where an address is none."""
+    job = group.job if isinstance(group, ServingEngines) else group.name
+    defaults = TargetDefaults(group.default_port, group.path, group.scheme == "https", job)
+    if group.dns:
+        if not group.dns.startswith("_"):
+            split_address(group.dns, group.default_port)
+        return NamedTargets(group.dns, defaults)
+    if group.file_sd:
+        return FileTargets(group.file_sd, defaults)
+    return ListedTargets(drop_repeated([defaults.read(address) for address in group.targets]))
 
 
 @dataclass(frozen=True)
 class TargetDefaults:
-    """What holds where a target does not say it otherwise. `port` 0: every target says its own."""
+    """What holds for targets that do not give their own. `port` 0: every target gives its own."""
 
     port: int = 0
     path: str = USUAL_PATH
@@ -43,8 +129,8 @@ class TargetDefaults:
         if not self.path.startswith("/") or not self.path.isprintable() or " " in self.path:
             raise InputError(f"{shorten(self.path)} is no path of a page; it begins with a slash: /metrics")
         target = Target(host, port, self.path, self.is_tls)
-        said = {"instance": target.address, "job": self.job, "node": host if names_node else ""} | dict(labels or {})
-        return replace(target, labels=tuple(sorted((name, value) for name, value in said.items() if value)))
+        given = {"instance": target.address, "job": self.job, "node": host if names_node else ""} | dict(labels or {})
+        return replace(target, labels=tuple(sorted((name, value) for name, value in given.items() if value)))
 
 
 class FoundTargets(NamedTuple):
@@ -124,7 +210,7 @@ class NamedTargets:
 
 
 class _ReadFile(NamedTuple):
-    """A file as it was read: what told that it had changed, the last good list in it, and what is wrong with it now."""
+    """A file as it was read: what changes with it, the last good list in it, and what is wrong with it now."""
 
     seen: tuple[int, ...]
     targets: tuple[Target, ...]
@@ -168,8 +254,9 @@ class FileTargets:
         except (InputError, OSError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             kept = known.targets if known is not None else ()
-            said = f"{why}; its last good list stays" if kept else why
-            return _ReadFile(seen if isinstance(error, InputError) else (), kept, said)
+            return _ReadFile(
+                seen if isinstance(error, InputError) else (), kept, f"{why}; its last good list stays" if kept else why
+            )
 
 
 def drop_repeated(targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -198,13 +285,13 @@ def _read_group(group: Mapping[str, Any], defaults: TargetDefaults) -> list[Targ
         raise InputError("targets is not a list of host:port")
     if not isinstance(labels, dict):
         raise InputError("labels is not a table of texts")
-    said = {str(name): str(value) for name, value in labels.items()}
+    given = {str(name): str(value) for name, value in labels.items()}
     own = replace(
         defaults,
-        path=said.get("__metrics_path__", defaults.path),
-        is_tls=said["__scheme__"] == "https" if "__scheme__" in said else defaults.is_tls,
+        path=given.get("__metrics_path__", defaults.path),
+        is_tls=given["__scheme__"] == "https" if "__scheme__" in given else defaults.is_tls,
     )
-    kept = {name.lower(): value for name, value in said.items() if name.lower() in KEPT_LABELS}
+    kept = {name.lower(): value for name, value in given.items() if name.lower() in KEPT_LABELS}
     return [own.read(address, labels=kept) for address in addresses]
 
 

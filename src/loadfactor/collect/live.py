@@ -1,0 +1,362 @@
+"""The live collection of one store: every configured source, what it sends on its way to the books, and how all of them go."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from loadfactor.base.clock import now_ms
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import MS_PER_S
+from loadfactor.collect.amazon import CloudWatchMetrics, Ec2Instances, S3Objects
+from loadfactor.collect.collector import LiveCollector
+from loadfactor.collect.event_stream import EventStream
+from loadfactor.collect.google_cloud import GceInstances, MonitoringMetrics
+from loadfactor.collect.http_fetch import RequestPools
+from loadfactor.collect.kubernetes_watch import ClusterWatch
+from loadfactor.collect.metric_stream import MetricStreamWatch
+from loadfactor.collect.own_gpus import OWN_STREAM, sample_own_gpus
+from loadfactor.collect.payload_stream import PayloadStream
+from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, pack_answer, pack_engine_page, pack_events
+from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PolledSource
+from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
+from loadfactor.collect.scrape_group import ScrapeGroup
+from loadfactor.collect.slurm_rest import open_slurm
+from loadfactor.collect.slurm_watch import SlurmWatch
+from loadfactor.settings.config import Settings, take_changes
+from loadfactor.settings.sources import (
+    CloudSource,
+    CloudWatchAccount,
+    ExporterGroup,
+    KubernetesCluster,
+    PrometheusSettings,
+    ServingEngines,
+    SlurmCluster,
+)
+from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
+from loadfactor.sources.prometheus.query_answers import ALL, EXPORTERS, write_selector
+from loadfactor.store.live import LiveLog
+from loadfactor.store.live_database import count_set_aside
+from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
+
+INGEST_EVERY_S: Final = 2.0
+FLUSH_ROWS: Final = 1_000_000
+"""With so many live rows they are made files before their time."""
+FLUSH_AGAIN_S: Final = 20.0
+"""After a flush that could not be done: an import may be writing."""
+STATUS_EVERY_S: Final = 5.0
+SILENT_S: Final = 900.0
+"""A source that sent samples and sends none for so long is called silent."""
+MOST_ANSWERS: Final = 3
+"""So many fetched answers may wait to be ingested; then fetching waits."""
+
+Log = Callable[..., None]
+"""Writes a line of the log of the process: `level`, `event` and further fields by name."""
+
+
+class WriteAnswer(NamedTuple):
+    """What was in a request that is durable now: how many samples, and how many of them of series that no decoder knows."""
+
+    samples: int
+    not_understood: int = 0
+
+
+@dataclass(frozen=True)
+class ReceiverCounts:
+    """What was received since the process began. `refused` by reason, `errors` by source."""
+
+    received: int = 0  # samples
+    acknowledged: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    not_understood: int = 0
+    queue_bytes: int = 0
+    lag_s: float = 0.0
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Flush:
+    """When live rows became files last, and what hinders it."""
+
+    at_s: float
+    rows: int = 0
+    error: str = ""
+
+
+class LiveService:
+    """Everything that runs beside the HTTP server, on its event loop; what takes long runs in threads."""
+
+    def __init__(self, folder: Path, flush: Callable[[], int], live: LiveLog, settings: Settings, log: Log) -> None:
+        """`flush` makes files of the live rows; it gives the number of the last batch that is in files."""
+        self.collector = LiveCollector(live)
+        self.ingest_error = ""
+        self._folder, self._flush_books, self._live, self._log = folder, flush, live, log
+        self._flush_every_s = settings.server.flush_every.s
+        self._flush = _Flush(time.monotonic())
+        self._flushing = threading.Lock()
+        self._quarantined_before = count_set_aside(folder)
+        self._logged_quarantined = 0
+        self._written: list[SourceStatus] = []
+        self._before = {status.name: status for status in read_statuses(folder)}
+        pools = RequestPools()
+        engines = [group for group in settings.exporters if isinstance(group, ServingEngines)]
+        self._pulls: list[ScheduledPull] = [
+            *(self._pull_server(server, pools, bool(engines)) for server in settings.prometheus),
+            *(
+                self._pull_cloud(f"cloudwatch {account.label}", CloudWatchMetrics(account), account)
+                for account in settings.cloudwatch
+                if not account.stream
+            ),
+            *(
+                self._pull_cloud(f"gcp-monitoring {project.label}", MonitoringMetrics(project), project)
+                for project in settings.gcp_monitoring
+            ),
+        ]
+        self._groups = [self._scrape_group(group, pools) for group in settings.exporters]
+        self._polled: list[PolledSource] = [
+            *map(self._watch_cluster, settings.kubernetes),
+            *map(self._watch_slurm, settings.slurm),
+            *(
+                self._watch_instances(f"ec2 {account.label}", Ec2Instances(account), account)
+                for account in settings.cloudwatch
+                if account.instances
+            ),
+            *(
+                self._watch_instances(f"gce {project.label}", GceInstances(project), project)
+                for project in settings.gcp_monitoring
+                if project.instances
+            ),
+            *(self._watch_metric_stream(account) for account in settings.cloudwatch if account.stream),
+        ]
+        self._samples_own = not self._pulls and len(engines) == len(settings.exporters)
+        """Nothing is configured that samples GPUs: those of this machine are sampled."""
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(INGEST_EVERY_S, self._ingest))
+            tasks.create_task(self._repeat(INGEST_EVERY_S, self._flush_when_due))
+            tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
+            for source in (*self._pulls, *self._groups, *self._polled):
+                tasks.create_task(source.run())
+            if self._samples_own:
+                tasks.create_task(
+                    sample_own_gpus(
+                        lambda payload: self.collector.write(payload, OWN_STREAM),
+                        lambda text: self._log(level="info", event="own GPUs", said=text),
+                    )
+                )
+
+    async def stop(self) -> None:
+        """Ingest what came, make files of it, and close the log. What cannot be done now is done at the next start."""
+        with suppress(LoadfactorError):
+            await asyncio.to_thread(self.collector.ingest)
+            await asyncio.to_thread(self._flush_rows)
+        with suppress(LoadfactorError, OSError):
+            await asyncio.to_thread(write_statuses, self._folder, self.statuses())
+        self.collector.close()
+        await asyncio.to_thread(self._live.close)
+
+    async def write(self, body: bytes, origin: str) -> WriteAnswer:
+        """Take a remote_write request as it came; returns when it is durable. Raises as `LiveCollector.write`."""
+        received = await self.collector.write(body, origin)
+        return WriteAnswer(received.samples, received.not_understood)
+
+    async def keep_progress(self, records: Sequence[dict[str, Any]]) -> None:
+        """Take the records of a tracked run; returns when they are durable. Raises as `LiveCollector.write`."""
+        payload = await asyncio.to_thread(pack_events, records)
+        await self.collector.write(payload, PROGRESS_ORIGIN, EVENTS)
+
+    def counts(self) -> ReceiverCounts:
+        """What was received so far, on all streams."""
+        streams = self.collector.counts.values()
+        refused: Counter[str] = Counter()
+        for counts in streams:
+            refused += counts.refused
+        return ReceiverCounts(
+            received=sum(counts.received_samples for counts in streams),
+            acknowledged=sum(counts.acknowledged_samples for counts in streams),
+            refused=refused,
+            not_understood=sum(self.collector.not_understood.values()),
+            queue_bytes=self.collector.waiting_bytes,
+            lag_s=self.collector.lag_s,
+            errors={pull.name: pull.status.errors for pull in self._pulls}
+            | {group.name: group.counts.failed for group in self._groups},
+        )
+
+    def health(self) -> dict[str, Any]:
+        """What GET /health answers; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
+        sources = self.statuses()
+        wrong = [source for source in sources if source.status in ("failing", "degraded", "silent")]
+        error = self.ingest_error or self.collector.keep_error or self._flush.error
+        quarantined = len(self.collector.quarantined)
+        return {
+            "status": "failing" if error else "degraded" if wrong or quarantined else "ok",
+            "sources": [_describe(source) for source in sources],
+            "lag_s": round(self.collector.lag_s, 3),
+            "error": error or None,
+            "set_aside": self._quarantined_before + quarantined,
+        }
+
+    def statuses(self) -> list[SourceStatus]:
+        """The status of every source: what is fetched, and what sends."""
+        found = []
+        for pull in self._pulls:
+            was, error = pull.status, pull.status.error or pull.status.lacking or None
+            found.append(SourceStatus(pull.name, was.status, was.through_ms, error, was.failing_since_ms, was.over))
+        found += map(self._describe_group, self._groups)
+        found += [status for source in self._polled for status in source.statuses()]
+        for name, at_ms in sorted(self.collector.last_sample_ms.items()):
+            silent = self.collector.seen_s_ago(name) > SILENT_S
+            error = f"no sample since {_iso(at_ms)}" if silent else None
+            found.append(SourceStatus(name, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
+        return found or [SourceStatus("remote_write", "waiting")]
+
+    def _pull_server(self, server: PrometheusSettings, pools: RequestPools, scrapes_engines: bool) -> Pull:
+        name = f"prometheus {server.label}"
+        begin_ms, keep = self._keep_answers(name, server.backfill.s)
+        takes_engines = not scrapes_engines if server.serving is None else server.serving
+        selector = write_selector(server.match, ALL if takes_engines else EXPORTERS)
+        address = PrometheusServer(name, server.url, server.bearer_token_file)
+        return Pull(address, selector, server.every.s, begin_ms, keep, pools, self._failed_before(name))
+
+    def _pull_cloud(self, name: str, metrics: CloudMetrics, cloud: CloudSource) -> CloudPull:
+        begin_ms, keep = self._keep_answers(name, cloud.backfill.s)
+        return CloudPull(name, metrics, cloud.every.s, begin_ms, keep, self._failed_before(name))
+
+    def _keep_answers(self, stream_id: str, backfill_s: float) -> tuple[int, KeepChunk]:
+        """Where a stream that is pulled goes on, in ms, and what keeps its answers."""
+        stream = self.collector.stream(stream_id)
+
+        async def keep(answer: bytes, from_ms: int, to_ms: int) -> None:
+            await self._write_in_turn(stream, pack_answer(answer, from_ms, to_ms), QUERY)
+
+        return stream.reached_ms or now_ms() - int(backfill_s * MS_PER_S), keep
+
+    async def _write_in_turn(self, stream: PayloadStream, payload: bytes, kind: str) -> None:
+        """Keep a payload, when not too many wait."""
+        while stream.waiting > MOST_ANSWERS:
+            await asyncio.sleep(INGEST_EVERY_S / 10)
+        await self.collector.write(payload, stream.stream_id, kind)
+
+    def _failed_before(self, name: str) -> tuple[Failure, ...]:
+        return self._before[name].failures if name in self._before else ()
+
+    def _scrape_group(self, group: ExporterGroup, pools: RequestPools) -> ScrapeGroup:
+        async def keep(page: bytes) -> None:
+            if isinstance(group, ServingEngines):
+                payload = await asyncio.to_thread(pack_engine_page, page, group.every.s * MS_PER_S)
+                await self.collector.write(payload, group.label, EVENTS)
+            else:
+                await self.collector.write(page, group.label, PAGE)
+
+        return ScrapeGroup(group, pools, keep, self._before[group.label].gaps if group.label in self._before else ())
+
+    def _describe_group(self, group: ScrapeGroup) -> SourceStatus:
+        """The status of a group; of serving engines with what is unknown of them since the process began."""
+        stream = self.collector.stream(group.name)
+        gaps = sorted(stream.gaps.items()) if isinstance(stream, EventStream) else ()
+        return replace(group.status(), unknown=tuple((what, count) for (_, what), count in gaps))
+
+    def _watch_cluster(self, cluster: KubernetesCluster) -> ClusterWatch:
+        cursor, keep = self._keep_events(cluster.stream_id)
+        return ClusterWatch(cluster, cursor, keep, self._before)
+
+    def _watch_slurm(self, cluster: SlurmCluster) -> SlurmWatch:
+        cursor, keep = self._keep_events(cluster.stream_id)
+        stopped, begin_s = threading.Event(), int(time.time() - cluster.backfill.s)
+        slurm = open_slurm(cluster, stopped)
+        return SlurmWatch(cluster.stream_id, slurm, cluster.every.s, begin_s, cursor, keep, stopped, self._before)
+
+    def _watch_instances(self, stream_id: str, instances: CloudInstances, cloud: CloudSource) -> InstanceWatch:
+        _, keep = self._keep_events(stream_id)
+        return InstanceWatch(stream_id, instances, cloud.every.s, keep, self._before)
+
+    def _watch_metric_stream(self, account: CloudWatchAccount) -> MetricStreamWatch:
+        stream_id = f"metric-stream {account.label}"
+        cursor, keep = self._keep_events(stream_id)
+        objects, begin_s = S3Objects(account, account.stream), int(time.time() - account.backfill.s)
+        return MetricStreamWatch(stream_id, objects, account.every.s, begin_s, cursor, keep, self._before)
+
+    def _keep_events(self, stream_id: str) -> tuple[Mapping[str, str], Keep]:
+        """Where a stream of events goes on, and what keeps its payloads."""
+        stream = self.collector.stream(stream_id)
+
+        async def keep(payload: bytes) -> None:
+            await self._write_in_turn(stream, payload, EVENTS)
+
+        return stream.cursor, keep
+
+    async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it again and again, whatever comes out: one failure ends nothing."""
+        while True:
+            began = time.monotonic()
+            try:
+                await work()
+            except Exception as error:  # a defect of ours must not stop collection
+                self._log(
+                    level="error",
+                    event="a repeated task failed",
+                    task=work.__name__,
+                    error=f"{type(error).__name__}: {error}",
+                )
+            await asyncio.sleep(max(0.05, began + every_s - time.monotonic()))
+
+    async def _ingest(self) -> None:
+        take_changes()
+        try:
+            self._flush.rows += await asyncio.to_thread(self.collector.ingest)
+            self.ingest_error = ""
+        except LoadfactorError as error:
+            self.ingest_error = str(error)
+        for path in self.collector.quarantined[self._logged_quarantined :]:
+            self._logged_quarantined += 1
+            self._log(level="error", event="a body that could not be decoded was set aside", file=str(path))
+
+    async def _flush_when_due(self) -> None:
+        now = time.monotonic()
+        if now - self._flush.at_s >= self._flush_every_s or self._flush.rows >= FLUSH_ROWS:
+            await asyncio.to_thread(self._flush_rows)
+
+    def _flush_rows(self) -> None:
+        """Make files of the live rows; where another import is writing, a little later."""
+        with self._flushing:  # the last one waits for one that is under way
+            try:
+                self._live.discard_through(self._flush_books())
+                self._flush = _Flush(time.monotonic())
+            except LoadfactorError as error:
+                again_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
+                self._flush = _Flush(again_s, error=str(error))
+                self._log(level="warning", event="live rows stay live for now", error=str(error))
+
+    async def _keep_statuses(self) -> None:
+        now = self.statuses()
+        if [replace(s, last_sample_ms=None) for s in now] != [replace(s, last_sample_ms=None) for s in self._written]:
+            await asyncio.to_thread(write_statuses, self._folder, now)
+            self._written = now
+
+
+def _describe(source: SourceStatus) -> dict[str, Any]:
+    """One source in /health; of a group of exporters how many there are and answer, of engines what is unknown of them."""
+    found = {
+        "name": source.name,
+        "status": source.status,
+        "last_sample": _iso(source.last_sample_ms),
+        "error": source.error,
+    }
+    group = {} if source.targets is None else {"targets": source.targets, "answering": source.answering}
+    return {**found, **group, **({"unknown": dict(source.unknown)} if source.unknown else {})}
+
+
+def _iso(at_ms: int | None) -> str | None:
+    if at_ms is None:
+        return None
+    at = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
