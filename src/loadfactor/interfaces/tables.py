@@ -36,17 +36,18 @@ def col(
 
 
 def table(
-    items: Iterable[Any], *columns: FilledColumn, title: str = "", note: str = "", currency: str = "USD"
+    items: Iterable[Any], *columns: FilledColumn | str, title: str = "", note: str = "", currency: str = "USD"
 ) -> DataTable:
-    """One row for each item, one cell for each column; `currency` is that of every column of money.
+    """One row for each item, one cell for each column; a name alone is a column of text; `currency` is that of all money.
 
-    >>> costs = table([("own", 3.0), ("rent", None)], col("plan"), col("cost", style="money"), col("key", lambda row: row[0][0]))
+    >>> costs = table([("own", 3.0), ("rent", None)], "plan", col("cost", style="money"), col("key", lambda row: row[0][0]))
     >>> costs.text_rows()
     [['own', '$3.00', 'o'], ['rent', '–', 'r']]
     """
+    filled = [col(c) if isinstance(c, str) else c for c in columns]
     return DataTable(
-        [TableColumn(c.title, c.style, currency, c.digits) for c in columns],
-        [tuple(item[i] if c.read is None else c.read(item) for i, c in enumerate(columns)) for item in items],
+        [TableColumn(c.title, c.style, currency, c.digits) for c in filled],
+        [tuple(item[i] if c.read is None else c.read(item) for i, c in enumerate(filled)) for item in items],
         title,
         note,
     )

@@ -1,22 +1,21 @@
-"""The demand a plan is made for: a file, or the jobs in the books."""
+"""What pages of several plans share: the demand a plan is made for, the load measured in a store, and prices in words."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from loadfactor.base.errors import InputError
+from loadfactor.catalog.prices import ChosenPrice, choose_price
+from loadfactor.interfaces.charts import Chart, Reference, Series
+from loadfactor.interfaces.document import Assumption, Section
+from loadfactor.interfaces.formats import counted, duration, money, number, percent
+from loadfactor.interfaces.tables import table
+from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
+from loadfactor.planner.economics.load_duration import LoadDuration
 
 if TYPE_CHECKING:
     from loadfactor.planner.sizing.cluster.jobs import Jobs
     from loadfactor.sources.demand import Demand, JobTrace
-from collections.abc import Sequence
-from typing import Protocol
-
-from loadfactor.catalog.prices import ChosenPrice, choose_price
-from loadfactor.interfaces.charts import Chart, Reference, Series
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Section, TableColumn
-from loadfactor.interfaces.formats import counted, duration, money, number, percent
-from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
-from loadfactor.planner.economics.load_duration import LoadDuration
 
 
 def state_price(name: str, price: ChosenPrice) -> Assumption:
@@ -101,9 +100,9 @@ def find_load(request: MeasuredRequest) -> MeasuredLoad | None:
     from loadfactor.books.serving_load import find_serving_load
     from loadfactor.interfaces.requests import WindowRequest
 
-    asked = WindowRequest(store=request.store, start=request.start, end=request.end, last=request.last)
-    with asked.books.snapshot() as books:
-        return find_serving_load(books, request.job, asked.window(books))
+    window = WindowRequest(store=request.store, start=request.start, end=request.end, last=request.last)
+    with window.books.snapshot() as books:
+        return find_serving_load(books, request.job, window.window(books))
 
 
 def choose_measured_price(accelerator: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice:
@@ -134,8 +133,8 @@ def state_busiest(load: MeasuredLoad, gpus: int) -> Assumption:
 
 def draw_load(load: MeasuredLoad, saturated_tokens_per_gpu_s: float, floor_share: float | None = None) -> Section:
     """What was measured, and its place against saturation and, where there is one, the floor."""
-    share = load.share_of(saturated_tokens_per_gpu_s)
-    rows: list[tuple[Cell, ...]] = [
+    share, lead = load.share_of(saturated_tokens_per_gpu_s), ""
+    rows = [
         ("GPUs held on average", number(load.gpus)),
         ("duty cycle: time with tokens", percent(load.duty_share)),
         ("tokens/s of a held GPU: mean", number(load.tokens_per_gpu_s)),
@@ -145,12 +144,10 @@ def draw_load(load: MeasuredLoad, saturated_tokens_per_gpu_s: float, floor_share
     ]
     if floor_share is not None:
         rows.append(("utilization floor", percent(floor_share)))
+        lead = f"The measured load lies {'above' if share >= floor_share else 'below'} the floor."
     if load.cost_per_hour is not None:
         rows.append(("what they cost an hour", money(load.cost_per_hour, load.currency)))
-    lead = ""
-    if floor_share is not None:
-        lead = f"The measured load lies {'above' if share >= floor_share else 'below'} the floor."
-    return Section("What was measured", lead, tables=(DataTable((TableColumn("what"), TableColumn("value")), rows),))
+    return Section("What was measured", lead, tables=(table(rows, "what", "value"),))
 
 
 def draw_load_duration(demand: LoadDuration, references: Sequence[Reference]) -> Chart:

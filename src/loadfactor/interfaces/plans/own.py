@@ -7,10 +7,11 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.prices import choose_price
 from loadfactor.catalog.servers import Server, find_server
 from loadfactor.interfaces.charts import Chart, Reference, Series
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import draw_load_duration, find_demand, read_jobs, state_price
+from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
 from loadfactor.planner.economics.request import OwnRequest
@@ -31,7 +32,9 @@ def build_document(request: OwnRequest) -> Document:
     plan = plan_own(make_question(request, rent.per_gpu_hour, demand))
     sections = [_draw_year(plan), _draw_tiers(plan)]
     if demand is not None:
-        sections = [_draw_mix(plan, demand), sections[0], _draw_curve(plan, demand), sections[1], _draw_risk(plan)]
+        owned = Reference(float(plan.owned_gpus or 0), f"own {plan.owned_gpus}")
+        curve = Section(charts=(draw_load_duration(demand, (owned,)),))
+        sections = [_draw_mix(plan, demand), sections[0], curve, sections[1], _draw_risk(plan)]
     return Document(
         headline=_write_headline(plan),
         sections=(*sections, _draw_accounts(plan)),
@@ -86,10 +89,8 @@ def _parse_day(typed: str) -> tuple[list[float], list[float]]:
 
 
 def _write_headline(plan: OwnPlan) -> str:
-    hour, rent = (
-        money(plan.cost_per_available_gpu_hour, plan.currency),
-        money(plan.rent_price_per_used_gpu_hour, plan.currency),
-    )
+    hour = money(plan.cost_per_available_gpu_hour, plan.currency)
+    rent = money(plan.rent_price_per_used_gpu_hour, plan.currency)
     needed = percent(plan.break_even_share)
     if plan.break_even_share > 1:
         return f"Do not own: an owned GPU-hour costs {hour} even when always used, renting one costs {rent}."
@@ -120,33 +121,34 @@ def _draw_year(plan: OwnPlan) -> Section:
         ("total", cost.total_cost, cost.straight_line_total_cost),
         ("per GPU-hour up", cost.cost_per_available_gpu_hour, cost.straight_line_cost_per_available_gpu_hour),
     ]
-    columns = (
-        TableColumn("part"),
-        TableColumn("annuity", "money", plan.currency),
-        TableColumn("straight line", "money", plan.currency),
+    year = table(
+        [row for row in rows if row[1]],
+        "part",
+        col("annuity", style="money"),
+        col("straight line", style="money"),
+        currency=plan.currency,
+        note="Decisions use the annuity; the straight line leaves out what the money costs.",
     )
-    note = "Decisions use the annuity; the straight line leaves out what the money costs."
-    return Section("A year of one owned server", tables=(DataTable(columns, [r for r in rows if r[1]], note=note),))
+    return Section("A year of one owned server", tables=(year,))
 
 
 def _draw_accounts(plan: OwnPlan) -> Section:
     schedules = plan.yearly_charges_cost
-    years = range(len(next(iter(schedules.values()))))
-    table = DataTable(
-        (TableColumn("year"), *(TableColumn(name, "money", plan.currency) for name in schedules)),
-        [(str(year + 1), *(charges[year] for charges in schedules.values())) for year in years],
+    years = [(str(i), *charges) for i, charges in enumerate(zip(*schedules.values(), strict=True), 1)]
+    charges = table(
+        years,
+        "year",
+        *(col(name, style="money") for name in schedules),
+        currency=plan.currency,
         note="Declining balance at twice the straight rate. None of these is what the server could be sold for.",
     )
-    return Section("What the accounts charge for one server", tables=(table,))
+    return Section("What the accounts charge for one server", tables=(charges,))
 
 
 def _draw_tiers(plan: OwnPlan) -> Section:
+    """What a used hour costs in each tier, and over which utilizations each is the cheapest."""
     ends = [crossing.from_share for crossing in plan.screening[1:]] + [1.0]
     spans = {c.tier.name: f"{c.from_share:.0%} to {end:.0%}" for c, end in zip(plan.screening, ends, strict=True)}
-    rows: list[tuple[Cell, ...]] = [
-        (tier.name, *(tier.cost_per_hour(use) / use for use in USES), spans.get(tier.name, "never"))
-        for tier in plan.tiers
-    ]
     note = ""
     if plan.spot is not None:
         way = "saved within the notice" if plan.spot.saved_within_notice else "saved by periodic checkpoints"
@@ -154,16 +156,31 @@ def _draw_tiers(plan: OwnPlan) -> Section:
         note = f"Spot keeps {kept} of its time as work (a gang is interrupted every {every}, {way})."
         if plan.spot.checkpoints is not None:
             note += f" Best interval between checkpoints: {duration(plan.spot.checkpoints.interval_s)} (Daly)."
-    columns = (
-        TableColumn("tier"),
-        *(TableColumn(f"{use:.0%}", "money", plan.currency) for use in USES),
-        TableColumn("cheapest at"),
+    costs = table(
+        plan.tiers,
+        col("tier", "name"),
+        *(col(f"{use:.0%}", lambda tier, use=use: tier.cost_per_hour(use) / use, "money") for use in USES),
+        col("cheapest at", lambda tier: spans.get(tier.name, "never")),
+        currency=plan.currency,
+        note=note,
+    )
+    shares = [i / 20 for i in range(21)]
+    owned = Reference(plan.break_even_share, f"own above {percent(plan.break_even_share)}", "x")
+    screening = Chart(
+        "Screening curve: the cheapest way to hold a GPU",
+        "line",
+        shares,
+        [Series(t.name, [t.cost_per_hour(u) for u in shares], dashed=t.name != OWNED) for t in plan.tiers],
+        "share of the time the GPU works",
+        f"{plan.currency} per hour",
+        references=[owned] if plan.break_even_share <= 1 else (),
     )
     title = "Cost of a used GPU-hour, by how much of the time the GPU works"
-    return Section(title, charts=(_chart_screening(plan),), tables=(DataTable(columns, rows, note=note),))
+    return Section(title, charts=(screening,), tables=(costs,))
 
 
 def _draw_mix(plan: OwnPlan, demand: LoadDuration) -> Section:
+    """The tiers of the cheapest mix; the note says what the commitment saves, and what a normal demand would ask for."""
     assert plan.mix is not None
     rows: list[tuple[Cell, ...]] = [
         (use.tier.name, use.gpus, use.used_gpu_hours_per_hour / use.gpus, use.cost_per_hour) for use in plan.mix.uses
@@ -171,54 +188,42 @@ def _draw_mix(plan: OwnPlan, demand: LoadDuration) -> Section:
     peak = len(demand.marginal_share)
     rows.append(("together", peak, demand.load_factor, plan.mix.cost_per_hour))
     rows += [(f"everything {name}", peak, None, cost) for name, cost in plan.mix.single_tier_cost_per_hour.items()]
-    columns = (
-        TableColumn("tier"),
-        TableColumn("GPUs", "number"),
-        TableColumn("mean use", "percent"),
-        TableColumn("cost per hour", "money", plan.currency),
-    )
     note = f"Demand: {number(demand.mean_gpus)} GPUs on average, {number(demand.peak_gpus)} at the peak."
-    return Section("The cheapest mix", tables=(DataTable(columns, rows, note=f"{note}{_compare(plan)}"),))
-
-
-def _compare(plan: OwnPlan) -> str:
-    """What the commitment saves, and what a normal demand would ask for."""
-    words = ""
-    if plan.commitment is not None and plan.commitment.effective_savings_share is not None:
-        held = plan.commitment
-        words += (
+    held, normal = plan.commitment, plan.normal_demand
+    if held is not None and held.effective_savings_share is not None:
+        note += (
             f" The commitment is used {percent(held.utilization_share)} of the time, must be {percent(held.break_even_share)}, "
             f"and saves {percent(held.effective_savings_share)} against on demand."
         )
-    if plan.normal_demand is not None:
-        found = plan.normal_demand
-        words += (
-            f" The newsvendor's rule, for a normal demand of the same mean and spread ({number(found.sd_gpus)} GPUs), owns "
-            f"{number(found.owned_gpus)}."
+    if normal is not None:
+        note += (
+            f" The newsvendor's rule, for a normal demand of the same mean and spread ({number(normal.sd_gpus)} GPUs), owns "
+            f"{number(normal.owned_gpus)}."
         )
-    return words
+    mix = table(
+        rows,
+        "tier",
+        col("GPUs", style="number"),
+        col("mean use", style="percent"),
+        col("cost per hour", style="money"),
+        currency=plan.currency,
+        note=note,
+    )
+    return Section("The cheapest mix", tables=(mix,))
 
 
 def _draw_risk(plan: OwnPlan) -> Section:
-    columns = (
-        TableColumn("rent"),
-        TableColumn("per GPU-hour", "money", plan.currency),
-        TableColumn("best to own (GPUs)", "number"),
-        TableColumn("plan per hour", "money", plan.currency),
-        TableColumn("regret per hour", "money", plan.currency),
+    scenarios = table(
+        plan.price_scenarios,
+        col("rent", lambda s: f"{s.change_share:+.0%}".replace("%", " %") if s.change_share else "as now"),
+        col("per GPU-hour", "rent_price_per_hour", "money"),
+        col("best to own (GPUs)", "best_owned_gpus", "number"),
+        col("plan per hour", "planned_cost_per_hour", "money"),
+        col("regret per hour", lambda s: max(s.regret_per_hour, 0.0), "money"),
+        currency=plan.currency,
+        note=_write_fall(plan),
     )
-    rows = [
-        (
-            f"{s.change_share:+.0%}".replace("%", " %") if s.change_share else "as now",
-            s.rent_price_per_hour,
-            s.best_owned_gpus,
-            s.planned_cost_per_hour,
-            max(s.regret_per_hour, 0.0),
-        )
-        for s in plan.price_scenarios
-    ]
-    title = "If renting gets cheaper or more expensive after you bought"
-    return Section(title, tables=(DataTable(columns, rows, note=_write_fall(plan)),))
+    return Section("If renting gets cheaper or more expensive after you bought", tables=(scenarios,))
 
 
 def _write_fall(plan: OwnPlan) -> str:
@@ -226,26 +231,6 @@ def _write_fall(plan: OwnPlan) -> str:
     if change is None or plan.break_even_share > 1:
         return ""
     return f"The last owned GPU comes out even when the rental price changes by {percent(change)} a year; a faster fall loses."
-
-
-def _chart_screening(plan: OwnPlan) -> Chart:
-    shares = [i / 20 for i in range(21)]
-    return Chart(
-        "Screening curve: the cheapest way to hold a GPU",
-        "line",
-        shares,
-        [Series(t.name, [t.cost_per_hour(u) for u in shares], dashed=t.name != OWNED) for t in plan.tiers],
-        "share of the time the GPU works",
-        f"{plan.currency} per hour",
-        references=[Reference(plan.break_even_share, f"own above {percent(plan.break_even_share)}", "x")]
-        if plan.break_even_share <= 1
-        else (),
-    )
-
-
-def _draw_curve(plan: OwnPlan, demand: LoadDuration) -> Section:
-    chart = draw_load_duration(demand, (Reference(float(plan.owned_gpus or 0), f"own {plan.owned_gpus}"),))
-    return Section("", charts=(chart,))
 
 
 def _list_assumptions(request: OwnRequest, plan: OwnPlan) -> tuple[Assumption, ...]:

@@ -3,395 +3,34 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import BITS_PER_BYTE, S_PER_HOUR
+from loadfactor.base.units import BITS_PER_BYTE, H_PER_DAY, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
-from loadfactor.interfaces.document import Assumption, Document
-from loadfactor.interfaces.formats import percent
+from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
+from loadfactor.interfaces.document import Assumption, Cell, Document, Section
+from loadfactor.interfaces.formats import counted, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import choose_measured_price, draw_load, find_load, state_load, state_price
+from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
-from loadfactor.planner.serving.demand import RequestDemand, observe_demand
+from loadfactor.planner.serving.demand import observe_demand
+from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
 from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
+from loadfactor.planner.serving.levers import EFFICIENT, KAPPA_OF_27, MANY, OPEN_SHARE
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
 if TYPE_CHECKING:  # imported with a trace: most plans have none
     from loadfactor.sources.public_traces.request_traces import TraceReport
-from typing import Any
-
-from loadfactor.base.units import H_PER_DAY, MS_PER_S
-from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
-from loadfactor.interfaces.document import Cell, DataTable, Section, Style, TableColumn
-from loadfactor.interfaces.formats import counted, money, number
-from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
-from loadfactor.planner.serving.levers import EFFICIENT, KAPPA_OF_27, MANY, OPEN_SHARE, CostPoint
 
 PER_MTOK = "per million tokens"
 MOST_HOURS_DRAWN = 7 * H_PER_DAY
-
-
-@dataclass(frozen=True)
-class DemandAxis:
-    """How demand is counted on the page: in users where they were given, else in requests a day."""
-
-    name: str = "requests a day"
-    requests_per_day: float = 1.0  # of one of them
-
-    def of(self, requests_per_day: float) -> float:
-        """A demand on this axis."""
-        return requests_per_day / self.requests_per_day
-
-    def write(self, requests_per_day: float) -> str:
-        """A demand on this axis in whole numbers, as exact as an estimate is."""
-        return round_off(round(self.of(requests_per_day)))
-
-
-def draw_sections(p: ServingPlan, axis: DemandAxis, day: str) -> tuple[Section, ...]:
-    """Every section, the simulated day first. `day` says what was simulated."""
-    return (
-        _simulated(p, day),
-        _hours(p),
-        _causes(p),
-        _layouts(p),
-        _cost_by_demand(p, axis),
-        _levers(p),
-        draw_batch_gains(p),
-        _traffic(p),
-        _load_test(p),
-    )
-
-
-def _simulated(p: ServingPlan, day: str) -> Section:
-    t = p.total
-
-    def cost(value: float | None) -> str:
-        return money(value, p.currency)
-
-    rows: list[tuple[str, str]] = [
-        ("cost an hour, every replica up", cost(p.cost_per_hour)),
-        ("cost a day, as simulated", cost(t.cost / p.simulated_share)),
-        (f"cost {PER_MTOK}", cost(t.cost_per_mtok)),
-        (f"cost {PER_MTOK}: prompt · output", f"{cost(t.cost_per_prompt_mtok)} · {cost(t.cost_per_output_mtok)}"),
-        ("cost of a token, times the benchmark price", number(p.multiplier.multiplier)),
-        ("requests · rejected", f"{t.requests:,} · {t.rejected:,}"),
-        ("requests within the objective", percent(t.slo_share)),
-        ("time to first token p50 · p90 · p99 (s)", _join(t.ttft_p50_s, t.ttft_p90_s, t.ttft_p99_s)),
-        ("time per token p50 · p90 · p99 (ms)", _join(*(_ms(x) for x in (t.tpot_p50_s, t.tpot_p90_s, t.tpot_p99_s)))),
-        ("queue p90 · end to end p90 (s)", _join(t.queue_p90_s, t.end_to_end_p90_s)),
-        ("duty: a step is running", percent(t.duty_share)),
-        ("mean batch", number(t.mean_batch)),
-        ("mean batch, of the most the benchmark takes", percent(t.batch_fill_share)),
-        ("batch at the mean rate, by equation", number(p.mean_batch_by_equation)),
-        ("cache blocks in use", percent(t.cache_fill_share)),
-        ("compute, of peak FLOP/s while busy", percent(t.compute_share)),
-        ("bandwidth, of peak bytes/s while busy", percent(t.bandwidth_share)),
-    ]
-    scaled = f", {percent(p.simulated_share)} of the demand on {p.simulated_replicas} replicas"
-    lead = f"{day}, request by request{scaled if p.simulated_share < 1 else ''}."
-    return Section("The fleet, simulated", lead, tables=(DataTable((TableColumn("what"), TableColumn("value")), rows),))
-
-
-def _hours(p: ServingPlan) -> Section:
-    columns = _columns(
-        "hour", "requests", "replicas", ("duty", "percent"), "batch", "TTFT (s)", "TPOT (ms)", ("within SLO", "percent"),
-        _cost_column(p),
-    )  # fmt: skip
-    hours = [(i, h) for i, h in enumerate(p.hours) if h.requests]
-    rows = [
-        (
-            float(i), float(h.requests), h.replicas, h.duty_share, h.mean_batch, h.ttft_p90_s, _ms(h.tpot_p90_s),
-            h.slo_share, h.cost_per_mtok,
-        )
-        for i, h in hours[:H_PER_DAY]
-    ]  # fmt: skip
-    more = len(hours) > H_PER_DAY
-    note = f"The first {H_PER_DAY} of {len(hours)} hours; --format json has all." if more else ""
-    lead = f"90th percentiles of the time to first token (TTFT) and per output token (TPOT); cost {PER_MTOK}."
-    return Section(
-        "Hour by hour, simulated", lead, charts=_hour_charts(p), tables=(DataTable(columns, rows, note=note),)
-    )
-
-
-def _hour_charts(p: ServingPlan) -> tuple[Chart, ...]:
-    hours = [h for h in p.hours if h.requests][:MOST_HOURS_DRAWN]
-    if len(hours) < 3:
-        return ()
-    x = tuple(float(i) for i in range(len(hours)))
-    series = (
-        Series("duty", tuple(h.duty_share for h in hours)),
-        Series("batch fill", tuple(h.batch_fill_share for h in hours)),
-        Series("within objective", tuple(h.slo_share for h in hours), dashed=True),
-    )
-    return (Chart("How full the fleet is, hour by hour, simulated", "step", x, series, "hour", "share"),)
-
-
-def _causes(p: ServingPlan) -> Section:
-    m = p.multiplier
-    rows = [
-        ("hours without a request (duty)", m.duty_factor),
-        ("replicas for peaks", m.peaks_factor),
-        ("batch fill, objective, whole replicas", m.fill_factor),
-        ("together: times the benchmark price", m.multiplier),
-    ]
-    return Section(
-        "Why a token costs more than the benchmark says",
-        "The simulated cost over that of a replica which always runs as in a benchmark, by equation.",
-        tables=(DataTable(_columns(("cause", "text"), "times"), rows),),
-    )
-
-
-def _layouts(p: ServingPlan) -> Section:
-    columns = _columns(
-        ("layout", "text"), "requests/s", "per GPU", "batch", "TTFT (s)", "TPOT (ms)", "benchmark per GPU",
-    )  # fmt: skip
-    rows = []
-    for o in p.layouts:
-        c = o.capacity
-        numbers: tuple[float | None, ...] = (None, None, None)
-        latencies: tuple[float | None, ...] = (None, None)
-        if c is not None:
-            numbers, latencies = (c.requests_per_s, c.requests_per_gpu_s, c.batch), (c.ttft_s, _ms(c.tpot_s))
-        mark = " ←" if o is p.chosen else ""
-        rows.append((f"{o.layout}{mark}", *numbers, *latencies, o.benchmark.requests_per_gpu_s))
-    return Section(
-        "Layouts at capacity, by equation",
-        "Requests/s one replica takes in steady state within the objective, and in a benchmark; the simulated fleet runs below it.",
-        tables=(DataTable(columns, rows, note="– keeps the objective at no batch."),),
-    )
-
-
-def _cost_by_demand(p: ServingPlan, axis: DemandAxis) -> Section:
-    columns = _columns((axis.name, "text"), "replicas", ("load factor", "percent"), _cost_column(p))
-    rows = [(axis.write(c.requests_per_day), float(c.replicas), c.load_factor, c.cost_per_mtok) for c in p.crowd[::4]]
-    note = f"Efficient from {axis.write(p.efficient_requests_per_day)} {axis.name} on."
-    return Section(
-        f"Cost per token by {axis.name}, by equation",
-        "Average days, a fleet of fixed size for the peak of each demand with headroom.",
-        charts=(_cost_chart(p, axis),),
-        tables=(DataTable(columns, rows, note=note),),
-    )
-
-
-def _cost_chart(p: ServingPlan, axis: DemandAxis) -> Chart:
-    def x_of(c: CostPoint) -> float:
-        return axis.of(c.requests_per_day)
-
-    today = next(c for c in p.crowd if c.demand_factor == 1)
-    unlimited = p.cost_per_mtok_at_unlimited_demand
-    return Chart(
-        f"Cost per token by {axis.name}, by equation",
-        "line",
-        tuple(map(x_of, p.crowd)),
-        (Series("fleet for the peak", tuple(c.cost_per_mtok for c in p.crowd)),),
-        x_label=axis.name,
-        y_label=f"{p.currency} {PER_MTOK}",
-        x_log=True,
-        y_log=True,
-        marks=(Mark(x_of(today), today.cost_per_mtok, "today"),),
-        references=(Reference(unlimited, f"at scale {money(unlimited, p.currency)}"),),
-    )
-
-
-def _levers(p: ServingPlan) -> Section:
-    columns = _columns(("lever", "text"), _cost_column(p), "cost ×", "demand ×", ("assumes", "text"))
-    rows: list[tuple[Cell, ...]] = [("today", p.cost_per_mtok_at_unlimited_demand, 1.0, 1.0, "")]
-    rows += [(e.name, e.cost_per_mtok, e.cost_factor, e.demand_factor, e.assumes) for e in p.levers]
-    note = f"Demand: that from which a token costs at most {EFFICIENT:g} × its cost at unlimited demand."
-    known = [e for e in p.levers if e.cost_factor is not None]
-    charts = (
-        Chart(
-            "Levers, by equation: cost at scale, and the demand they need (today = 1)",
-            "bar",
-            tuple(e.name for e in known),
-            (
-                Series("cost ×", tuple(e.cost_factor for e in known)),
-                Series("demand ×", tuple(e.demand_factor for e in known)),
-            ),
-            x_label="times today",
-        ),
-    )
-    return Section(
-        "What each engineering lever does alone, by equation",
-        "Cost at unlimited demand, and the demand it takes to be efficient, over today's.",
-        charts=charts if known else (),
-        tables=(DataTable(columns, rows, note=note),),
-    )
-
-
-def _traffic(p: ServingPlan) -> Section:
-    columns = _columns(("traffic", "text"), "replicas", "duty ×", "peaks ×", "fill ×", "cost ×", ("condition", "text"))
-    rows = [
-        (
-            t.name, float(t.replicas), t.causes.duty_factor, t.causes.peaks_factor, t.causes.fill_factor, t.multiplier,
-            t.condition,
-        )
-        for t in p.traffic
-    ]  # fmt: skip
-    return Section(
-        "What traffic does to the benchmark price, simulated",
-        "Other services than yours: each eight replicas' worth of load while open.",
-        tables=(DataTable(columns, rows),),
-    )
-
-
-def _load_test(p: ServingPlan) -> Section:
-    columns = _columns("concurrency", "TTFT (s)", "TPOT (ms)", "output tokens/s")
-    test: Any = p.load_test
-    rows = [
-        (float(c), float(ttft), float(tpot) * MS_PER_S, float(rate))
-        for c, ttft, tpot, rate in zip(*(getattr(test, name) for name in vars(test)), strict=True)
-    ]
-    return Section(
-        "One replica in a load test, by equation",
-        "Always that many requests at once, the first of them all together.",
-        tables=(DataTable(columns, rows),),
-    )
-
-
-def _cost_column(p: ServingPlan) -> TableColumn:
-    return TableColumn("cost / M tokens", "money", p.currency)
-
-
-def _columns(*named: str | tuple[str, Style] | TableColumn) -> tuple[TableColumn, ...]:
-    """Columns by title; of numbers unless a style stands beside it."""
-    return tuple(
-        name if isinstance(name, TableColumn) else TableColumn(*((name, "number") if isinstance(name, str) else name))
-        for name in named
-    )
-
-
-def _join(*values: float | None) -> str:
-    return " · ".join(number(v) for v in values)
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * MS_PER_S
-
-
 PEAK_QUANTILE = 0.95
-
-
-def draw_batch_gains(p: ServingPlan) -> Section:
-    """Batch 1 → 64, half of the chip, both together, and the cost of being open part of the time."""
-    g = p.claims
-    half = f"batch {number(g.batch_for_half)}" if g.batch_for_half else "at no batch"
-    rows = [
-        (
-            f"batch 1 → {MANY}: throughput",
-            f"{number(g.roofline_speedup_at_64)} ×",
-            f"memory-bound, κ = {number(g.kappa)}, limit {number(g.speedup_limit)} ×; 27 × needs κ = {KAPPA_OF_27:.3g}",
-        ),
-        ("the same by the step equation", f"{number(g.predicted_speedup_at_64)} ×", "with kernels, links and launches"),
-        (
-            f"share of the chip at batch 1 → {MANY}",
-            f"{percent(g.compute_share_at_1)} → {percent(g.compute_share_at_64)}",
-            "of peak FLOP/s, decoding alone",
-        ),
-        (
-            "half of the chip",
-            half,
-            f"needs κ below {number(g.largest_kappa_for_half)}; {number(g.most_sequences)} sequences fit; "
-            f"at most {percent(min(g.compute_share_limit, 1.0))}",
-        ),
-        (
-            "27 × and 1 → 50 % together",
-            "yes" if g.both_hold and g.kappa > KAPPA_OF_27 else "no",
-            "27 × needs a larger κ than half of the chip allows",
-        ),
-        (
-            f"{percent(OPEN_SHARE)} duty",
-            f"{number(duty_multiplier(OPEN_SHARE).multiplier)} ×",
-            "1 ÷ duty, when batches are full while it is open",
-        ),
-        (
-            f"capacity for the {PEAK_QUANTILE:.0%} of an exponential load".replace("%", " %"),
-            f"{number(exponential_peak_multiplier(PEAK_QUANTILE))} ×",
-            "−ln(1 − 0.95), over the mean load",
-        ),
-    ]
-    r = p.chosen.replica
-    where = f"{p.model}, {p.precision}, {number(g.context)} tokens of context, {r.layout} of {p.accelerator}."
-    columns = (TableColumn("figure"), TableColumn("here"), TableColumn("condition"))
-    return Section("What a batch gains, by equation", where, tables=(DataTable(columns, rows),))
-
-
-def write_headline(p: ServingPlan) -> str:
-    """The plan in one sentence; each of its numbers stands in the first table."""
-    t = p.total
-    fleet = f"{counted(p.replicas, 'replica')} of {p.layout} ({p.gpus} × {p.accelerator})"
-    met = f"{percent(t.slo_share)} of requests within {p.slo.ttft_s:g} s and {p.slo.tpot_s * MS_PER_S:g} ms a token"
-    if not p.slo.kept:
-        return f"No: {fleet} serving {p.model} in {p.precision} keep the objective for only {met}."
-    most = "at most " if p.fleet_run.fleet.autoscale else ""
-    return (
-        f"Serve {p.model} in {p.precision} on {fleet}: {most}{money(p.cost_per_hour, p.currency)} an hour, "
-        f"{money(t.cost_per_mtok, p.currency)} per million tokens, {number(p.multiplier.multiplier)} × the benchmark price; "
-        f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)}."
-    )
-
-
-def write_notes(p: ServingPlan, requests_per_day: float) -> tuple[str, ...]:
-    """What would change the answer."""
-    found = []
-    helpful = [e for e in p.levers if e.cost_factor is not None and e.cost_factor < 1]
-    if helpful:
-        best = min(helpful, key=lambda e: e.cost_factor or 1.0)
-        saved = percent(1 - (best.cost_factor or 1.0))
-        found.append(
-            f"{best.name.capitalize()} ({best.assumes}) would make tokens {saved} cheaper at scale, by equation."
-        )
-    m = p.multiplier
-    name, factor = max(
-        ("hours without requests", m.duty_factor),
-        ("replicas kept for peaks", m.peaks_factor),
-        ("batches short of the benchmark", m.fill_factor),
-        key=lambda cause: cause[1],
-    )
-    found.append(f"The largest cause of the cost is {name} (× {number(factor)}).")
-    if p.efficient_requests_per_day > requests_per_day:
-        found.append(
-            f"Demand is below the {round_off(p.efficient_requests_per_day)} requests a day from which this is efficient: "
-            "a smaller model, an API or sharing replicas may be cheaper."
-        )
-    found += _write_ranges(p)
-    if p.slo.tpot_s <= p.chosen.require_capacity().tpot_s * 1.02:
-        found.append("The time per token binds: allowing more of it would fill batches further (--tpot).")
-    return tuple(found)
-
-
-def _write_ranges(p: ServingPlan) -> list[str]:
-    """How wrong the plan may be, and which of its decisions that leaves open."""
-    found = []
-    times = (("time per token", p.tpot_range), ("time to the first token", p.ttft_range))
-    said = " and ".join(f"the {name} is {number(low)} to {number(high)} times" for name, (low, high) in times)
-    found.append(f"In four of five cases {said} what is said here.")
-    if p.cost_per_mtok_range is not None:
-        low_cost, high_cost = (money(c, p.currency) for c in p.cost_per_mtok_range)
-        found.append(f"The cost per million tokens lies between {low_cost} and {high_cost} in four of five cases.")
-    low, high = p.replicas_range
-    if low != high:
-        found.append(
-            f"The number of replicas is open: {low:,} to {high:,} ({p.gpus_range[0]:,} to {p.gpus_range[1]:,} GPUs)."
-        )
-    if p.open_layouts:
-        ways = counted(len(p.open_layouts), "other layout")
-        found.append(f"{ways} {'is' if len(p.open_layouts) == 1 else 'are'} too close to call: measure them.")
-    return found
-
-
-def round_off(value: float) -> str:
-    """An estimate to three significant digits.
-
-    >>> round_off(341471.97), round_off(0.012345)
-    ('341,000', '0.0123')
-    """
-    return number(float(f"{value:.3g}"))
 
 
 @dataclass(frozen=True)
@@ -407,40 +46,32 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     load = find_load(request)
     price = choose_measured_price(request.accelerator, request.price_per_gpu_hour, load)
     if load is not None:
-        request = take_load(request, load)
+        if request.trace is not None:
+            raise InputError("give the demand once: --trace FILE or --store DIR")
+        request = replace(
+            request,
+            users=max(1.0, load.requests_per_day / request.requests_per_user),
+            input_tokens=load.input_tokens,
+            output_tokens=load.output_tokens_each,
+        )
     trace, assumed = _demand(request)
     inputs = build_inputs(request, network, chip, read_engine_constants(chip, request.engine), price, trace)
     plan = plan_fleet(inputs, progress)
     users = DemandAxis() if request.trace else DemandAxis("users", request.requests_per_user)
-    saturated = _find_saturated(plan, inputs.demand)
-    measured = () if load is None or saturated is None else (draw_load(load, saturated),)
+    sections = draw_sections(plan, users, "The trace" if request.trace else "A Tuesday")
+    if load is not None and plan.chosen.capacity is not None:
+        lengths = inputs.demand.lengths
+        tokens = lengths.prompt_mean + lengths.output_mean
+        sections = (*sections, draw_load(load, plan.chosen.capacity.requests_per_gpu_s * tokens))
     of_load = () if load is None else (state_load(load),)
     return Document(
         headline=write_headline(plan),
-        sections=(*draw_sections(plan, users, "The trace" if request.trace else "A Tuesday"), *measured),
+        sections=sections,
         assumptions=(state_price("GPU-hour", price), *of_load, assumed, *_assumptions(plan)),
-        notes=write_notes(plan, inputs.demand.requests_per_day),
+        notes=tuple(_write_notes(plan, inputs.demand.requests_per_day)),
         data=plan if load is None else MeasuredServingPlan(**vars(plan), measured=load),
         is_no=not plan.slo.kept,
     )
-
-
-def take_load(request: ServingRequest, load: MeasuredLoad) -> ServingRequest:
-    """The request with the demand and the lengths of the load. Raises InputError where a trace gives them, too."""
-    if request.trace is not None:
-        raise InputError("give the demand once: --trace FILE or --store DIR")
-    return replace(
-        request,
-        users=max(1.0, load.requests_per_day / request.requests_per_user),
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens_each,
-    )
-
-
-def _find_saturated(plan: ServingPlan, demand: RequestDemand) -> float | None:
-    """Tokens a second of a GPU of the plan's layout at its capacity, in and out; None where it never keeps the objective."""
-    capacity, lengths = plan.chosen.capacity, demand.lengths
-    return None if capacity is None else capacity.requests_per_gpu_s * (lengths.prompt_mean + lengths.output_mean)
 
 
 plan_serving = make_function(
@@ -485,21 +116,335 @@ def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
     r = p.chosen.replica
     status = "estimate" if r.engine.is_estimate else "fitted"
     yield Assumption("engine", f"{r.engine.engine}; {r.engine.fitted_on}", "catalog/engines/constants.toml", status)
-    bits = BITS_PER_BYTE * r.precision.kv_bytes_per_value
-    tokens = p.fleet_run.fleet.batching.cache_tokens
-    yield Assumption(
-        "cache",
-        f"{bits:.0f} bits a number, {tokens:,} tokens a replica",
-        "what weights and the engine leave of the memory",
-    )
-    yield Assumption(
-        "headroom",
-        f"{percent(p.headroom_share)} of capacity in the equations",
-        "kept for unevenness; the simulation has the last word",
-    )
+    bits, tokens = BITS_PER_BYTE * r.precision.kv_bytes_per_value, p.fleet_run.fleet.batching.cache_tokens
+    cache = f"{bits:.0f} bits a number, {tokens:,} tokens a replica"
+    yield Assumption("cache", cache, "what weights and the engine leave of the memory")
+    headroom = f"{percent(p.headroom_share)} of capacity in the equations"
+    yield Assumption("headroom", headroom, "kept for unevenness; the simulation has the last word")
     if p.simulated_share < 1:
-        yield Assumption(
-            "simulated",
-            f"{percent(p.simulated_share)} of the requests on {p.simulated_replicas} replicas",
-            "a small fleet is less even than a large one: on the safe side",
+        simulated = f"{percent(p.simulated_share)} of the requests on {p.simulated_replicas} replicas"
+        yield Assumption("simulated", simulated, "a small fleet is less even than a large one: on the safe side")
+
+
+def write_headline(p: ServingPlan) -> str:
+    """The plan in one sentence; each of its numbers stands in the first table."""
+    t = p.total
+    fleet = f"{counted(p.replicas, 'replica')} of {p.layout} ({p.gpus} × {p.accelerator})"
+    met = f"{percent(t.slo_share)} of requests within {p.slo.ttft_s:g} s and {p.slo.tpot_s * MS_PER_S:g} ms a token"
+    if not p.slo.kept:
+        return f"No: {fleet} serving {p.model} in {p.precision} keep the objective for only {met}."
+    most = "at most " if p.fleet_run.fleet.autoscale else ""
+    return (
+        f"Serve {p.model} in {p.precision} on {fleet}: {most}{money(p.cost_per_hour, p.currency)} an hour, "
+        f"{money(t.cost_per_mtok, p.currency)} per million tokens, {number(p.multiplier.multiplier)} × the benchmark price; "
+        f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)}."
+    )
+
+
+def _write_notes(p: ServingPlan, requests_per_day: float) -> Iterator[str]:
+    """What would change the answer."""
+    helpful = [(e.cost_factor, e) for e in p.levers if e.cost_factor is not None and e.cost_factor < 1]
+    if helpful:
+        factor, best = min(helpful, key=lambda pair: pair[0])
+        saved = percent(1 - factor)
+        yield f"{best.name.capitalize()} ({best.assumes}) would make tokens {saved} cheaper at scale, by equation."
+    m = p.multiplier
+    name, factor = max(
+        ("hours without requests", m.duty_factor),
+        ("replicas kept for peaks", m.peaks_factor),
+        ("batches short of the benchmark", m.fill_factor),
+        key=lambda cause: cause[1],
+    )
+    yield f"The largest cause of the cost is {name} (× {number(factor)})."
+    if p.efficient_requests_per_day > requests_per_day:
+        yield (
+            f"Demand is below the {round_off(p.efficient_requests_per_day)} requests a day from which this is efficient: "
+            "a smaller model, an API or sharing replicas may be cheaper."
         )
+    yield from _write_ranges(p)
+    if p.slo.tpot_s <= p.chosen.require_capacity().tpot_s * 1.02:
+        yield "The time per token binds: allowing more of it would fill batches further (--tpot)."
+
+
+def _write_ranges(p: ServingPlan) -> Iterator[str]:
+    """How wrong the plan may be, and which of its decisions that leaves open."""
+    times = (("time per token", p.tpot_range), ("time to the first token", p.ttft_range))
+    ranges = " and ".join(f"the {name} is {number(low)} to {number(high)} times" for name, (low, high) in times)
+    yield f"In four of five cases {ranges} what is said here."
+    if p.cost_per_mtok_range is not None:
+        low_cost, high_cost = (money(c, p.currency) for c in p.cost_per_mtok_range)
+        yield f"The cost per million tokens lies between {low_cost} and {high_cost} in four of five cases."
+    low, high = p.replicas_range
+    if low != high:
+        yield f"The number of replicas is open: {low:,} to {high:,} ({p.gpus_range[0]:,} to {p.gpus_range[1]:,} GPUs)."
+    if p.open_layouts:
+        ways = counted(len(p.open_layouts), "other layout")
+        yield f"{ways} {'is' if len(p.open_layouts) == 1 else 'are'} too close to call: measure them."
+
+
+def round_off(value: float) -> str:
+    """An estimate to three significant digits.
+
+    >>> round_off(341471.97), round_off(0.012345)
+    ('341,000', '0.0123')
+    """
+    return number(float(f"{value:.3g}"))
+
+
+@dataclass(frozen=True)
+class DemandAxis:
+    """How demand is counted on the page: in users where they were given, else in requests a day."""
+
+    name: str = "requests a day"
+    requests_per_day: float = 1.0  # of one of them
+
+    def of(self, requests_per_day: float) -> float:
+        """A demand on this axis."""
+        return requests_per_day / self.requests_per_day
+
+    def write(self, requests_per_day: float) -> str:
+        """A demand on this axis in whole numbers, as exact as an estimate is."""
+        return round_off(round(self.of(requests_per_day)))
+
+
+def draw_sections(p: ServingPlan, axis: DemandAxis, day: str) -> tuple[Section, ...]:
+    """Every section, the simulated day first. `day` says what was simulated. Headings say what follows from equations alone."""
+    return (
+        _draw_simulated(p, day),
+        _draw_hours(p),
+        _draw_causes(p),
+        _draw_layouts(p),
+        _draw_cost_by_demand(p, axis),
+        _draw_levers(p),
+        _draw_batch_gains(p),
+        _draw_traffic(p),
+        _draw_load_test(p),
+    )
+
+
+def _numbers(*titles: str) -> list[FilledColumn]:
+    """Columns of numbers, filled from the index they stand at."""
+    return [col(title, style="number") for title in titles]
+
+
+COST = col("cost / M tokens", "cost_per_mtok", "money")
+
+
+def _draw_simulated(p: ServingPlan, day: str) -> Section:
+    t = p.total
+
+    def cost(value: float | None) -> str:
+        return money(value, p.currency)
+
+    rows = [
+        ("cost an hour, every replica up", cost(p.cost_per_hour)),
+        ("cost a day, as simulated", cost(t.cost / p.simulated_share)),
+        (f"cost {PER_MTOK}", cost(t.cost_per_mtok)),
+        (f"cost {PER_MTOK}: prompt · output", f"{cost(t.cost_per_prompt_mtok)} · {cost(t.cost_per_output_mtok)}"),
+        ("cost of a token, times the benchmark price", number(p.multiplier.multiplier)),
+        ("requests · rejected", f"{t.requests:,} · {t.rejected:,}"),
+        ("requests within the objective", percent(t.slo_share)),
+        ("time to first token p50 · p90 · p99 (s)", _join(t.ttft_p50_s, t.ttft_p90_s, t.ttft_p99_s)),
+        ("time per token p50 · p90 · p99 (ms)", _join(*(_ms(x) for x in (t.tpot_p50_s, t.tpot_p90_s, t.tpot_p99_s)))),
+        ("queue p90 · end to end p90 (s)", _join(t.queue_p90_s, t.end_to_end_p90_s)),
+        ("duty: a step is running", percent(t.duty_share)),
+        ("mean batch", number(t.mean_batch)),
+        ("mean batch, of the most the benchmark takes", percent(t.batch_fill_share)),
+        ("batch at the mean rate, by equation", number(p.mean_batch_by_equation)),
+        ("cache blocks in use", percent(t.cache_fill_share)),
+        ("compute, of peak FLOP/s while busy", percent(t.compute_share)),
+        ("bandwidth, of peak bytes/s while busy", percent(t.bandwidth_share)),
+    ]
+    scaled = f", {percent(p.simulated_share)} of the demand on {p.simulated_replicas} replicas"
+    lead = f"{day}, request by request{scaled if p.simulated_share < 1 else ''}."
+    return Section("The fleet, simulated", lead, tables=(table(rows, "what", "value"),))
+
+
+def _draw_hours(p: ServingPlan) -> Section:
+    hours = [(i, h) for i, h in enumerate(p.hours) if h.requests]
+    charts = []
+    if len(hours) >= 3:
+        drawn = [h for _, h in hours[:MOST_HOURS_DRAWN]]
+        series = (
+            Series("duty", [h.duty_share for h in drawn]),
+            Series("batch fill", [h.batch_fill_share for h in drawn]),
+            Series("within objective", [h.slo_share for h in drawn], dashed=True),
+        )
+        x = [float(i) for i in range(len(drawn))]
+        charts.append(Chart("How full the fleet is, hour by hour, simulated", "step", x, series, "hour", "share"))
+    more = len(hours) > H_PER_DAY
+    shown = table(
+        [
+            (
+                *(float(i), float(h.requests), h.replicas, h.duty_share, h.mean_batch),
+                *(h.ttft_p90_s, _ms(h.tpot_p90_s), h.slo_share, h.cost_per_mtok),
+            )
+            for i, h in hours[:H_PER_DAY]
+        ],
+        *_numbers("hour", "requests", "replicas"),
+        col("duty", style="percent"),
+        *_numbers("batch", "TTFT (s)", "TPOT (ms)"),
+        col("within SLO", style="percent"),
+        col("cost / M tokens", style="money"),
+        currency=p.currency,
+        note=f"The first {H_PER_DAY} of {len(hours)} hours; --format json has all." if more else "",
+    )
+    lead = f"90th percentiles of the time to first token (TTFT) and per output token (TPOT); cost {PER_MTOK}."
+    return Section("Hour by hour, simulated", lead, charts, (shown,))
+
+
+def _draw_causes(p: ServingPlan) -> Section:
+    m = p.multiplier
+    rows = [
+        ("hours without a request (duty)", m.duty_factor),
+        ("replicas for peaks", m.peaks_factor),
+        ("batch fill, objective, whole replicas", m.fill_factor),
+        ("together: times the benchmark price", m.multiplier),
+    ]
+    return Section(
+        "Why a token costs more than the benchmark says",
+        "The simulated cost over that of a replica which always runs as in a benchmark, by equation.",
+        tables=(table(rows, "cause", *_numbers("times")),),
+    )
+
+
+def _draw_layouts(p: ServingPlan) -> Section:
+    rows = []
+    for o in p.layouts:
+        c, mark = o.capacity, " ←" if o is p.chosen else ""
+        figures = (
+            (None,) * 5 if c is None else (c.requests_per_s, c.requests_per_gpu_s, c.batch, c.ttft_s, _ms(c.tpot_s))
+        )
+        rows.append((f"{o.layout}{mark}", *figures, o.benchmark.requests_per_gpu_s))
+    titles = ("requests/s", "per GPU", "batch", "TTFT (s)", "TPOT (ms)", "benchmark per GPU")
+    return Section(
+        "Layouts at capacity, by equation",
+        "Requests/s one replica takes in steady state within the objective, and in a benchmark; the simulated fleet runs below it.",
+        tables=(table(rows, "layout", *_numbers(*titles), note="– keeps the objective at no batch."),),
+    )
+
+
+def _draw_cost_by_demand(p: ServingPlan, axis: DemandAxis) -> Section:
+    today = next(c for c in p.crowd if c.demand_factor == 1)
+    unlimited = p.cost_per_mtok_at_unlimited_demand
+    title = f"Cost per token by {axis.name}, by equation"
+    chart = Chart(
+        title,
+        "line",
+        [axis.of(c.requests_per_day) for c in p.crowd],
+        (Series("fleet for the peak", [c.cost_per_mtok for c in p.crowd]),),
+        x_label=axis.name,
+        y_label=f"{p.currency} {PER_MTOK}",
+        x_log=True,
+        y_log=True,
+        marks=(Mark(axis.of(today.requests_per_day), today.cost_per_mtok, "today"),),
+        references=(Reference(unlimited, f"at scale {money(unlimited, p.currency)}"),),
+    )
+    costs = table(
+        p.crowd[::4],
+        col(axis.name, lambda c: axis.write(c.requests_per_day)),
+        col("replicas", lambda c: float(c.replicas), "number"),
+        col("load factor", "load_factor", "percent"),
+        COST,
+        currency=p.currency,
+        note=f"Efficient from {axis.write(p.efficient_requests_per_day)} {axis.name} on.",
+    )
+    lead = "Average days, a fleet of fixed size for the peak of each demand with headroom."
+    return Section(title, lead, charts=(chart,), tables=(costs,))
+
+
+def _draw_levers(p: ServingPlan) -> Section:
+    rows: list[tuple[Cell, ...]] = [("today", p.cost_per_mtok_at_unlimited_demand, 1.0, 1.0, "")]
+    rows += [(e.name, e.cost_per_mtok, e.cost_factor, e.demand_factor, e.assumes) for e in p.levers]
+    known = [e for e in p.levers if e.cost_factor is not None]
+    chart = Chart(
+        "Levers, by equation: cost at scale, and the demand they need (today = 1)",
+        "bar",
+        [e.name for e in known],
+        (Series("cost ×", [e.cost_factor for e in known]), Series("demand ×", [e.demand_factor for e in known])),
+        x_label="times today",
+    )
+    levers = table(
+        rows,
+        "lever",
+        col("cost / M tokens", style="money"),
+        *_numbers("cost ×", "demand ×"),
+        "assumes",
+        currency=p.currency,
+        note=f"Demand: that from which a token costs at most {EFFICIENT:g} × its cost at unlimited demand.",
+    )
+    return Section(
+        "What each engineering lever does alone, by equation",
+        "Cost at unlimited demand, and the demand it takes to be efficient, over today's.",
+        charts=(chart,) if known else (),
+        tables=(levers,),
+    )
+
+
+def _draw_traffic(p: ServingPlan) -> Section:
+    traffic = table(
+        p.traffic,
+        col("traffic", "name"),
+        col("replicas", lambda t: float(t.replicas), "number"),
+        col("duty ×", "causes.duty_factor", "number"),
+        col("peaks ×", "causes.peaks_factor", "number"),
+        col("fill ×", "causes.fill_factor", "number"),
+        col("cost ×", "multiplier", "number"),
+        col("condition", "condition"),
+    )
+    return Section(
+        "What traffic does to the benchmark price, simulated",
+        "Other services than yours: each eight replicas' worth of load while open.",
+        tables=(traffic,),
+    )
+
+
+def _draw_load_test(p: ServingPlan) -> Section:
+    columns: Any = vars(p.load_test).values()
+    rows = [
+        (float(c), float(ttft), float(tpot) * MS_PER_S, float(rate))
+        for c, ttft, tpot, rate in zip(*columns, strict=True)
+    ]
+    return Section(
+        "One replica in a load test, by equation",
+        "Always that many requests at once, the first of them all together.",
+        tables=(table(rows, *_numbers("concurrency", "TTFT (s)", "TPOT (ms)", "output tokens/s")),),
+    )
+
+
+def _draw_batch_gains(p: ServingPlan) -> Section:
+    """What well-known figures of batching become for this model, context and accelerator."""
+    g = p.claims
+    kappa = f"memory-bound, κ = {number(g.kappa)}, limit {number(g.speedup_limit)} ×; 27 × needs κ = {KAPPA_OF_27:.3g}"
+    chip = f"{percent(g.compute_share_at_1)} → {percent(g.compute_share_at_64)}"
+    half = f"batch {number(g.batch_for_half)}" if g.batch_for_half else "at no batch"
+    needs = (
+        f"needs κ below {number(g.largest_kappa_for_half)}; {number(g.most_sequences)} sequences fit; "
+        f"at most {percent(min(g.compute_share_limit, 1.0))}"
+    )
+    both = "yes" if g.both_hold and g.kappa > KAPPA_OF_27 else "no"
+    duty, peaks = duty_multiplier(OPEN_SHARE).multiplier, exponential_peak_multiplier(PEAK_QUANTILE)
+    quantile = f"{PEAK_QUANTILE:.0%}".replace("%", " %")
+    rows = [
+        (f"batch 1 → {MANY}: throughput", f"{number(g.roofline_speedup_at_64)} ×", kappa),
+        ("the same by the step equation", f"{number(g.predicted_speedup_at_64)} ×", "with kernels, links and launches"),
+        (f"share of the chip at batch 1 → {MANY}", chip, "of peak FLOP/s, decoding alone"),
+        ("half of the chip", half, needs),
+        ("27 × and 1 → 50 % together", both, "27 × needs a larger κ than half of the chip allows"),
+        (f"{percent(OPEN_SHARE)} duty", f"{number(duty)} ×", "1 ÷ duty, when batches are full while it is open"),
+        (
+            f"capacity for the {quantile} of an exponential load",
+            f"{number(peaks)} ×",
+            "−ln(1 − 0.95), over the mean load",
+        ),
+    ]
+    where = f"{p.model}, {p.precision}, {number(g.context)} tokens of context, {p.chosen.replica.layout} of {p.accelerator}."
+    return Section("What a batch gains, by equation", where, tables=(table(rows, "figure", "here", "condition"),))
+
+
+def _join(*values: float | None) -> str:
+    return " · ".join(number(v) for v in values)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * MS_PER_S

@@ -6,11 +6,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from loadfactor.base.units import S_PER_DAY
 from loadfactor.catalog.prices import choose_price
 from loadfactor.interfaces.charts import Chart, Reference, Series
-from loadfactor.interfaces.document import Assumption, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import draw_load_duration, find_demand, read_jobs, state_price
 from loadfactor.interfaces.plans.size_from_jobs import build_jobs_document
+from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.ownership import choose_kept_price
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, make_question, plan_size_from_jobs
@@ -19,18 +20,27 @@ from loadfactor.sources.demand import DemandTrace, JobTrace, StateTrace
 
 
 def build_state_document(trace: StateTrace | DemandTrace, plan: StatePlan, prices: tuple[Assumption, ...]) -> Document:
-    """The page of a plan; where the counts tell it, also why GPUs stood idle while jobs waited."""
-    sections = [_draw_plans(plan), Section(charts=(_chart_series(trace),))]
-    if plan.why_idle is not None:
-        sections.append(_draw_reasons(plan.why_idle))
+    """The page where only counts or an hourly demand are known; where the counts tell it, also why GPUs stood idle."""
+    have = "" if plan.have_gpus is None else f" You have {plan.have_gpus}."
+    demand = trace.demand_gpus
     held = ", GPUs held and waited for together" if isinstance(trace, StateTrace) else ""
-    demand = f"{len(trace.demand_gpus):,} intervals of {duration(trace.step_s)}{held}"
+    per_point = max(1, len(demand) // 300)
+    days = [i * trace.step_s / S_PER_DAY for i in range(0, len(demand), per_point)]
+    series = (Series("GPUs", [float(d) for d in demand[::per_point]]),)
     return Document(
-        headline=_write_headline(plan),
-        sections=sections,
+        headline=(
+            f"Keep {counted(plan.keep_gpus, 'GPU')} and rent the peaks: demand averages {number(plan.mean_gpus)}, peaks at "
+            f"{number(plan.peak_gpus)}, and the GPU beyond is wanted less than the {percent(plan.break_even_share)} of the time "
+            f"that would pay for it.{have}"
+        ),
+        sections=(
+            _draw_plans(plan),
+            Section(charts=(Chart("Demand over time", "line", days, series, "days", "GPUs"),)),
+            *(() if plan.why_idle is None else (_draw_reasons(plan.why_idle),)),
+        ),
         assumptions=(
             *prices,
-            Assumption("demand", demand, trace.name),
+            Assumption("demand", f"{len(demand):,} intervals of {duration(trace.step_s)}{held}", trace.name),
             Assumption("jobs", "not in this file: no waits can be simulated", "give one row a job for waits"),
         ),
         notes=(
@@ -42,54 +52,34 @@ def build_state_document(trace: StateTrace | DemandTrace, plan: StatePlan, price
     )
 
 
-def _write_headline(plan: StatePlan) -> str:
-    have = "" if plan.have_gpus is None else f" You have {plan.have_gpus}."
-    return (
-        f"Keep {counted(plan.keep_gpus, 'GPU')} and rent the peaks: demand averages {number(plan.mean_gpus)}, peaks at "
-        f"{number(plan.peak_gpus)}, and the GPU beyond is wanted less than the {percent(plan.break_even_share)} of the time that "
-        f"would pay for it.{have}"
-    )
-
-
 def _draw_plans(plan: StatePlan) -> Section:
-    columns = (
-        TableColumn("plan"),
-        TableColumn("GPUs kept", "number"),
-        TableColumn("last one used", "percent"),
-        TableColumn("cost per hour", "money", plan.currency),
-    )
-    rows = [(row.name, row.gpus, row.last_used_share, row.cost_per_hour) for row in plan.plans]
     references = [Reference(float(plan.keep_gpus), f"keep {plan.keep_gpus}")]
     if plan.have_gpus is not None and plan.have_gpus != plan.keep_gpus:
         references.append(Reference(float(plan.have_gpus), f"have {plan.have_gpus}"))
-    chart = draw_load_duration(plan.demand, references)
-    return Section("Plans", charts=(chart,), tables=(DataTable(columns, rows),))
+    plans = table(
+        plan.plans,
+        col("plan", "name"),
+        col("GPUs kept", "gpus", "number"),
+        col("last one used", "last_used_share", "percent"),
+        col("cost per hour", "cost_per_hour", "money"),
+        currency=plan.currency,
+    )
+    return Section("Plans", charts=(draw_load_duration(plan.demand, references),), tables=(plans,))
 
 
 def _draw_reasons(why: IdleReasons) -> Section:
+    gang = f"gang size: {number(why.mean_idle_gpus)} idle, {number(why.mean_gang_gpus)} asked for on average"
     rows = [
         ("somebody waited", why.pending_share),
         ("…while GPUs were idle", why.pending_while_idle_share),
-        (
-            f"gang size: {number(why.mean_idle_gpus)} idle, {number(why.mean_gang_gpus)} asked for on average",
-            why.gang_share,
-        ),
+        (gang, why.gang_share),
         ("fragmentation: enough idle, perhaps not on whole nodes", why.fragmentation_share),
         ("order: they fit; the queue's order or something not counted", why.order_share),
     ]
     explained = why.explained_share
     note = "" if explained is None else f"Gang size and fragmentation explain {percent(explained)} of it."
-    columns = (TableColumn("reason"), TableColumn("of all intervals", "percent"))
-    return Section("GPUs pending and idle at once", tables=(DataTable(columns, rows, note=note),))
-
-
-def _chart_series(trace: StateTrace | DemandTrace) -> Chart:
-    demand = trace.demand_gpus
-    per_point = max(1, len(demand) // 300)
-    days = [i * trace.step_s / S_PER_DAY for i in range(0, len(demand), per_point)]
-    return Chart(
-        "Demand over time", "line", days, (Series("GPUs", [float(d) for d in demand[::per_point]]),), "days", "GPUs"
-    )
+    reasons = table(rows, "reason", col("of all intervals", style="percent"), note=note)
+    return Section("GPUs pending and idle at once", tables=(reasons,))
 
 
 def build_document(request: SizeRequest) -> Document:

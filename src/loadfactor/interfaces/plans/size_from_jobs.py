@@ -1,10 +1,13 @@
 """Page of a cluster's size where there is a history of jobs."""
 
+from operator import attrgetter
+
 from loadfactor.base.units import S_PER_HOUR
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
-from loadfactor.planner.sizing.closed_forms import Staffing
+from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.economics.load_duration import MarginalGpu
 from loadfactor.planner.sizing.cluster import SCHEDULERS
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.sizing.size_plan import SizePlan
@@ -36,17 +39,17 @@ def _write_headline(plan: SizePlan) -> str:
     """One recommendation: the cheapest size of a cluster whose jobs wait when it is full."""
     best, today = plan.cheapest, plan.today
     cost = f"{money(best.cost_per_used_gpu_hour, plan.currency)} per used GPU-hour with the waiting"
-    facts = f"{percent(best.utilization_share)} full, {_say_waits(best)}, {cost}"
+    facts = f"{percent(best.utilization_share)} full, {_write_waits(best)}, {cost}"
     if today is None:
         return f"{counted(best.gpus, 'GPU')} {'is' if best.gpus == 1 else 'are'} the cheapest size: {facts}."
     if today is best:
         return f"Keep your {counted(best.gpus, 'GPU')}, the cheapest size tried: {facts}."
-    now = f"{percent(today.utilization_share)} full, {_say_waits(today)}, {money(today.cost_per_used_gpu_hour, plan.currency)}"
+    now = f"{percent(today.utilization_share)} full, {_write_waits(today)}, {money(today.cost_per_used_gpu_hour, plan.currency)}"
     lead = "Smaller is cheaper" if plan.smaller_is_cheaper else "Larger is cheaper"
     return f"{lead}: {counted(best.gpus, 'GPU')} ({facts}) instead of your {today.gpus} ({now})."
 
 
-def _say_waits(point: SizePoint) -> str:
+def _write_waits(point: SizePoint) -> str:
     if point.p90_wait_s < 1:
         return "9 jobs in 10 start at once"
     return f"9 jobs in 10 wait at most {duration(point.p90_wait_s)}"
@@ -65,19 +68,17 @@ def _draw_choice(plan: SizePlan) -> Section:
     rows = [("the cheapest size", plan.cheapest)]
     if plan.today is not None and plan.today is not plan.cheapest:
         rows.append(("today's", plan.today))
-    columns = (
-        TableColumn("size"),
-        TableColumn("GPUs", "number"),
-        TableColumn("full", "percent"),
-        TableColumn("p90 wait", "duration"),
-        TableColumn("cost per used GPU-hour", "money", plan.currency),
-    )
-    table = DataTable(
-        columns,
-        [(name, p.gpus, p.utilization_share, p.p90_wait_s, p.cost_per_used_gpu_hour) for name, p in rows],
+    sizes = table(
+        rows,
+        "size",
+        col("GPUs", lambda row: row[1].gpus, "number"),
+        col("full", lambda row: row[1].utilization_share, "percent"),
+        col("p90 wait", lambda row: row[1].p90_wait_s, "duration"),
+        col("cost per used GPU-hour", lambda row: row[1].cost_per_used_gpu_hour, "money"),
+        currency=plan.currency,
         note="Costs include the cost of waiting.",
     )
-    return Section("The size", charts=(_chart_cost(plan),), tables=(table,))
+    return Section("The size", charts=(_chart_cost(plan),), tables=(sizes,))
 
 
 def _draw_sizes(plan: SizePlan) -> Section:
@@ -85,157 +86,133 @@ def _draw_sizes(plan: SizePlan) -> Section:
         tag = " best" if point is plan.cheapest else ""
         return f"{point.gpus}{tag}{' now' if point is plan.today else ''}"
 
-    columns = (
-        TableColumn("GPUs"),
-        TableColumn("full", "percent"),
-        TableColumn("mean wait", "duration"),
-        TableColumn("p90", "duration"),
-        TableColumn("p99", "duration"),
-        TableColumn("M/G/k", "duration"),
-        TableColumn("hardware/h", "money", plan.currency),
-        TableColumn("delay/h", "money", plan.currency),
+    sizes = table(
+        _choose_rows(plan),
+        col("GPUs", name),
+        col("full", "utilization_share", "percent"),
+        col("mean wait", "mean_wait_s", "duration"),
+        col("p90", "p90_wait_s", "duration"),
+        col("p99", "p99_wait_s", "duration"),
+        col("M/G/k", lambda p: "never" if p.closed_form_wait_s is None else p.closed_form_wait_s, "duration"),
+        col("hardware/h", "hardware_cost_per_hour", "money"),
+        col("delay/h", "delay_cost_per_hour", "money"),
+        currency=plan.currency,
+        note="M/G/k: the mean wait by closed form, for jobs of mean size without nodes or bursts; never: it grows without end.",
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            name(p),
-            p.utilization_share,
-            p.mean_wait_s,
-            p.p90_wait_s,
-            p.p99_wait_s,
-            "never" if p.closed_form_wait_s is None else p.closed_form_wait_s,
-            p.hardware_cost_per_hour,
-            p.delay_cost_per_hour,
-        )
-        for p in _choose_rows(plan)
-    ]
-    note = "M/G/k: the mean wait by closed form, for jobs of mean size without nodes or bursts; never: it grows without end."
-    return Section("Sizes, simulated", charts=(_chart_waits(plan),), tables=(DataTable(columns, rows, note=note),))
+    return Section("Sizes, simulated", charts=(_chart_waits(plan),), tables=(sizes,))
 
 
 def _draw_waits(plan: SizePlan) -> Section:
-    columns = (
-        TableColumn("GPUs asked"),
-        TableColumn("jobs", "number"),
-        TableColumn("p50", "duration"),
-        TableColumn("p90", "duration"),
-        TableColumn("p99", "duration"),
-    )
-    rows = [(c.gpus, c.jobs, c.p50_s, c.p90_s, c.p99_s) for c in plan.waits_by_job_size]
-    if plan.mean_wait_s_after_warm_up is None:
-        note = "Too few jobs to say how far such waits could be chance."
-    else:
-        found = plan.mean_wait_s_after_warm_up
+    note, mean = "Too few jobs to say how far such waits could be chance.", plan.mean_wait_s_after_warm_up
+    if mean is not None:
         note = (
-            f"Mean wait after the first tenth of the jobs {duration(found.mean)} ± {duration(found.half_width)} (95 %, batch "
+            f"Mean wait after the first tenth of the jobs {duration(mean.mean)} ± {duration(mean.half_width)} (95 %, batch "
             "means): one history says no more."
         )
-    return Section(
-        f"Waits by job size, {counted(plan.cheapest.gpus, 'GPU')}", tables=(DataTable(columns, rows, note=note),)
+    waits = table(
+        plan.waits_by_job_size,
+        col("GPUs asked", "gpus"),
+        col("jobs", "jobs", "number"),
+        col("p50", "p50_s", "duration"),
+        col("p90", "p90_s", "duration"),
+        col("p99", "p99_s", "duration"),
+        note=note,
     )
+    return Section(f"Waits by job size, {counted(plan.cheapest.gpus, 'GPU')}", tables=(waits,))
 
 
 def _draw_closed_forms(plan: SizePlan) -> Section:
-    found, pooling = plan.staffing, plan.pooling
+    staffing, pooling, gpus = plan.staffing, plan.pooling, counted(plan.cheapest.gpus, "GPU")
     rows: list[tuple[str, float]] = [
         ("offered load: GPUs busy if nobody waits", plan.offered_gpus),
-        (f"Erlang C: at most {percent(found.waiting_share)} wait", found.erlang_gpus),
-        ("square-root staffing, the same", found.square_root_gpus),
+        (f"Erlang C: at most {percent(staffing.waiting_share)} wait", staffing.erlang_gpus),
+        ("square-root staffing, the same", staffing.square_root_gpus),
     ]
-    if found.teams > 1:
-        rows.append((f"{_name_staffed(found)} apart, the same", found.apart_gpus))
     note = (
-        f"For steady arrivals; bursts need more. If nobody could wait, {counted(plan.cheapest.gpus, 'GPU')} would turn "
+        f"For steady arrivals; bursts need more. If nobody could wait, {gpus} would turn "
         f"{percent(plan.lost_share_if_nobody_waits)} of the jobs away by Erlang B, "
         f"{percent(plan.turned_away_share_if_nobody_waits)} as simulated."
     )
     if plan.closed_form_wait is not None:
         wait = plan.closed_form_wait
         note += (
-            f" With {counted(plan.cheapest.gpus, 'GPU')} M/G/k promises that "
-            f"{percent(wait.longer_share(S_PER_HOUR))} of the jobs wait "
+            f" With {gpus} M/G/k promises that {percent(wait.longer_share(S_PER_HOUR))} of the jobs wait "
             f"longer than an hour and 99 % at most {duration(wait.quantile_s(0.99))}; the simulation has the last word."
         )
-    if found.teams > 1:
+    if staffing.teams > 1:
+        rows.append((f"{_name_teams(plan)} apart, the same", staffing.apart_gpus))
         note += (
             f" Bought for {percent(pooling.quantile)} of a normal demand, one cluster is {percent(pooling.together_share)} full, "
-            f"{found.teams} equal ones {percent(pooling.apart_share)}."
+            f"{staffing.teams} equal ones {percent(pooling.apart_share)}."
         )
-    return Section(
-        "Closed forms", tables=(DataTable((TableColumn("rule"), TableColumn("GPUs", "number")), rows, note=note),)
-    )
+    return Section("Closed forms", tables=(table(rows, "rule", col("GPUs", style="number"), note=note),))
 
 
-def _name_staffed(found: Staffing) -> str:
-    return f"{found.teams} equal teams" if found.teams_are_equal else f"the {found.teams} teams of the jobs"
+def _name_teams(plan: SizePlan) -> str:
+    teams = plan.staffing.teams
+    return f"{teams} equal teams" if plan.staffing.teams_are_equal else f"the {teams} teams of the jobs"
 
 
 def _draw_waste(plan: SizePlan) -> Section:
     held, staffing = plan.held_gpus, plan.staffing
+    shares = (plan.pending_while_idle_share, plan.gang_share, plan.fragmented_share, plan.order_share)
+    idle, gang, fragmented, order = (percent(share) for share in shares)
+    packed = counted(plan.cheapest.gpus - plan.without_nodes_gpus, "GPU")
+    why = f"{idle} of the time: gang size {gang}, fragmentation {fragmented}, order {order}"
     rows = [
-        (
-            "jobs pending beside idle GPUs",
-            f"{percent(plan.pending_while_idle_share)} of the time: gang size {percent(plan.gang_share)}, "
-            f"fragmentation {percent(plan.fragmented_share)}, order {percent(plan.order_share)}",
-        ),
-        (
-            "perfect packing (no node borders) would free",
-            f"{counted(plan.cheapest.gpus - plan.without_nodes_gpus, 'GPU')} at the same wait",
-        ),
+        ("jobs pending beside idle GPUs", why),
+        ("perfect packing (no node borders) would free", f"{packed} at the same wait"),
     ]
     if plan.stranded_share > 0:
         stranded = f"{percent(plan.stranded_share)} of their GPUs to nobody"
         rows.append(("nodes full of jobs of one size would leave", stranded))
     if staffing.teams > 1:
         apart = staffing.apart_gpus - staffing.erlang_gpus
-        rows.append((f"pooling {_name_staffed(staffing)} frees", f"{apart} GPUs against a cluster each"))
+        rows.append((f"pooling {_name_teams(plan)} frees", f"{apart} GPUs against a cluster each"))
     if held.whole_gpus > held.as_asked_gpus * 1.0005:
         freed = number(held.whole_gpus - held.as_asked_gpus)
         rows.append(("sharing GPUs frees", f"{freed} GPUs against whole ones, on average"))
     freed = number(held.whole_instances_gpus - held.whole_gpus)
-    rows.append(
-        (
-            f"smaller instances than {plan.gpus_per_node} free",
-            f"{freed} GPUs held, if each job now takes whole instances",
-        )
-    )
-    return Section("What stands in the way", tables=(DataTable((TableColumn("what"), TableColumn("how much")), rows),))
+    smaller = f"{freed} GPUs held, if each job now takes whole instances"
+    rows.append((f"smaller instances than {plan.gpus_per_node} free", smaller))
+    return Section("What stands in the way", tables=(table(rows, "what", "how much"),))
 
 
 def _draw_renting(plan: SizePlan) -> Section:
     """What would change if peaks were rented instead of waited for: apart from the size recommended."""
-    columns = (
-        TableColumn("GPU"),
-        TableColumn("used", "percent"),
-        TableColumn("must be used", "percent"),
-        TableColumn("earns per hour", "money", plan.currency),
-        TableColumn("costs per hour", "money", plan.currency),
-        TableColumn("so"),
+
+    def advise(gpu: MarginalGpu) -> str:
+        return gpu.verdict if gpu is plan.next_gpu or gpu.verdict == "add it" else f"give it back: {gpu.verdict}"
+
+    judged = table(
+        (plan.last_gpu, plan.next_gpu),
+        col("GPU", lambda gpu: f"{gpu.gpu} ({'last' if gpu is plan.last_gpu else 'next'})"),
+        col("used", "utilization_share", "percent"),
+        col("must be used", "break_even_share", "percent"),
+        col("earns per hour", "earned_per_hour", "money"),
+        col("costs per hour", "own_cost_per_hour", "money"),
+        col("so", advise),
+        currency=plan.currency,
+        note="One GPU more or less, over its life, where the others do not wait for it.",
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            f"{gpu.gpu} ({'last' if gpu is plan.last_gpu else 'next'})",
-            gpu.utilization_share,
-            gpu.break_even_share,
-            gpu.earned_per_hour,
-            gpu.own_cost_per_hour,
-            gpu.verdict if gpu is plan.next_gpu or gpu.verdict == "add it" else f"give it back: {gpu.verdict}",
-        )
-        for gpu in (plan.last_gpu, plan.next_gpu)
-    ]
     lead = ""
     if plan.base_gpus is not None:
         lead = (
             f"Renting every peak by the hour, nobody would wait: keep {counted(plan.base_gpus, 'GPU')}, "
             f"{money(plan.base_cost_per_used_gpu_hour, plan.currency)} per used GPU-hour in all."
         )
-    return Section(
-        "Apart from that: renting the peaks instead of waiting",
-        lead,
-        charts=(_chart_load(plan),),
-        tables=(
-            DataTable(columns, rows, note="One GPU more or less, over its life, where the others do not wait for it."),
-        ),
+    shares = plan.demand.marginal_share
+    gpus = [float(k + 1) for k in range(0, len(shares), max(1, len(shares) // 400))]
+    load = Chart(
+        "Marginal utilization: how much of the time the k-th GPU is wanted",
+        "line",
+        gpus,
+        (Series("wanted", [float(shares[int(k) - 1]) for k in gpus]),),
+        "k-th GPU",
+        "share of time",
+        references=() if plan.base_gpus is None else (Reference(float(plan.base_gpus), f"base {plan.base_gpus}", "x"),),
     )
+    return Section("Apart from that: renting the peaks instead of waiting", lead, charts=(load,), tables=(judged,))
 
 
 def _chart_cost(plan: SizePlan) -> Chart:
@@ -258,37 +235,20 @@ def _chart_cost(plan: SizePlan) -> Chart:
 
 
 def _chart_waits(plan: SizePlan) -> Chart:
-    kinds = (
-        ("p99", [p.p99_wait_s for p in plan.sizes]),
-        ("p90", [p.p90_wait_s for p in plan.sizes]),
-        ("mean", [p.mean_wait_s for p in plan.sizes]),
-    )
-    series = [Series(name, [v / S_PER_HOUR if v >= DRAWN_WAIT_S else None for v in values]) for name, values in kinds]
+    series = [
+        Series(name, [w / S_PER_HOUR if w >= DRAWN_WAIT_S else None for w in map(attrgetter(wait), plan.sizes)])
+        for name, wait in (("p99", "p99_wait_s"), ("p90", "p90_wait_s"), ("mean", "mean_wait_s"))
+    ]
     return Chart(
         "Queue wait by size of the cluster",
         "line",
         [float(p.gpus) for p in plan.sizes],
-        [s for s in series if any(y is not None for y in s.y)] or [Series("p99", [None for _ in plan.sizes])],
+        [s for s in series if any(y is not None for y in s.y)] or series[:1],
         "GPUs",
         "wait (hours)",
         y_log=True,
         references=(Reference(float(plan.cheapest.gpus), "cheapest", "x"),),
         note=f"waits under {duration(DRAWN_WAIT_S)} are not drawn",
-    )
-
-
-def _chart_load(plan: SizePlan) -> Chart:
-    shares = plan.demand.marginal_share
-    step = max(1, len(shares) // 400)
-    gpus = [float(k + 1) for k in range(0, len(shares), step)]
-    return Chart(
-        "Marginal utilization: how much of the time the k-th GPU is wanted",
-        "line",
-        gpus,
-        (Series("wanted", [float(shares[int(k) - 1]) for k in gpus]),),
-        "k-th GPU",
-        "share of time",
-        references=() if plan.base_gpus is None else (Reference(float(plan.base_gpus), f"base {plan.base_gpus}", "x"),),
     )
 
 

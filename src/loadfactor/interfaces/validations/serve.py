@@ -6,24 +6,21 @@ from collections.abc import Iterator
 from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import list_engine_constants
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import number, percent
+from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.validation.request import ServingValidationRequest
-from loadfactor.planner.validation.serving import ServingErrors, ServingValidation, validate_serving
-
-COLUMNS = (
-    *(TableColumn(title) for title in ("system", "backend", "model")),
-    *(TableColumn(title, "number") for title in ("rows", "skipped")),
-    *(TableColumn(title, "percent") for title in ("TPOT", "TTFT", "tok/s", "speed-up")),
-)
+from loadfactor.planner.validation.serving import ServingValidation, validate_serving
 
 
 def build_document(request: ServingValidationRequest) -> Document:
     """Predict the rows and lay out their errors."""
     v = validate_serving(request)
+    reasons = Counter(row.skipped for row in v.rows if row.skipped)
+    skipped = table(reasons.items(), col("rows", lambda row: float(row[1]), "number"), col("why", lambda row: row[0]))
     return Document(
         headline=_write_headline(v),
-        sections=(_draw_errors(v), *_draw_skipped(v)),
+        sections=(_draw_errors(v), *((Section("Rows left out", tables=(skipped,)),) if reasons else ())),
         assumptions=(
             Assumption("measurements", v.source, "the file"),
             *(
@@ -40,9 +37,9 @@ def _write_headline(v: ServingValidation) -> str:
     if not v.overall.rows:
         return f"No row of {v.source} could be predicted."
     parts = (("time per token", v.overall.tpot_mean_abs_error), ("throughput", v.overall.throughput_mean_abs_error))
-    said = " and ".join(f"{name} to {percent(error)}" for name, error in parts if error is not None)
-    said = said or "no such measurement"
-    return f"{v.overall.rows} measured rows are predicted: {said} on average; {v.overall.skipped} skipped."
+    errors = " and ".join(f"{name} to {percent(error)}" for name, error in parts if error is not None)
+    errors = errors or "no such measurement"
+    return f"{v.overall.rows} measured rows are predicted: {errors} on average; {v.overall.skipped} skipped."
 
 
 def _draw_errors(v: ServingValidation) -> Section:
@@ -57,24 +54,24 @@ def _draw_errors(v: ServingValidation) -> Section:
         x_log=True,
         y_log=True,
     )
+    errors = table(
+        (*v.groups, v.overall),
+        col("system", "system"),
+        col("backend", "backend"),
+        col("model", lambda e: e.model.rpartition("/")[2]),
+        col("rows", lambda e: float(e.rows), "number"),
+        col("skipped", lambda e: float(e.skipped), "number"),
+        col("TPOT", "tpot_mean_abs_error", "percent"),
+        col("TTFT", "ttft_mean_abs_error", "percent"),
+        col("tok/s", "throughput_mean_abs_error", "percent"),
+        col("speed-up", "speedup_mean_abs_error", "percent"),
+    )
     return Section(
         "Mean absolute error, as a share of the measured value",
         "TPOT: time per output token; TTFT: time to first token; speed-up: throughput at the highest concurrency over the lowest.",
         charts=(chart,) if used else (),
-        tables=(DataTable(COLUMNS, [_write_row(e) for e in (*v.groups, v.overall)]),),
+        tables=(errors,),
     )
-
-
-def _draw_skipped(v: ServingValidation) -> tuple[Section, ...]:
-    reasons = Counter(row.skipped for row in v.rows if row.skipped)
-    rows: list[tuple[Cell, ...]] = [(float(count), why) for why, count in reasons.items()]
-    table = DataTable((TableColumn("rows", "number"), TableColumn("why")), rows)
-    return (Section("Rows left out", tables=(table,)),) if rows else ()
-
-
-def _write_row(e: ServingErrors) -> tuple[Cell, ...]:
-    numbers = (e.tpot_mean_abs_error, e.ttft_mean_abs_error, e.throughput_mean_abs_error, e.speedup_mean_abs_error)
-    return (e.system, e.backend, e.model.rpartition("/")[2], float(e.rows), float(e.skipped), *numbers)
 
 
 NOT_CONSTANTS = ("accelerator", "engine", "fitted_on")
@@ -82,19 +79,23 @@ NOT_CONSTANTS = ("accelerator", "engine", "fitted_on")
 
 def build_serving() -> Document:
     """The constants of the serving equations by accelerator and engine."""
-    said = list_engine_constants()
-    columns = (TableColumn("constant"), TableColumn("value"))
+    constants = list_engine_constants()
     sections = []
-    for block in (said["default"], *said["fitted"]):
+    for block in (constants["default"], *constants["fitted"]):
         where = f"{block['engine']} on {block['accelerator']}" if "engine" in block else "Elsewhere"
-        rows = [(name.replace("_", " "), _write(value)) for name, value in block.items() if name not in NOT_CONSTANTS]
-        sections.append(Section(where, tables=(DataTable(columns, rows, note=f"fitted on {block['fitted_on']}"),)))
-    fitted = len(said["fitted"])
+        values = table(
+            [(name, value) for name, value in block.items() if name not in NOT_CONSTANTS],
+            col("constant", lambda row: row[0].replace("_", " ")),
+            col("value", lambda row: number(row[1]) if isinstance(row[1], float) else str(row[1]).lower()),
+            note=f"fitted on {block['fitted_on']}",
+        )
+        sections.append(Section(where, tables=(values,)))
+    fitted = len(constants["fitted"])
     return Document(
         f"{fitted} pairs of accelerator and engine have constants of their own; others take those of their kin, then the medians.",
         (*_tabulate_left_out(), *sections),
         notes=_write_ranges(),
-        data=said,
+        data=constants,
     )
 
 
@@ -104,19 +105,21 @@ QUANTITIES = {"tpot": "time per token", "tokens_per_s": "tokens per second", "tt
 
 def _tabulate_left_out() -> Iterator[Section]:
     errors = read_serving_errors()
-    columns = (
-        *(TableColumn(name) for name in ("accelerator", "engine", "network")), TableColumn("rows", "number"),
-        *(TableColumn(name, "percent") for name in ("TPOT, fitted", "left out", "in range", "TTFT, left out", "in range")),
-    )  # fmt: skip
     for kind, title in LEFT_OUT.items():
-        rows = [
-            (n.accelerator, n.engine, n.model.rpartition("/")[2], n.rows, n.fitted_error["tpot"],
-             n.left_out_error["tpot"], n.covered_share["tpot"], n.left_out_error["ttft"], n.covered_share["ttft"])
-            for n in errors.networks
-            if n.kind == kind
-        ]  # fmt: skip
-        note = "in range: inside the range that the other networks give, which should hold 80 %"
-        yield Section(title, tables=(DataTable(columns, rows, note=note),))
+        networks = table(
+            [n for n in errors.networks if n.kind == kind],
+            col("accelerator", "accelerator"),
+            col("engine", "engine"),
+            col("network", lambda n: n.model.rpartition("/")[2]),
+            col("rows", "rows", "number"),
+            col("TPOT, fitted", lambda n: n.fitted_error["tpot"], "percent"),
+            col("left out", lambda n: n.left_out_error["tpot"], "percent"),
+            col("in range", lambda n: n.covered_share["tpot"], "percent"),
+            col("TTFT, left out", lambda n: n.left_out_error["ttft"], "percent"),
+            col("in range", lambda n: n.covered_share["ttft"], "percent"),
+            note="in range: inside the range that the other networks give, which should hold 80 %",
+        )
+        yield Section(title, tables=(networks,))
 
 
 def _write_ranges() -> list[str]:
@@ -130,7 +133,3 @@ def _write_ranges() -> list[str]:
                 f"({percent(errors.mean(kind, 'covered_share', quantity))} of the rows)."
             )
     return found
-
-
-def _write(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(value).lower()
