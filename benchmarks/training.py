@@ -11,7 +11,7 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
+from loadfactor.planner.training.machine import build_machine, find_software
 from loadfactor.planner.training.search import search_layouts
 
 NAME = "training"
@@ -19,7 +19,7 @@ PEER_LAYOUTS_PER_S = 31.0
 
 
 def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> TrainingJob:
-    software = MODERN if modern else MEGATRON_2021
+    software = find_software("modern" if modern else "megatron-2021")
     return TrainingJob(network(name), seq, batch, build_machine(accelerator(card)), software)
 
 

@@ -10,7 +10,7 @@ from loadfactor.catalog.prices import choose_price
 from loadfactor.planner.training.explanations import PEAK_RANGE
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
-from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
+from loadfactor.planner.training.machine import build_machine, find_software
 from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.search import EVERYTHING, SearchSpace, find_pareto_front, pick_distinct, search_layouts
 from loadfactor.planner.training.step import TERMS, estimate_step
@@ -22,7 +22,7 @@ RELIABLE = Reliability(50_677, 60, 600)
 def job(
     name: str = "llama-3.1-70b", card: str = "h100-sxm", seq: int = 8192, batch: int = 512, modern: bool = True
 ) -> TrainingJob:
-    software = MODERN if modern else MEGATRON_2021
+    software = find_software("modern" if modern else "megatron-2021")
     return TrainingJob(network(name), seq, batch, build_machine(accelerator(card)), software)
 
 

@@ -12,14 +12,13 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import (
     MODERN,
-    NEMO,
-    TORCHTITAN,
-    XLA,
     Software,
     build_machine,
+    find_software,
 )
 from loadfactor.planner.training.search import SearchSpace, search_layouts
 
+NEMO, TORCHTITAN, XLA = map(find_software, ("nemo", "torchtitan-eager", "xla"))
 ONE_NODE = TrainingLayout(data=8, micro_batch=2, zero=3)
 
 
@@ -113,8 +112,8 @@ def test_experts_on_one_rank_are_started_one_by_one() -> None:
 def test_the_host_waits_for_the_counts_of_tokens_that_are_not_dropped() -> None:
     """Dropless routing starts experts only when it knows what each got; dropping tokens, or a rack's dispatcher, need not wait."""
     waiting = experts_launch_s("b200-sxm", NEMO)
-    dropped = experts_launch_s("b200-sxm", replace(NEMO, drops_tokens=True))
-    on_device = experts_launch_s("b200-sxm", replace(NEMO, counts_on_device=True))
+    dropped = experts_launch_s("b200-sxm", replace(NEMO, expert_sizes="even"))
+    on_device = experts_launch_s("b200-sxm", replace(NEMO, expert_sizes="device"))
     assert dropped < on_device < waiting
     assert experts_launch_s("gb200-nvl72", NEMO) < waiting
 

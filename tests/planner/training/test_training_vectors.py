@@ -22,7 +22,7 @@ from loadfactor.planner.training.flops import (
 )
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
+from loadfactor.planner.training.machine import build_machine, find_software
 from loadfactor.planner.training.memory import activation_bytes_per_layer
 from loadfactor.planner.validation.mfu_claims import validate_mfu
 from loadfactor.planner.validation.training_rows import read_row
@@ -39,7 +39,7 @@ def read_vectors(topic: str) -> list[dict[str, Any]]:
 
 def job(shape: Network, batch: int, seq: int) -> TrainingJob:
     machine = build_machine(accelerator("a100-sxm"), "fp16")
-    return TrainingJob(shape, seq, batch, machine, MEGATRON_2022)
+    return TrainingJob(shape, seq, batch, machine, find_software("megatron-2022"))
 
 
 def megatron(i: Inputs) -> tuple[Network, Utilization]:

@@ -1,5 +1,7 @@
 """Page of `plan own`: what an owned GPU-hour costs, the mix of tiers for a demand, and what moving prices would do."""
 
+from functools import partial
+
 from loadfactor.base.errors import InputError
 from loadfactor.base.limits import MOST_GPUS
 from loadfactor.base.units import H_PER_DAY, W_PER_KW
@@ -12,7 +14,7 @@ from loadfactor.interfaces.formats import counted, duration, money, number, perc
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import draw_load_duration, find_demand, read_jobs, state_price
 from loadfactor.interfaces.tables import col, table
-from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
+from loadfactor.planner.economics.load_duration import LoadDuration, Tier, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
 from loadfactor.planner.economics.request import OwnRequest
 from loadfactor.planner.sizing.sizes import count_demand
@@ -159,7 +161,7 @@ def _draw_tiers(plan: OwnPlan) -> Section:
     costs = table(
         plan.tiers,
         col("tier", "name"),
-        *(col(f"{use:.0%}", lambda tier, use=use: tier.cost_per_hour(use) / use, "money") for use in USES),
+        *(col(f"{use:.0%}", partial(_cost_of_use, use=use), "money") for use in USES),
         col("cheapest at", lambda tier: spans.get(tier.name, "never")),
         currency=plan.currency,
         note=note,
@@ -177,6 +179,10 @@ def _draw_tiers(plan: OwnPlan) -> Section:
     )
     title = "Cost of a used GPU-hour, by how much of the time the GPU works"
     return Section(title, charts=(screening,), tables=(costs,))
+
+
+def _cost_of_use(tier: Tier, use: float) -> float:
+    return tier.cost_per_hour(use) / use
 
 
 def _draw_mix(plan: OwnPlan, demand: LoadDuration) -> Section:

@@ -76,9 +76,9 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import MEGATRON_2021, build_machine
+    >>> from loadfactor.planner.training.machine import build_machine, find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, MEGATRON_2021)
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, find_software("megatron-2021"))
     >>> layer = layer_seconds(job, TrainingLayout(8, micro_batch=1), moe=False)
     >>> paper_s = 24 * 2048 * 12288**2 / 8 / (312e12 * job.constants.matmul_share)
     >>> bool(1.0 < layer.matmul_forward / paper_s < 1.2), bool(layer.matmul_backward == 2 * layer.matmul_forward)
@@ -133,7 +133,7 @@ def awaited_kernels(job: TrainingJob, layout: TrainingLayout) -> Real:
     Until then its queue runs empty, so what these take to start is not hidden behind earlier work.
     """
     rack = job.machine.fabric.domain_gpus > BOARD_GPUS  # dispatchers written for racks keep the counts on the GPU
-    if job.software.drops_tokens or job.software.counts_on_device or rack:
+    if job.software.expert_sizes != "host" or rack:
         return 0.0
     return sum(_expert_kernels(job, layout))
 
@@ -143,7 +143,7 @@ def _expert_kernels(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Rea
     e, share = job.network.experts, job.network.moe_layers / job.network.layers
     if e is None:
         return 0.0, 0.0
-    products = PRODUCTS_PER_EXPERT * (1 if job.software.drops_tokens else e.count / layout.expert)
+    products = PRODUCTS_PER_EXPERT * (1 if job.software.expert_sizes == "even" else e.count / layout.expert)
     return share * (EXPERT_KERNELS + products), share * (EXPERT_KERNELS + 2 * products)
 
 
@@ -209,7 +209,7 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
     """
     network, e = job.network, job.network.experts
     h, t = network.hidden, layout.tensor
-    outside = (8 + 12 + 2 * job.software.dropout) * h
+    outside = (8 + 12 + 2 * (not job.software.overlaps)) * h
     width = (e.ffn_hidden * e.per_token + e.shared_ffn_hidden) if moe and e else network.ffn_hidden
     copies = np.where(
         layout.expert > 1, 4, 2

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.constants import TrainingConstants, read_training_constants
+from loadfactor.catalog.constants import TrainingConstants, read_constants, read_training_constants
 from loadfactor.planner.hardware.kernels import Fabric, KernelSpeed
 
 Scales = Literal["tensor", "row", "block"]
@@ -27,112 +28,72 @@ NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3")  # attention must be written for 
 
 @dataclass(frozen=True)
 class Software:
-    """What the training framework does: its kernels, what it hides behind compute, how wide gradients and optimizer states are."""
+    """What the training framework does: its kernels, what it hides behind compute, how wide gradients and optimizer states are.
 
-    flash_attention: bool = True
-    attention: Literal["first", "second", "native"] = (
-        "second"  # FlashAttention of 2022, of 2023, or the accelerator's own
-    )
+    The presets, by name, are catalog/constants/software.toml; without arguments it is what is usual today.
+    """
+
+    attention: Literal["unfused", "first", "second", "native"] = "second"
+    """Unfused, FlashAttention of 2022, of 2023, or a kernel written for the accelerator."""
     tuned: bool = False  # kernels of today's libraries for Hopper and newer, as vendors' recipes have them
     fused: bool = True  # norms, rotations, activations and the loss are one kernel each, by hand or by a compiler
     scaling: Scales = "tensor"  # what shares a scale where products are narrow
-    overlaps: bool = True  # tensor, data and pipeline communication behind compute
+    overlaps: bool = True
+    """Tensor, data and pipeline communication behind compute. What does so trains without dropout, and ends recomputation
+    at the last saved tensor: the down-projection is not run again."""
     overlaps_tensor: bool = True  # tensor-parallel exchange, in pieces behind its own products
     context_by: Literal["ring", "all-to-all"] = "ring"  # how context ranks see each other's tokens; the latter by heads
-    reruns_products: bool = False  # selective recomputation runs every other product again, not attention alone
+    recomputes: Literal["as needed", "products", "all or none", "unless told not to"] = "as needed"
+    """As few layers as memory needs (with "products" selective recomputation runs every other product again, not attention
+    alone); else all or none, and the last even where its recipes are not asked for it."""
     shards_inside: bool = False  # weights are sharded inside a scale-up domain and copied between domains
-    sums_at_end: bool = (
-        False  # gradients of such copies are summed after the backward pass, as a loop over layers leaves them
-    )
-    recomputes_some: bool = True  # as few layers as needed; else all or none
-    recomputes_unasked: bool = False  # its recipes recompute unless told not to
-    skips_other_documents: bool = (
-        False  # attention works on each packed document alone, not on the whole sequence masked
-    )
-    stops_early: bool = True  # recomputation ends at the last saved tensor: the down-projection is not run again
+    sums_at_end: bool = False  # gradients of such copies are summed after the backward pass, as a loop over layers does
+    skips_other_documents: bool = False  # attention works on each packed document alone, not on the sequence, masked
     hides_experts: bool = False  # the exchange with experts runs behind another micro-batch's compute (DualPipe)
-    drops_tokens: bool = (
-        False  # experts take no more than their even share, so that the host knows all sizes beforehand
-    )
-    counts_on_device: bool = (
-        False  # how many tokens an expert got stays on the GPU, so that the host need not wait for it
-    )
-    scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
+    expert_sizes: Literal["host", "device", "even"] = "host"
+    """Where it is known how many tokens an expert got: on the host, which waits for it; on the GPU alone; or beforehand, as experts
+    take no more than their even share and drop the rest."""
     fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
     gradient_bytes: int = 4  # as they are exchanged
     kept_gradient_bytes: int = 4  # as the sum over micro-batches is kept
     optimizer_bytes: float = 12  # kept for a parameter: Adam in mixed precision, a 32-bit weight and two moments
-    optimizer_moved_bytes: float = (
-        38  # weight, moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
-    )
+    optimizer_moved_bytes: float = 38
+    """Weight, moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2."""
     optimizer_on_host: bool = False  # weights and states lie in the host's memory, where its processors step them
     offloads_inputs: bool = False  # inputs of recomputed layers wait in the host's memory
     logit_bytes: int = 6  # kept for a logit: 16 bits, and a copy of 32 that its gradient overwrites
-    dropout: bool = False
     gathers_by_all_adapters: bool = True  # sharded weights come in over every adapter of a node at once
 
+    @property
+    def flash_attention(self) -> bool:
+        """True where attention is one kernel, of any generation."""
+        return self.attention != "unfused"
 
-MEGATRON_2021 = Software(
-    flash_attention=False,
-    overlaps=False,
-    stops_early=False,
-    fused_accumulation=False,
-    gradient_bytes=2,
-    dropout=True,
-    gathers_by_all_adapters=False,
-)
-MEGATRON_2022 = replace(MEGATRON_2021, fused_accumulation=True)
+
 MODERN = Software()
-MOSAIC_2023 = replace(MODERN, attention="first", gathers_by_all_adapters=False, recomputes_some=False)
-NEMO_2024 = replace(  # grad_reduce_in_fp32 = False of its recipes
-    MODERN, gradient_bytes=2, kept_gradient_bytes=2, skips_other_documents=True
-)
-NEMO = replace(NEMO_2024, attention="native", tuned=True)
-DUALPIPE = replace(MODERN, hides_experts=True, tuned=True, attention="native")  # arXiv:2412.19437 section 3.2.1
-TORCHTITAN = replace(  # the gradient of logits has 32 bits of its own
-    MODERN, tuned=True, fused=False, overlaps_tensor=False, reruns_products=True, logit_bytes=10
-)
-TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits, logits a chunk at a time
-    TORCHTITAN,
-    attention="first",  # documents are told apart by a mask, which only the older kernel takes
-    reruns_products=False,
-    recomputes_some=False,
-    recomputes_unasked=True,
-    logit_bytes=1,
-    gradient_bytes=2,
-    kept_gradient_bytes=2,
-    optimizer_bytes=4,
-    optimizer_moved_bytes=16,
-)
-EAGER = replace(MODERN, fused=False, overlaps_tensor=False, recomputes_some=False, logit_bytes=10)
-XLA = replace(
-    MODERN,
-    counts_on_device=True,
-    shards_inside=True,
-    sums_at_end=True,
-    kept_gradient_bytes=2,
-    offloads_inputs=True,
-    logit_bytes=2,
-)
-SOFTWARE = {
-    "modern": MODERN,
-    "nemo": NEMO,
-    "dualpipe": DUALPIPE,
-    "torchtitan": replace(TORCHTITAN, fused=True),
-    "torchtune": replace(TORCHTUNE, fused=True),
-    "eager": EAGER,
-    "megatron-2021": MEGATRON_2021,
-}
+SOFTWARE = ("modern", "nemo", "dualpipe", "torchtitan", "torchtune", "eager", "megatron-2021")
+"""The presets that a user can name."""
+
+
+@cache
+def find_software(name: str) -> Software:
+    """A preset of catalog/constants/software.toml.
+
+    >>> find_software("nemo").gradient_bytes, find_software("megatron-2022").overlaps
+    (2, False)
+    """
+    traits = dict(read_constants("software.toml")[name])
+    return replace(find_software(traits.pop("like", "modern")) if traits else MODERN, **traits)
 
 
 def choose_software(accelerator: Accelerator, name: str) -> Software:
     """The software of this name; what is modern on a TPU is XLA's.
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> choose_software(accelerator("tpu-v5e"), "modern") == XLA
+    >>> choose_software(accelerator("tpu-v5e"), "modern") == find_software("xla")
     True
     """
-    return XLA if accelerator.vendor == "Google" and name == "modern" else SOFTWARE[name]
+    return find_software("xla" if accelerator.vendor == "Google" and name == "modern" else name)
 
 
 @dataclass(frozen=True)
@@ -234,7 +195,7 @@ def _matmul_share(accelerator: Accelerator, software: Software, c: TrainingConst
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> c = read_training_constants()
     >>> names = ("a100-sxm", "h100-sxm", "b200-sxm", "rtx-4090")
-    >>> a100, h100, b200, geforce = (_matmul_share(accelerator(n), NEMO, c) for n in names)
+    >>> a100, h100, b200, geforce = (_matmul_share(accelerator(n), find_software("nemo"), c) for n in names)
     >>> a100 == geforce == c.matmul_share > h100 > b200      # 1.3, 2.7, 0.7 and 0.4 W for each TFLOP/s of the peak
     True
     """

@@ -52,9 +52,9 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
+    >>> from loadfactor.planner.training.machine import build_machine, find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022)
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron-2022"))
     >>> parts = estimate_memory(job, TrainingLayout(8, 8, interleave=3)).parts
     >>> round(float(sum(parts[p] for p in ("weights_bytes", "gradients_bytes", "optimizer_bytes"))[0]) / 2**30, 1)
     46.9
@@ -115,9 +115,9 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
+    >>> from loadfactor.planner.training.machine import build_machine, find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022)
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron-2022"))
     >>> activations = float(activation_bytes_per_layer(job, TrainingLayout(8, micro_batch=4)))
     >>> activations == 2048 * 4 * 12288 * (10 + 24 / 8 + 5 * 96 * 2048 / (12288 * 8))
     True
@@ -125,7 +125,7 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     n, e = job.network, job.network.experts
     tokens = x.micro_batch * job.seq / x.context
     cut = np.where(x.sequence_parallel, x.tensor, 1)
-    outer = (8 + 2 * job.software.dropout) * n.hidden / cut
+    outer = (8 + 2 * (not job.software.overlaps)) * n.hidden / cut
     width = (2 * n.kv_heads * n.head_dim) if n.latent is None else n.heads * (n.query_dim + n.value_dim)
     attention = VALUE_BYTES * (n.heads * n.query_dim + width + n.heads * n.value_dim)
     inner = (3 if n.gated_mlp else 2) * VALUE_BYTES
@@ -137,7 +137,7 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     scores = 0.0 if job.software.flash_attention else np.where(x.recompute == NONE, 5.0 * n.heads * job.seq, 0.0)
     kept = outer + (attention + mlp + scores) / x.tensor
     if (
-        job.software.reruns_products
+        job.software.recomputes == "products"
     ):  # the outputs of every other product are made again, which are half of what is kept
         kept = kept * np.where(x.recompute == SELECTIVE, RERUN_KEPT_SHARE, 1.0)
     full = np.where(x.recompute == FULL, x.recompute_share, 0.0)
@@ -157,7 +157,7 @@ def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLay
     True
     """
     x = layout
-    if not job.software.recomputes_some:
+    if job.software.recomputes in ("all or none", "unless told not to"):
         return x
     none = replace(x, recompute=NONE + 0 * x.recompute)
     before, after = estimate_memory(job, none), estimate_memory(job, x)

@@ -76,8 +76,8 @@ def expert_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
 
 def pipeline_send_s(job: TrainingJob, x: TrainingLayout) -> Real:
     """Activations to the next stage and their gradients back, once a chunk and micro-batch."""
-    size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES
-    size = size / x.tensor if job.software.scatter_gather_pipeline else size
+    # each tensor rank sends its own part
+    size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES / x.tensor
     once = send_s(size, x.tensor * x.context * x.data, job.machine.fabric)
     hidden = job.software.overlaps & (x.interleave > 1)
     return np.where((x.pipeline > 1) & ~hidden, 2 * x.interleave * once, 0.0)
@@ -199,9 +199,9 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
+    >>> from loadfactor.planner.training.machine import build_machine, find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022)
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron-2022"))
     >>> t = {name: float(np.ravel(s)[0]) for name, s in estimate_step(job, TrainingLayout(8, 8, recompute=FULL)).terms.items()}
     >>> work = sum(s for n, s in t.items() if n not in ("bubble_s", "head_s", "data_s", "optimizer_s", "overhead_s"))
     >>> round(t["bubble_s"] / work, 6) == round(7 / 64, 6)
@@ -212,9 +212,9 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     held = stage_layers(job.network.layers, x)
     layer = mean_layer_seconds(job, x)
     full = np.where(x.recompute == FULL, x.recompute_share, 0.0)  # of the layers
-    again = full * (layer.forward - (layer.matmul_down if job.software.stops_early else 0.0))
+    again = full * (layer.forward - (layer.matmul_down if job.software.overlaps else 0.0))
     again = np.where(x.recompute == SELECTIVE, _selected_s(job, layer), again)
-    reran = np.where((x.recompute == SELECTIVE) & job.software.reruns_products, 0.5, full)
+    reran = np.where((x.recompute == SELECTIVE) & (job.software.recomputes == "products"), 0.5, full)
     tensor = tensor_exchange_s(job, x) * (1 + reran / 2)
     expert = expert_exchange_s(job, x) * (1 + full / 2)
     if job.software.hides_experts:
@@ -258,7 +258,7 @@ def _selected_s(job: TrainingJob, layer: LayerSeconds) -> Real:
     """What selective recomputation runs again in a layer; a flash kernel recomputes the attention core in any case."""
     if not job.software.flash_attention:
         return layer.attention_forward
-    return layer.matmul_forward / 2 + layer.elementwise_forward if job.software.reruns_products else 0.0
+    return layer.matmul_forward / 2 + layer.elementwise_forward if job.software.recomputes == "products" else 0.0
 
 
 def _head_s(job: TrainingJob, x: TrainingLayout) -> Real:

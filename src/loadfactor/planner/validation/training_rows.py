@@ -7,7 +7,6 @@ give ("not given") is left free, and the planner sets it as a user would: to wha
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from loadfactor.base.errors import CatalogError
 from loadfactor.base.limits import Limits
@@ -31,11 +30,17 @@ from loadfactor.planner.training.flops import (
     training_flops_per_token,
 )
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters, TrainingJob
-from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import Software, build_machine, choose_datatype
 from loadfactor.planner.training.search import SearchSpace, enumerate_layouts
 from loadfactor.planner.validation.measurement_files import Row, RowRefused, read_number, read_text, read_whole
-from loadfactor.planner.validation.row_software import count_slices, list_unread, read_datatype, recognize_software
+from loadfactor.planner.validation.row_software import (
+    count_slices,
+    list_unread,
+    read_datatype,
+    read_recompute,
+    recognize_software,
+)
 
 GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
 FINE_TUNING = ("sft", "lora", "qlora")
@@ -137,9 +142,7 @@ def read_row(row: Row) -> MeasuredRun:
     quantity, value, per_step = _measure(row, job, gpus)
     billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
-    one = MeasuredRun(
-        str(label), job, layout, free, quantity, value, per_step, (*list_unread(row), *list_unread_recompute(row))
-    )
+    one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step, list_unread(row))
     if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
         raise RowRefused(_explain_no_layout(network, batch, layout, free))
     return one
@@ -262,15 +265,6 @@ def _measure(row: Row, job: TrainingJob, gpus: int) -> tuple[str, float, float]:
     raise RowRefused("no iteration time, tokens/s, TFLOP/s or MFU in the row")
 
 
-RECOMPUTE_WORDS: Final = (
-    (r"(none|false|0|no|off|without|disabled)\b", NONE),
-    (r"(full|true|1|yes|on|all|every layer|uniform|enabled|(activation|gradient) checkpointing)\b", FULL),
-    (r"(selective|core[ _]attn|core attention|attention)\b", SELECTIVE),
-)
-"""Recomputation as papers and configurations write it, by how it begins."""
-UNSAID: Final = ("", "not given", "not in table", "n/a", "na", "-", "unknown", "nan")
-
-
 def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[TrainingLayout, tuple[str, ...]]:
     """The layout of a row, and the names of the fields that it leaves free."""
     free = []
@@ -287,39 +281,13 @@ def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple
         free.append("micro_batch")
     if "pipeline" in free or (chunks is None and pp > 1 and software.overlaps):
         free.append("interleave")
-    recompute = _recompute(row, software)
-    if recompute is None:
+    mode, _ = read_recompute(row)
+    if mode is None and (software.recomputes == "unless told not to" or not software.flash_attention):
+        mode = "full"  # what was trained before FlashAttention was always recomputed
+    if mode is None:
         free.append("recompute")
     zero = int(stage) if stage is not None else 3 if sharded else 1 if software.overlaps else 0
-    parallel = "sequence parallel" in (row.get("recompute") or "") and "no sequence" not in (row.get("recompute") or "")
-    parallel = parallel or (software.overlaps and tp > 1)
-    return (
-        TrainingLayout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute or NONE, zero, parallel),
-        tuple(free),
-    )
-
-
-def list_unread_recompute(row: Row) -> tuple[str, ...]:
-    """What a row says of recomputation that nothing is made of, so that it is searched.
-
-    >>> list_unread_recompute({"recompute": "every third MLP"}), list_unread_recompute({"recompute": "full, every layer"})
-    (('recompute: every third mlp',), ())
-    """
-    said = _recompute_words(row)
-    known = said in UNSAID or any(re.match(pattern, said) for pattern, _ in RECOMPUTE_WORDS)
-    return () if known else (f"recompute: {said}",)
-
-
-def _recompute_words(row: Row) -> str:
-    said = (row.get(n) or "" for n in ("recompute", "act_ckpt", "activation_checkpointing"))
-    return next((s for s in said if s.strip()), "").strip().lower()
-
-
-def _recompute(row: Row, software: Software) -> int | None:
-    said = _recompute_words(row)
-    for pattern, mode in RECOMPUTE_WORDS:
-        if re.match(pattern, said):
-            return mode
-    if software.recomputes_unasked:
-        return FULL
-    return None if software.flash_attention else FULL  # what was trained before it was always recomputed
+    stated = row.get("recompute") or ""
+    parallel = ("sequence parallel" in stated and "no sequence" not in stated) or (software.overlaps and tp > 1)
+    recompute = RECOMPUTE.index(mode or "none")
+    return TrainingLayout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute, zero, parallel), tuple(free)
