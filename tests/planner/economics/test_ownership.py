@@ -199,7 +199,10 @@ def test_marginal_gpu_grows_into_its_work() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: OwnedServer(server_price=300_000, life_years=-3), "life_years must be positive, got -3"),
+        (
+            lambda: OwnedServer(server_price=300_000, life_years=-3),
+            "life_years must be at least 0.1 and at most 50, got -3",
+        ),
         (lambda: OwnedServer(server_price=0), "server_price"),
         (lambda: OwnedServer(server_price=1, residual_share=1.2), "residual_share"),
         (lambda: OwnedServer(server_price=1, pue=0.9), "pue"),

@@ -10,10 +10,29 @@ from math import expm1, log1p
 from typing import Literal
 
 from loadfactor.base.errors import InputError, PlanError
+from loadfactor.base.limits import COST, MOST_YEARS, Limits
 from loadfactor.base.units import H_PER_MONTH, H_PER_YEAR, W_PER_KW
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.catalog.servers import Server, find_server
+
+SERVER_LIMITS = {
+    "server_price": Limits(at_least=0.01, at_most=1e12),
+    "gpus": Limits(at_least=1, at_most=100_000),
+    "life_years": Limits(at_least=0.1, at_most=MOST_YEARS),
+    "discount_rate_share": Limits(at_least=0, at_most=10),
+    "residual_share": Limits(at_least=0, at_most=1),
+    "power_w": Limits(at_least=0, at_most=10_000_000),
+    "load_share": Limits(at_least=0, at_most=1),
+    "pue": Limits(at_least=1, at_most=10),
+    "price_per_kwh": Limits(at_least=0, at_most=1e6),
+    "colocation_price_per_kw_month": Limits(at_least=0.01, at_most=1e9),
+    "network_share": Limits(at_least=0, at_most=10),
+    "support_share": Limits(at_least=0, at_most=10),
+    "staff_cost_per_year": COST,
+    "availability_share": Limits(at_least=0.01, at_most=1),
+}
+LEAVE_OUT = {"colocation_price_per_kw_month": "; leave it out to pay for energy"}
 
 
 @dataclass(frozen=True)
@@ -42,32 +61,10 @@ class OwnedServer:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the input."""
-        for name in ("server_price", "gpus", "life_years"):
-            if getattr(self, name) <= 0:
-                raise PlanError(f"{name} must be positive, got {getattr(self, name):g}")
-        for name in (
-            "discount_rate_share",
-            "power_w",
-            "price_per_kwh",
-            "network_share",
-            "support_share",
-            "staff_cost_per_year",
-        ):
-            if getattr(self, name) < 0:
-                raise PlanError(f"{name} must not be negative, got {getattr(self, name):g}")
-        if not 0 <= self.residual_share <= 1:
-            raise PlanError(f"residual_share is a fraction of the price from 0 to 1, got {self.residual_share:g}")
-        if not 0 < self.availability_share <= 1:
-            raise PlanError(f"availability_share lies above 0 and at most at 1, got {self.availability_share:g}")
-        if not 0 <= self.load_share <= 1:
-            raise PlanError(f"load_share is a fraction of full power from 0 to 1, got {self.load_share:g}")
-        if self.pue < 1:
-            raise PlanError(f"pue is at least 1 (all power reaches the servers), got {self.pue:g}")
-        if self.colocation_price_per_kw_month is not None and self.colocation_price_per_kw_month <= 0:
-            raise PlanError(
-                f"colocation_price_per_kw_month must be positive, got {self.colocation_price_per_kw_month:g}; "
-                "leave it out to pay for energy"
-            )
+        for name, limits in SERVER_LIMITS.items():
+            value = getattr(self, name)
+            if value is not None and not limits.admit(value):
+                raise PlanError(f"{name} must be {limits.words}, got {value:g}{LEAVE_OUT.get(name, '')}")
 
 
 @dataclass(frozen=True)
@@ -128,8 +125,6 @@ def capital_recovery_factor(discount_rate_share: float, years: float) -> float:
     >>> round(capital_recovery_factor(0.10, 4), 5), capital_recovery_factor(0.0, 4)
     (0.31547, 0.25)
     """
-    if years <= 0:
-        raise PlanError(f"life_years must be positive, got {years:g}")
     if discount_rate_share == 0:
         return 1 / years
     return discount_rate_share / -expm1(-years * log1p(discount_rate_share))
@@ -182,8 +177,6 @@ def depreciate(price: float, residual_cost: float, years: int, method: Method = 
     >>> depreciate(300_000, 60_000, 4, "declining balance")  # the third year stops at the residual
     (150000.0, 75000.0, 15000.0, 0.0)
     """
-    if years < 1:
-        raise PlanError(f"a schedule needs at least one whole year, got {years}")
     if not 0 <= residual_cost <= price:
         raise PlanError(f"the residual lies between 0 and the price {price:g}, got {residual_cost:g}")
     loss_cost = price - residual_cost

@@ -2,20 +2,34 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loadfactor.base.limits import (
-    COST,
     GPU_COUNT,
     GPU_HOUR_PRICE,
     GROWTH_PERCENT,
     LATENCY_MS,
     LATENCY_S,
-    MOST_YEARS,
     PAUSE_S,
     WAIT_H,
 )
 from loadfactor.base.request import Request, option
+from loadfactor.base.units import PERCENT
+from loadfactor.planner.economics.ownership import SERVER_LIMITS, OwnedServer
 from loadfactor.planner.hardware import EngineName
+
+
+def _of_server(help: str, name: str, *default: None) -> Any:
+    """An option of one field of OwnedServer, with its range and, unless it is None, its default; a share is given in percent."""
+    factor = PERCENT if name.endswith("_share") else 1
+    limits = SERVER_LIMITS[name]
+    value = default[0] if default else getattr(OwnedServer, name)
+    return option(
+        help,
+        value and value * factor,
+        at_least=limits.at_least and limits.at_least * factor,
+        at_most=limits.at_most and limits.at_most * factor,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,32 +40,26 @@ class OwnRequest(Request):
     store: Path | None = option("Take the jobs from the books in this folder.", None)
     demand_gpus: str = option("Demand typed in, as GPUs x hours of a day: 20x6,40x6,60x4,80x8.", "")
     accelerator: str = option("Accelerator whose server and prices the catalog gives.", "h100-sxm")
-    server_price: float | None = option(
-        "Price of one server with all its GPUs; the catalog's if not given.", None, at_least=0.01, at_most=1e12
+    server_price: float | None = _of_server(
+        "Price of one server with all its GPUs; the catalog's if not given.", "server_price", None
     )
     server_kw: float | None = option(
         "Power of a server at full load, kW; the catalog's if not given.", None, at_least=0, at_most=10_000
     )
-    gpus_per_server: int | None = option(
-        "GPUs of one server; the catalog's if not given.", None, at_least=1, at_most=100_000
+    gpus_per_server: int | None = _of_server("GPUs of one server; the catalog's if not given.", "gpus", None)
+    life_years: float = _of_server("Years until the server is sold.", "life_years")
+    discount_rate_percent: float = _of_server("What the money tied up costs a year, %.", "discount_rate_share")
+    residual_percent: float = _of_server("What the server sells for at the end, % of its price.", "residual_share")
+    load_percent: float = _of_server("Mean power as a share of full, %.", "load_share")
+    pue: float = _of_server("Power into the building over power into the servers.", "pue")
+    price_per_kwh: float = _of_server("Price of a kilowatt-hour.", "price_per_kwh")
+    colocation_price_per_kw_month: float | None = _of_server(
+        "All-in colocation instead of energy and PUE.", "colocation_price_per_kw_month"
     )
-    life_years: float = option("Years until the server is sold.", 4.0, at_least=0.1, at_most=MOST_YEARS)
-    discount_rate_percent: float = option("What the money tied up costs a year, %.", 10.0, at_least=0, at_most=1000)
-    residual_percent: float = option(
-        "What the server sells for at the end, % of its price.", 20.0, at_least=0, at_most=100
-    )
-    load_percent: float = option("Mean power as a share of full, %.", 80.0, at_least=0, at_most=100)
-    pue: float = option("Power into the building over power into the servers.", 1.3, at_least=1, at_most=10)
-    price_per_kwh: float = option("Price of a kilowatt-hour.", 0.08, at_least=0, at_most=1e6)
-    colocation_price_per_kw_month: float | None = option(
-        "All-in colocation instead of energy and PUE.", None, at_least=0.01, at_most=1e9
-    )
-    network_percent: float = option(
-        "Network, storage and CPU hosts as % of the server's price.", 15.0, at_least=0, at_most=1000
-    )
-    support_percent: float = option("Support and repair a year, % of the price.", 5.0, at_least=0, at_most=1000)
-    staff_cost: float = option("Staff a year for one server.", 8_000.0, within=COST)
-    availability_percent: float = option("Time the server is up, %.", 97.0, at_least=1, at_most=100)
+    network_percent: float = _of_server("Network, storage and CPU hosts as % of the server's price.", "network_share")
+    support_percent: float = _of_server("Support and repair a year, % of the price.", "support_share")
+    staff_cost: float = _of_server("Staff a year for one server.", "staff_cost_per_year")
+    availability_percent: float = _of_server("Time the server is up, %.", "availability_share")
     rent_price: float | None = option(
         "On-demand price of a GPU-hour; the catalog's if not given.", None, within=GPU_HOUR_PRICE
     )

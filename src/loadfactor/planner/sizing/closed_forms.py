@@ -6,7 +6,6 @@ from math import ceil
 
 import numpy as np
 
-from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import LoadDuration
 from loadfactor.planner.sizing.cluster.jobs import Jobs
 from loadfactor.planner.sizing.queueing import (
@@ -102,13 +101,9 @@ def staff(jobs: Jobs, waiting_share: float = 0.2, teams: int = 1, team_of_job: S
     >>> found.erlang_gpus, found.apart_gpus
     (91, 120)
     """
-    if teams < 1:
-        raise PlanError(f"there is at least 1 team, got {teams}")
     slots = make_slots(jobs)
     loads = [slots.offered / teams] * teams
     if team_of_job is not None:
-        if len(team_of_job) != len(jobs):
-            raise PlanError(f"{len(jobs)} jobs have {len(team_of_job)} teams; name one team a job")
         names, place = np.unique(np.asarray(team_of_job), return_inverse=True)
         work = np.bincount(place, weights=jobs.gpu_s, minlength=len(names))
         loads = [float(share) * slots.offered for share in work / work.sum()]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import (
     LoadDuration,
     MarginalGpu,
@@ -69,8 +68,6 @@ def explain_idle(state: StateCounts) -> IdleReasons:
     >>> found.gang_share, found.fragmentation_share, found.order_share
     (0.5, 0.5, 0.0)
     """
-    if state.node_gpus < 1:
-        raise PlanError(f"a node has at least 1 GPU, got {state.node_gpus}")
     idle = state.idle_gpus
     pending = state.pending_large_gpus + state.pending_small_gpus > 0
     both = pending & (idle > 0)

@@ -110,8 +110,6 @@ class Cluster:
         >>> Cluster.of_gpus(20).node_gpus
         (8, 8, 4)
         """
-        if gpus < 1 or gpus_per_node < 1:
-            raise PlanError(f"a cluster needs at least 1 GPU, got {gpus} in nodes of {gpus_per_node}")
         rest = gpus % gpus_per_node
         return cls((gpus_per_node,) * (gpus // gpus_per_node) + ((rest,) if rest else ()))
 

@@ -85,8 +85,6 @@ class Jobs:
         >>> make_jobs([0, 0], [2, 4], [3600, 1800]).concurrent_gpus(3600).tolist()
         [4.0]
         """
-        if step_s <= 0:
-            raise PlanError(f"the interval must be positive, got {step_s:g} s")
         start = self.submit_s - self.submit_s[0]
         end = start + self.duration_s
         steps = int(np.ceil(end.max() / step_s))
