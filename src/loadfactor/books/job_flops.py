@@ -4,11 +4,16 @@ What is not known stays unknown: a job whose network nobody names has no model F
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from loadfactor.base.errors import InputError
-from loadfactor.books.compiled_sql import recall
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
+from loadfactor.books.booking import may_overlap
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
@@ -16,19 +21,11 @@ from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_f
 from loadfactor.settings.jobs import RECOMPUTED, JobNetwork
 from loadfactor.store.session import Session
 from loadfactor.tables.tagging import give_texts
+from loadfactor.tables.work import SECTION_KINDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-from dataclasses import dataclass
-from typing import Final
-
-import numpy as np
-
-from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
-from loadfactor.books.booking import may_overlap
-from loadfactor.books.compiled_sql import Queries
-from loadfactor.tables.work import SECTION_KINDS
 
 GIVEN = ("model", "sequence_length", "datatype", "recompute")
 _UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"

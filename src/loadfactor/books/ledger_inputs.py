@@ -4,23 +4,17 @@ Manifests of before kept it as words: three digests, bills behind a stroke at th
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.units import MS_PER_DAY
-from loadfactor.tables.schema import PRICES, Span
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
+from loadfactor.tables.schema import PRICES, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

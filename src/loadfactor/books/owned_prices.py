@@ -9,28 +9,26 @@ readers price as the writer did.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_S, PERCENT
+from loadfactor.base.units import J_PER_KWH, MS_PER_S, PERCENT, S_PER_HOUR
 from loadfactor.books.ledger_inputs import OwnedPrice, OwnedPrices, read_inputs, select_ledger
 from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, compute_owned_cost
 from loadfactor.settings.config import settings
 from loadfactor.settings.money import OwnedPool
 from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, Span, measured_bit
 
 if TYPE_CHECKING:
     from loadfactor.planner.economics.ownership import OwnedServer
     from loadfactor.store.session import Session
-from dataclasses import dataclass
 
-from loadfactor.base.units import J_PER_KWH, S_PER_HOUR
-from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, compute_owned_cost
-from loadfactor.store.session import Session
 
 _POWER: Final = measured_bit("power_w")
 

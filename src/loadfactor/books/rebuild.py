@@ -3,41 +3,35 @@
 A writer keeps what it books; a reader that meets hours nobody has booked yet books them in the memory of its session.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from loadfactor.base.units import H_PER_DAY, MS_PER_DAY
+from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book, digest_facts, list_facts
-from loadfactor.books.charging.billed_prices import has_bills, has_booked_bills
-from loadfactor.books.ledger_inputs import BASIS, OwnedPrices, read_inputs, select_ledger
+from loadfactor.books.charging.billed_prices import find_repriced_hours, has_bills, has_booked_bills
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, read_inputs, select_ledger, write_estimates
 from loadfactor.books.owned_prices import (
+    find_changed_hours,
     find_owned_prices,
     has_owned,
     measure_loads,
     price_pools,
 )
+from loadfactor.catalog.links import link_peaks
 from loadfactor.settings.config import settings
-from loadfactor.store.manifest import Manifest, StoredFile, subtract
-from loadfactor.store.session import NotEnoughMemory, Session
+from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
+from loadfactor.store.session import NotEnoughMemory, Session, find_span, learnt_steps
 from loadfactor.tables.schema import BASES, BILLED, IDLE_BELOW, Span
 
 if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
     from loadfactor.store.writer import Writer
-import hashlib
-from typing import Final
 
-from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.books.charging.billed_prices import find_repriced_hours
-from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.books.ledger_inputs import LedgerInputs, write_estimates
-from loadfactor.books.owned_prices import find_changed_hours
-from loadfactor.catalog.links import link_peaks
-from loadfactor.store.manifest import find_moved_ends, find_restepped, merge
-from loadfactor.store.session import find_span, learnt_steps
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
 SAMPLES_PER_GPU_HOUR = 24

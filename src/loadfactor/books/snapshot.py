@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError, no_such
@@ -18,20 +19,20 @@ from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
-from loadfactor.metrics.query.calendar import Window, milliseconds
-from loadfactor.metrics.query.question import Question, check_dimensions, list_inputs
+from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
+from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import BASES, Span
+from loadfactor.tables.schema import BASES, DIMENSIONS, Span, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from loadfactor.books.billed_costs import BilledCommitments
     from loadfactor.books.budgets import BudgetReview, ProjectReview
-    from loadfactor.books.charging.closings import Closing
-    from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
+    from loadfactor.books.charging.closings import ChargebackChanges, Closing
+    from loadfactor.books.charging.fleet_chargeback import FleetChargeback
     from loadfactor.books.check import CheckResult
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
@@ -39,12 +40,6 @@ if TYPE_CHECKING:
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.books.waterfall import FleetWaterfall
-
-from shlex import quote
-
-from loadfactor.metrics.query.calendar import PERIODS
-from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER
-from loadfactor.tables.schema import DIMENSIONS, columns_of
 
 
 def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -122,7 +117,14 @@ class Snapshot:
         where: Mapping[str, str] | None = None,
         without_idle: bool = False,
     ) -> Readings:
-        """As `Books.show`; of metrics that are in no list, too."""
+        """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
+
+        One metric or dimension may be given as it is: `books.show("utilization", by="team")`.
+
+        `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
+        keeps only one value of a dimension; `without_idle` leaves the cost of idle and unobserved time out of unit costs. Raises
+        InputError for a metric, dimension, window, basis or filter that is none.
+        """
         for at in (start, end):
             if at is not None and at.tzinfo is None:
                 raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
@@ -149,18 +151,22 @@ class Snapshot:
 
     def waterfall(
         self,
-        by: Sequence[str] = (),
+        by: Dimension | str | Sequence[Dimension | str] = (),
         start: datetime | None = None,
         end: datetime | None = None,
         timezone: tzinfo = UTC,
         basis: str | None = None,
         where: Mapping[str, str] | None = None,
     ) -> "FleetWaterfall":
-        """As `Books.waterfall`."""
+        """Where what was paid went, on the way to what was useful, in GPU-hours and money: what `loadfactor waterfall` prints.
+
+        Losses, what is unknown and what was useful add up to what was paid. Raises as `show`, and for a dimension that work
+        cannot be told by.
+        """
         from loadfactor.books.waterfall import find_waterfall
 
         ask = partial(self.show, start=start, end=end, timezone=timezone, basis=basis, where=where)
-        return find_waterfall(self._session, ask, check_dimensions(by), self._check_basis(basis))
+        return find_waterfall(self._session, ask, check_dimensions(_listed(by)), self._check_basis(basis))
 
     def read_waterfall(self, found: Readings, basis: str | None = None) -> "FleetWaterfall":
         """The waterfall of readings, by job and perhaps more, that `books.waterfall.ASKED` are among."""
@@ -197,7 +203,7 @@ class Snapshot:
                 self._checked = None
 
     def check(self) -> "CheckResult":
-        """As `Books.check`."""
+        """Whether the books balance, and everything worth knowing of them, worst first: what `loadfactor doctor` prints."""
         from loadfactor.books.check import check_books
 
         return self._checked() if self._checked else check_books(self._session, self.show)
@@ -217,10 +223,42 @@ class Snapshot:
         ask = partial(self.show, start=start, end=end, timezone=timezone, basis=basis, where=where)
         return find_untagged(self._session, ask, by)
 
-    def charge(self, question: "ChargeQuestion") -> "FleetChargeback":
-        """Who pays for what the question asks for. Raises as `Books.chargeback`."""
-        from loadfactor.books.charging.fleet_chargeback import charge_fleet
+    def chargeback(
+        self, month: str | None = None, by: str | Sequence[str] = ("team",), currency: str | None = None
+    ) -> "FleetChargeback":
+        """Who pays, under the policy of loadfactor.toml: statements that sum to the rounded bill of a month, 2026-10.
 
+        Without a month: of everything in the books; where there is no bill, of price × installed time. `by` is made of team,
+        project, experiment, user and purpose. `currency` charges only the lines of bills that are in it. Raises InputError where
+        nothing is known of the month, or a rate of exchange is missing.
+        """
+        from loadfactor.books.charging.closings import mention_closing
+
+        found = self.charge(month, by, currency)
+        return mention_closing(found, self.list_closings(month)) if month else found
+
+    def compare_closed(
+        self, month: str, by: str | Sequence[str] | None = None, currency: str | None = None
+    ) -> "ChargebackChanges":
+        """What changed since a month was closed: its last closing beside the statements of now, by the same names.
+
+        Raises InputError where it was not closed, or was closed by other names.
+        """
+        from loadfactor.books.charging.closings import compare_closed
+
+        closings = self.list_closings(month)
+        if not closings:
+            keep = f"`loadfactor chargeback --month {month} --close`"
+            raise InputError(f"{month} is not closed; {keep} keeps its statements")
+        return compare_closed(closings[-1], self.charge(month, closings[-1].by if by is None else by, currency))
+
+    def charge(
+        self, month: str | None = None, by: str | Sequence[str] = ("team",), currency: str | None = None
+    ) -> "FleetChargeback":
+        """The same as `chargeback`, without a word of closings."""
+        from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, charge_fleet
+
+        question = ChargeQuestion(tuple(_listed(by)), month, currency, settings().chargeback)
         return charge_fleet(self._session, question, self._basis, self._view_span)
 
     def list_closings(self, month: str) -> "list[Closing]":
@@ -236,14 +274,21 @@ class Snapshot:
         end: datetime | None = None,
         where: Mapping[str, str] | None = None,
     ) -> "Waits":
-        """As `Books.find_waits`."""
+        """How long the jobs waited that were queued in [start, end), by size, queue, team, reason and others.
+
+        Quantiles are Kaplan–Meier estimates with 95 % intervals, seconds: of what had not started, that is known. `where` keeps
+        only one value of a dimension. Raises InputError for a dimension, window or filter that is none.
+        """
         from loadfactor.books.waits import find_waits
 
         self._tabulate_waits()
         return find_waits(self._session, self._window_of_waits(start, end), by, where or {})
 
     def estimate_wait(self, job: str, start: datetime | None = None, end: datetime | None = None) -> "WaitEstimate":
-        """As `Books.estimate_wait`."""
+        """How much longer a job that waits at `end` (now, as the books know it) will wait, told from jobs like it.
+
+        Those are the jobs queued in [start, end) that had waited as long as it has. Raises InputError where it does not wait.
+        """
         from loadfactor.books.waits import estimate_wait
 
         self._tabulate_waits()
@@ -262,29 +307,36 @@ class Snapshot:
         return find_alike(self._session, job, milliseconds(start), milliseconds(end))
 
     def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
-        """As `Books.budgets`."""
+        """Where the budgets of loadfactor.toml stand in the period that a month, 2026-10, lies in: what `loadfactor budget` prints.
+
+        Of charges where there is a bill, else of the ledger's cost in a `basis`. `today` (UTC) says which days of a bill are
+        settled. Raises InputError where there is no budget.
+        """
         from loadfactor.books.budgets import review_budgets
 
         return review_budgets(self._session, settings().budget, self._check_basis(basis), month, today)
 
     def commitments(self) -> "BilledCommitments":
-        """As `Books.commitments`."""
+        """What commitments, reservations and spot capacity came to by the bills. Raises InputError where there are none."""
         from loadfactor.books.billed_costs import find_commitments
 
         return find_commitments(self._session)
 
     def compare_bills(self, month: str | None = None) -> BillComparison:
-        """As `Books.compare_bills`."""
+        """What bills of GPUs and the books disagree about, in a month, 2026-10, or all of their time: what `bill compare` prints.
+
+        Raises InputError where there is no bill of GPUs in time that the books know.
+        """
         return compare_bills(self._session, month)
 
     def owned(self) -> "tuple[OwnedUse, ...]":
-        """As `Books.owned`."""
+        """The owned GPUs of loadfactor.toml: price by assumed and by measured load, and what their hours cost."""
         from loadfactor.books.owned_prices import list_owned
 
         return list_owned(self._session, settings().owned)
 
     def projects(self, basis: str | None = None) -> "ProjectReview":
-        """As `Books.projects`."""
+        """The projects of loadfactor.toml: planned, so far, and at their end. Raises InputError where there is none."""
         from loadfactor.books.budgets import review_projects
 
         found = settings()

@@ -6,7 +6,7 @@ Only what is asked is booked: hours that are stale stay so, so that the minutes 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
@@ -25,18 +25,14 @@ from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.totals import Totals, add_up
 from loadfactor.settings.config import settings
-from loadfactor.store.sample_files import quote
+from loadfactor.store.import_records import list_imports
+from loadfactor.store.manifest import StoredFile
+from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import Span
+from loadfactor.tables.schema import ALWAYS, BASES, Span
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview
-from typing import Final
-
-from loadfactor.store.import_records import list_imports
-from loadfactor.store.manifest import StoredFile
-from loadfactor.store.sample_files import read
-from loadfactor.tables.schema import ALWAYS, BASES
 
 
 def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | None:

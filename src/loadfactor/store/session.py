@@ -11,28 +11,20 @@ The store knows neither keys nor rules: it is given functions.
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
 from loadfactor.store.manifest import Manifest, StepVote, StoredFile, checksum_file, damaged
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.step_votes import learn_steps
-from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, Span, columns_of
+from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, TABLES, Span, columns_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
-
-from loadfactor.tables.schema import TABLES
-
-if TYPE_CHECKING:  # Arrow and the sources take longer to import than most answers
     import pyarrow as pa
 
     from loadfactor.sources.base import Gap, Rows

@@ -4,30 +4,30 @@ A line is looked at by its instance type, or by the SKU of an accelerator that i
 that and of where it ran is worked out once for each different text, and joined to the lines in SQL.
 """
 
-from collections.abc import Iterable
+import csv
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
+from loadfactor.settings.billing import BillingSettings
+from loadfactor.settings.money import BillingSettings
 from loadfactor.store.manifest import subtract
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, Span
+from loadfactor.tables.tagging_rules import DATES, FROM, TO, read_limit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-import csv
-import hashlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
 
-from loadfactor.base.errors import InputError
-from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.settings.money import BillingSettings
-from loadfactor.tables.tagging_rules import DATES, FROM, TO, read_limit
 
 HEADER: Final = ("resource", "node")
 

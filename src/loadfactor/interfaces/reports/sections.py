@@ -7,7 +7,7 @@ from shlex import quote
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import ONES_PER_MILLION, S_PER_HOUR
-from loadfactor.books.charging.fleet_chargeback import OWNERS, ChargeQuestion
+from loadfactor.books.charging.fleet_chargeback import OWNERS
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, Section, Suggestion
 from loadfactor.interfaces.formats import duration, instant, money, number, percent
@@ -237,7 +237,7 @@ def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
     by = tuple(name for name in inquiry.dimensions if name in OWNERS) or ("team",)
     month = None if inquiry.start is None and inquiry.end is None else inquiry.last_month
     try:
-        found = inquiry.books.charge(ChargeQuestion(by, month, None, settings().chargeback))
+        found = inquiry.books.charge(month, by)
     except InputError as error:
         return ChargebackFacts("chargeback", Section(WHO_PAID, f"No statements: {error}."), (), None)
     page = build_statements(found, f" --store {quote(str(inquiry.folder))}")
