@@ -17,7 +17,6 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
-from loadfactor.settings.billing import BillingSettings
 from loadfactor.settings.money import BillingSettings
 from loadfactor.store.manifest import subtract
 from loadfactor.store.sample_files import quote
