@@ -4,9 +4,6 @@
 cmp LICENSE packages/agent/LICENSE
 
 build_wheel packages/agent loadfactor_agent
-"$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null
-"$python" packaging/check_twin.py "$wheel" "$work"/dist/loadfactor-*.whl loadfactor/agent
-
 install_wheel
 for heavy in duckdb numba numpy pyarrow grpc loadfactor; do
   ! "$work/empty/bin/python" -c "import $heavy" 2>/dev/null || { echo "loadfactor-agent brings $heavy with it" >&2; exit 1; }

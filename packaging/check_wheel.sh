@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds the sdist, the wheel from it, installs the wheel into an empty environment and runs `loadfactor demo` there.
+# Builds the sdists and wheels of the three distributions, installs them into an empty environment and runs `loadfactor demo` there.
 . "$(dirname "$0")/wheels.sh"
 
+build_wheel packages/agent loadfactor_agent
+build_wheel packages/track loadfactor_track
 build_wheel . loadfactor
 install_wheel
 cd "$work"

@@ -9,14 +9,14 @@ unset PYTHONPATH
 # build_wheel FOLDER NAME: builds the sdist of a folder and the wheel from that; `$wheel` is its path.
 build_wheel() {
   (cd "$1" && "$python" -m hatchling build -t sdist -d "$work" >/dev/null)
-  tar -xzf "$work/$2"-*.tar.gz -C "$work"
-  (cd "$work/$2"-*/ && "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null)
-  wheel=$(ls "$work/dist/$2"-*.whl)
+  tar -xzf "$work/$2"-[0-9]*.tar.gz -C "$work"
+  (cd "$work/$2"-[0-9]*/ && "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null)
+  wheel=$(ls "$work/dist/$2"-[0-9]*.whl)
 }
 
-# install_wheel: installs `$wheel` into an empty environment, `$work/empty`.
+# install_wheel: installs `$wheel` into an empty environment, `$work/empty`, with those built beside it that it needs.
 install_wheel() {
   "$python" -m venv "$work/empty" 2>/dev/null || "$python" -m virtualenv --quiet "$work/empty"
-  "$work/empty/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+  "$work/empty/bin/pip" install --quiet --disable-pip-version-check --find-links "$work/dist" "$wheel"
   "$work/empty/bin/pip" check
 }

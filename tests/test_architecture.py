@@ -2,7 +2,6 @@
 
 import ast
 import re
-import sys
 from collections import defaultdict
 from functools import cache
 from graphlib import TopologicalSorter
@@ -112,31 +111,6 @@ def test_imports_follow_the_table() -> None:
             if other not in {own, "loadfactor"} and own != "loadfactor" and not USES[own] & set(folders_of(used)):
                 wrong.add(f"{own} uses {other}: {path.relative_to(SOURCE)} imports {used.relative_to(SOURCE)}")
     assert not wrong
-
-
-def test_agent_stands_alone() -> None:
-    """The agent imports the standard library, nvidia-ml-py, grpcio and, relatively, its own files; it can be installed alone."""
-    allowed = {*sys.stdlib_module_names, "pynvml", "grpc"}
-    wrong = []
-    for path in sorted((SOURCE / "agent").rglob("*.py")):
-        for node in ast.walk(read_tree(path)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.level != 1:
-                names.append("." * node.level + (node.module or ""))
-            wrong += [f"{path.name} imports {name}" for name in names if name.split(".")[0] not in allowed]
-    assert not wrong
-
-
-def test_tracker_stands_alone() -> None:
-    """The tracker imports the standard library and, relatively, its own files; of Trainers only what a callback is made of."""
-    allowed = {*sys.stdlib_module_names, "transformers"}
-    for path in sorted((SOURCE / "tracking").rglob("*.py")):
-        for node in ast.walk(read_tree(path)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.level != 1:
-                names.append("." * node.level + (node.module or ""))
-            assert {name.split(".")[0] for name in names} <= allowed, path
-        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def test_no_circles() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loadfactor.interfaces.plans.serve import plan_serving
     from loadfactor.interfaces.plans.size import plan_size
     from loadfactor.interfaces.plans.train import plan_training
-    from loadfactor_track import track
+    from loadfactor_track import run as track
 
 __all__ = [
     "Books",

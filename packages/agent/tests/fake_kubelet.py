@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from loadfactor_agent.protobuf import write_varint
+from loadfactor_agent.write_request import write_varint
 
 Pods = Mapping[tuple[str, str], Mapping[str, Sequence[str]]]
 """Ids of devices by container, by namespace and name of the pod."""

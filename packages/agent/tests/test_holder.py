@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor_agent.holder import Holder, HolderFinder
+from loadfactor_agent.holder import Holder, HolderFinder, PodNames
 from loadfactor_agent.main import main
-from loadfactor_agent.pods import PodNames
 
 UID = "2c48913c-b29f-11e7-9350-020968147796"
 USER = pwd.getpwuid(os.getuid()).pw_name

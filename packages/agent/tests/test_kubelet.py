@@ -4,11 +4,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from fake_driver import FakeDriver, needs_compiler
+from fake_kubelet import FakeKubelet, Pods
 from hypothesis import given
 from hypothesis import strategies as st
-from packages.agent.tests.fake_driver import FakeDriver, needs_compiler
-from packages.agent.tests.fake_kubelet import FakeKubelet, Pods
-from packages.agent.tests.pages import Lines, read_page
+from pages import Lines, read_page
 
 from loadfactor_agent import kubelet as module
 from loadfactor_agent.holder import GivenPod, Holder, join_holders

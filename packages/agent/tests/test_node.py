@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from packages.agent.tests.pages import read_page
+from pages import read_page
 
-from loadfactor_agent.exposition import write_page
 from loadfactor_agent.node import NodeReader
+from loadfactor_agent.page_server import write_page
 
 
 def write_proc(folder: Path) -> None:

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from packages.agent.tests.fake_driver import FakeDriver, needs_compiler
-from packages.agent.tests.pages import read_page, values_of
+from fake_driver import FakeDriver, needs_compiler
+from pages import read_page, values_of
 
 pytestmark = needs_compiler
 
 LOOK = """
 import sys, time
-from loadfactor_agent.exposition import write_page
+from loadfactor_agent.page_server import write_page
 from loadfactor_agent.notices import Notices
 from loadfactor_agent.sampler import Sampler
 sampler = Sampler(Notices(), "n1")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor_agent.errors import AgentError
+from loadfactor_agent.notices import AgentError
 from loadfactor_agent.spool import Spool
 
 MIB = 1024**2

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packages.track.tests.loops import read_lines, run_loop
+from loops import read_lines, run_loop
 
 LOOP = """
 with loadfactor.track(job="j") as run:

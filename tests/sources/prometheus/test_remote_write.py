@@ -31,7 +31,7 @@ from loadfactor.sources.prometheus.remote_write import (
     RemoteWriteScanner,
     WriteLimits,
 )
-from loadfactor_agent.readings import AGENT_PREFIX
+from loadfactor_agent.write_request import AGENT_PREFIX
 
 START = 1_772_409_600_000
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]

@@ -1,11 +1,51 @@
-"""Asking NVML about one card: what the card or its driver lacks is said once and not asked again."""
+"""What NVML gives of one card: questions, fields read together, counters and XID errors. What a card lacks is noted once."""
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
 from .notices import Notices
+from .units import BYTES_PER_KIB
+
+METRIC: Final = "DCGM_FI_DEV_XID_ERRORS"
+_MOST_EVENTS: Final = 100
+
+
+class Faults:
+    """Listens for the XID errors of GPUs. Cards whose driver reports none have none here."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        try:
+            self._events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError:
+            self._events = None
+
+    def watch(self, handle: Any, uuid: str) -> None:
+        """Listen for those of this GPU, from now on."""
+        if self._events is None or uuid in self._last:
+            return
+        try:
+            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+        except pynvml.NVMLError:
+            return
+        self._last[uuid] = 0
+
+    def read(self) -> dict[str, int]:
+        """The code of the last error since the agent began, 0 where there was none, by UUID."""
+        if self._events is None:
+            return {}
+        for _ in range(_MOST_EVENTS):
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
+                uuid = str(pynvml.nvmlDeviceGetUUID(event.device))
+            except pynvml.NVMLError:  # a timeout: nothing happened
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError and uuid in self._last:
+                self._last[uuid] = event.eventData
+        return dict(self._last)
+
 
 _LACKING: Final = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -28,7 +68,7 @@ class CardLostError(Exception):
 
 
 class Card:
-    """One card. `model` is what it is called in what is said; the same is said once of all cards of a model."""
+    """One card. `model` is its name in notices; each is written once for all cards of a model."""
 
     def __init__(self, model: str, notices: Notices) -> None:
         self.model = model
@@ -63,3 +103,106 @@ def _name_error(code: int) -> str:
         return str(pynvml.nvmlErrorString(code))
     except (pynvml.NVMLError, AttributeError):
         return f"error {code}"
+
+
+NARROW_BITS: Final = 32
+_WRAP: Final = 1 << NARROW_BITS
+_HIGH, _LOW = 3 * _WRAP // 4, _WRAP // 4
+
+
+class NarrowTotals:
+    """Totals of 32 bits by name."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, int] = {}
+        self._passed: dict[Hashable, int] = {}
+
+    def extend(self, name: Hashable, total: int) -> int:
+        """The total with what was lost when it began again; one that falls otherwise was set back, and begins anew.
+
+        >>> totals = NarrowTotals()
+        >>> [totals.extend("a", n) for n in (4294967290, 4, 10, 3)]
+        [4294967290, 4294967300, 4294967306, 3]
+        """
+        last = self._last.get(name, 0)
+        if total < last:
+            wrapped = last >= _HIGH and total < _LOW
+            self._passed[name] = self._passed.get(name, 0) + _WRAP if wrapped else 0
+        self._last[name] = total
+        return total + self._passed.get(name, 0)
+
+
+_ALL_LINKS: Final = 0xFFFFFFFF
+_TYPES: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_UNSIGNED_INT: Final = 1
+
+
+class CardField(NamedTuple):
+    """One field: its number, the part of the card it is read of, its name, and what makes it DCGM's unit."""
+
+    number: int
+    scope: int
+    metric: str
+    what: str
+    multiply: int = 1
+
+
+FIELDS: Final = (
+    CardField(pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "energy counter"),
+    CardField(pynvml.NVML_FI_DEV_MEMORY_TEMP, 0, "DCGM_FI_DEV_MEMORY_TEMP", "memory temperature"),
+    CardField(pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, 0, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "ECC counters"),
+    CardField(pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, 0, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ECC counters"),
+    CardField(pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL, 0, "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "ECC counters"),
+    CardField(pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL, 0, "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "ECC counters"),
+    CardField(pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, 0, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe replays"),
+)
+NVLINK_FIELDS: Final = (
+    CardField(
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+        _ALL_LINKS,
+        "DCGM_FI_PROF_NVLINK_TX_BYTES_TOTAL",
+        "NVLink traffic",
+        BYTES_PER_KIB,
+    ),
+    CardField(
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+        _ALL_LINKS,
+        "DCGM_FI_PROF_NVLINK_RX_BYTES_TOTAL",
+        "NVLink traffic",
+        BYTES_PER_KIB,
+    ),
+)
+"""Where the traffic of links is no rate of GPM."""
+
+
+class CardFields:
+    """The fields that a card has."""
+
+    def __init__(self, card: Card, handle: Any, fields: tuple[CardField, ...]) -> None:
+        self._card, self._handle, self._fields = card, handle, fields
+        self._totals = NarrowTotals()
+
+    def read(self) -> dict[str, float]:
+        """The values by metric. Raises CardLostError."""
+        if not self._fields:
+            return {}
+        request = [(field.number, field.scope) for field in self._fields]
+        answers = self._card.ask("field values", pynvml.nvmlDeviceGetFieldValues, self._handle, request)
+        if answers is None:
+            return {}
+        found = {}
+        for field, answer in zip(self._fields, answers, strict=True):
+            if answer.nvmlReturn != pynvml.NVML_SUCCESS:
+                self._card.refuse(field.what, answer.nvmlReturn)
+                if self._card.lacks(field.what):
+                    self._fields = tuple(f for f in self._fields if f is not field)
+                continue
+            value = getattr(answer.value, _TYPES[answer.valueType])
+            if answer.valueType == _UNSIGNED_INT:
+                value = self._totals.extend(field.number, value) if _only_grows(field) else value
+            found[field.metric] = float(value * field.multiply)
+        return found
+
+
+def _only_grows(field: CardField) -> bool:
+    return bool(field.number != pynvml.NVML_FI_DEV_MEMORY_TEMP)

@@ -1,4 +1,4 @@
-"""One GPU: everything NVML says of it at an instant, under the names of dcgm-exporter."""
+"""One GPU: everything NVML gives of it at an instant, its MIG instances and GPM included, under the names of dcgm-exporter."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -6,14 +6,121 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from .card import Card
-from .card_fields import FIELDS, NVLINK_FIELDS, CardFields
+from .card import FIELDS, NVLINK_FIELDS, Card, CardFields
 from .holder import GivenPod, Holder, join_holders
-from .instances import GpuInstance, list_instances
 from .notices import Notices
-from .profiler import Profiler, has_profiler
-from .readings import Labels, SeriesValues
-from .units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S, MW_PER_W
+from .units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S, MW_PER_W, PERCENT
+from .write_request import Labels, SeriesValues
+
+WHAT: Final = "GPM (what SMs, tensor cores and memory did)"
+_SHARES: Final = {
+    pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL: "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    pynvml.NVML_GPM_METRIC_SM_UTIL: "DCGM_FI_PROF_SM_ACTIVE",
+    pynvml.NVML_GPM_METRIC_SM_OCCUPANCY: "DCGM_FI_PROF_SM_OCCUPANCY",
+    pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "DCGM_FI_PROF_DRAM_ACTIVE",
+    pynvml.NVML_GPM_METRIC_FP64_UTIL: "DCGM_FI_PROF_PIPE_FP64_ACTIVE",
+    pynvml.NVML_GPM_METRIC_FP32_UTIL: "DCGM_FI_PROF_PIPE_FP32_ACTIVE",
+    pynvml.NVML_GPM_METRIC_FP16_UTIL: "DCGM_FI_PROF_PIPE_FP16_ACTIVE",
+}
+_RATES: Final = {
+    pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC: "DCGM_FI_PROF_PCIE_TX_BYTES",
+    pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC: "DCGM_FI_PROF_PCIE_RX_BYTES",
+    pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: "DCGM_FI_PROF_NVLINK_TX_BYTES",
+    pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: "DCGM_FI_PROF_NVLINK_RX_BYTES",
+}
+_NAMES: Final = {**_SHARES, **_RATES}
+
+
+def has_profiler(card: Card, handle: Any) -> bool:
+    """Whether the card has GPM."""
+    answer = card.ask(WHAT, pynvml.nvmlGpmQueryDeviceSupport, handle)
+    if answer is not None and not answer.isSupportedDevice:
+        card.refuse(WHAT, pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return answer is not None and bool(answer.isSupportedDevice)
+
+
+class Profiler:
+    """Samples of one GPU, or of one GPU instance of it, each measured against the one before."""
+
+    def __init__(self, card: Card, take: Callable[[Any], object]) -> None:
+        """`take` fills a sample."""
+        self._card, self._take = card, take
+        self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
+        self._has_first = False
+        self._request = pynvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(_NAMES)
+        for index, number in enumerate(_NAMES):
+            self._request.metrics[index].metricId = number
+
+    def read(self) -> dict[str, float]:
+        """Shares (0…1) and bytes per second since the last call, by metric; nothing the first time. Raises CardLostError."""
+        first, second = self._samples
+        if self._card.ask(WHAT, self._take, second) is None:
+            return {}
+        self._samples = [second, first]
+        if not self._has_first:
+            self._has_first = True
+            return {}
+        request = self._request
+        request.sample1, request.sample2 = first, second
+        if self._card.ask(WHAT, pynvml.nvmlGpmMetricsGet, request) is None:
+            return {}
+        found = {}
+        for index, (number, name) in enumerate(_NAMES.items()):
+            metric = request.metrics[index]
+            value = metric.value
+            if metric.nvmlReturn == pynvml.NVML_SUCCESS and value == value and value >= 0:
+                found[name] = min(value / PERCENT, 1.0) if number in _SHARES else value * BYTES_PER_MIB
+        return found
+
+    def close(self) -> None:
+        """Give the samples back."""
+        for sample in self._samples:
+            pynvml.nvmlGpmSampleFree(sample)
+
+
+_MIB_PER_GIB: Final = 1024
+
+
+class GpuInstance(NamedTuple):
+    """One GPU instance: its id, a handle of a device in it, its profile, 1g.10gb, and the UUIDs of the devices in it."""
+
+    number: int
+    handle: Any
+    profile: str
+    uuids: list[str]
+
+
+def list_instances(card: Card, handle: Any) -> list[GpuInstance]:
+    """The instances by number; none where the GPU is whole. Compute instances of one GPU instance are one. Raises CardLostError."""
+    mode = card.ask("MIG", pynvml.nvmlDeviceGetMigMode, handle)
+    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return []
+    found: dict[int, GpuInstance] = {}
+    for index in range(card.ask("number of MIG devices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        try:
+            device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except pynvml.NVMLError:  # free positions answer so
+            continue
+        number = card.ask("MIG instance id", pynvml.nvmlDeviceGetGpuInstanceId, device)
+        if number is None:
+            continue
+        if number not in found:
+            found[number] = GpuInstance(number, device, _name_profile(card, device), [])
+        if uuid := card.ask("MIG UUID", pynvml.nvmlDeviceGetUUID, device):
+            found[number].uuids.append(str(uuid))
+    return [found[number] for number in sorted(found)]
+
+
+def _name_profile(card: Card, device: Any) -> str:
+    attributes = card.ask("MIG attributes", pynvml.nvmlDeviceGetAttributes, device)
+    if attributes is None:
+        return ""
+    gigabytes = -(-attributes.memorySizeMB // _MIB_PER_GIB)  # 9.75 GiB are sold as 10gb
+    return f"{attributes.gpuInstanceSliceCount}g.{gigabytes}gb"
+
 
 INSTANCES_EVERY_S: Final = 30.0
 """So often it is looked which MIG instances there are."""

@@ -8,7 +8,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .pods import PodNames
+LOGS: Final = Path("/var/log/pods")
+"""The kubelet makes a folder NAMESPACE_NAME_UID for each pod."""
+_NAMESPACE: Final = Path("root/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_NAMES, _NAMESPACES = ("POD_NAME", "MY_POD_NAME", "HOSTNAME"), ("POD_NAMESPACE", "MY_POD_NAMESPACE")
+
+
+class PodNames:
+    """Name and namespace of pods by their uid."""
+
+    def __init__(self, logs: Path = LOGS) -> None:
+        self._logs = logs
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def find(self, uid: str, process: Path, environment: Mapping[str, str]) -> tuple[str, str]:
+        """Name and namespace; the uid and nothing where nobody says them. `process` is its folder in /proc."""
+        if uid not in self._known:
+            self._list_logs()
+        if uid in self._known:
+            return self._known[uid]
+        name = next((environment[n] for n in _NAMES if environment.get(n)), uid)
+        namespace = next((environment[n] for n in _NAMESPACES if environment.get(n)), "")
+        if not namespace:
+            try:
+                namespace = (process / _NAMESPACE).read_text().strip()
+            except OSError:
+                namespace = ""
+        return name, namespace
+
+    def _list_logs(self) -> None:
+        try:
+            folders = [entry.name for entry in self._logs.iterdir()]
+        except OSError:
+            return
+        self._known = {
+            uid: (pod, namespace) for namespace, pod, uid in (f.split("_") for f in folders if f.count("_") == 2)
+        }
+
 
 EXPERIMENT: Final = "LOADFACTOR_EXPERIMENT"
 RUNS: Final = (
@@ -25,24 +61,9 @@ _OTHERS: Final = "job_env_"
 _LONGEST_VALUE: Final = 200
 _SLURM_JOB: Final = re.compile(r"slurm.*/job_(\d+)(?:/|$)")
 _POD: Final = re.compile(r"kubepods.*[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
-_SHELLS: Final = frozenset(
-    {
-        "bash",
-        "sh",
-        "zsh",
-        "fish",
-        "dash",
-        "csh",
-        "tcsh",
-        "tmux",
-        "screen",
-        "sshd",
-        "login",
-        "su",
-        "sudo",
-        "systemd",
-        "init",
-    }
+_SHELLS: Final = (
+    *("bash", "sh", "zsh", "fish", "dash", "csh", "tcsh"),
+    *("tmux", "screen", "sshd", "login", "su", "sudo", "systemd", "init"),
 )
 _LONGEST_COMMAND: Final = 60
 _MOST_PARENTS: Final = 32
@@ -58,8 +79,8 @@ class Holder:
     user: str = ""
     experiment: str = ""
     container: str = ""
-    said: tuple[tuple[str, str], ...] = ()
-    """Labels of what its environment says besides."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Labels of further variables of its environment."""
 
     def labels(self) -> dict[str, str]:
         """The labels of dcgm-exporter, user and experiment, and those of its environment."""
@@ -70,7 +91,7 @@ class Holder:
             "container": self.container,
             "user": self.user,
             "experiment": self.experiment,
-            **dict(self.said),
+            **dict(self.variables),
         }
 
 
@@ -128,20 +149,20 @@ class HolderFinder:
             return None
         environment = _read_environment(folder)
         experiment = environment.get(EXPERIMENT, "")
-        said = tuple(
+        variables = tuple(
             (label, v[:_LONGEST_VALUE]) for name, label in self._labels.items() if (v := environment.get(name))
         )
         user = _name_user(uid)
         if found := _SLURM_JOB.search(cgroup):
-            return Holder(job=found[1], user=user, experiment=experiment, said=said)
+            return Holder(job=found[1], user=user, experiment=experiment, variables=variables)
         if found := _POD.search(cgroup):
             name, namespace = self._pods.find(found[1].replace("_", "-"), folder, environment)
-            return Holder(pod=name, namespace=namespace, experiment=experiment, said=said)
+            return Holder(pod=name, namespace=namespace, experiment=experiment, variables=variables)
         if job := environment.get("SLURM_JOB_ID"):
-            return Holder(job=job, user=user, experiment=experiment, said=said)
+            return Holder(job=job, user=user, experiment=experiment, variables=variables)
         if experiment:
-            return Holder(job=f"{user} {experiment}", user=user, experiment=experiment, said=said)
-        return Holder(job=f"{user} {self._name_command(pid, uid)}", user=user, said=said)
+            return Holder(job=f"{user} {experiment}", user=user, experiment=experiment, variables=variables)
+        return Holder(job=f"{user} {self._name_command(pid, uid)}", user=user, variables=variables)
 
     def _name_command(self, pid: int, uid: int) -> str:
         """The command a person gave: of the highest parent that is theirs and no shell, with its process number."""
@@ -158,11 +179,11 @@ class HolderFinder:
                 break
             top = parent
         try:
-            said = (self._proc / str(top) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            words = (self._proc / str(top) / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            said = []
-        words = [word.rpartition("/")[2] for word in said if word]
-        return f"{' '.join(words)[:_LONGEST_COMMAND].strip() or '?'} {top}"
+            words = []
+        names = [word.rpartition("/")[2] for word in words if word]
+        return f"{' '.join(names)[:_LONGEST_COMMAND].strip() or '?'} {top}"
 
 
 def _read_environment(folder: Path) -> Mapping[str, str]:

@@ -1,20 +1,65 @@
-"""Which pod was given which device, as the kubelet of this node says on its pod-resources socket (v1, List).
+"""Which pod was given which device, read from the kubelet of this node on its pod-resources socket (v1, List).
 
 A pod holds what it was given whether or not it runs anything there; processes do not tell that. Source of the messages and their
 numbers: k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
 """
 
+import queue
 import re
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
-from .attendant import Attendant, NotAnsweredError
 from .holder import GivenPod
 from .notices import Notices
-from .protobuf import read_parts
 from .units import BYTES_PER_MIB
+from .write_request import read_parts
+
+T = TypeVar("T")
+
+
+class NotAnsweredError(Exception):
+    """The work is not done yet."""
+
+
+class Attendant(Generic[T]):
+    """Does its work once a request; while it hangs, further requests are left out."""
+
+    def __init__(self, name: str, work: Callable[[], T]) -> None:
+        self._work = work
+        self._requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
+        self._is_busy = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Begin, unless it is still at an earlier question: then whoever waits next hears the answer to that."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._requests.put(None)
+
+    def wait(self, until_s: float) -> T:
+        """What came out. Raises NotAnsweredError where nothing did by `until_s` (monotonic clock), else what the work raised."""
+        try:
+            answer = self._answers.get(timeout=max(0.0, until_s - time.monotonic()))
+        except queue.Empty:
+            raise NotAnsweredError from None
+        self._is_busy = False
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _run(self) -> None:
+        while True:
+            self._requests.get()
+            try:
+                self._answers.put(self._work())
+            except Exception as error:  # whoever asked hears of it
+                self._answers.put(error)
+
 
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 EVERY_S: Final = 10.0
@@ -22,7 +67,7 @@ ANSWER_WITHIN_S: Final = 5.0
 WAIT_S: Final = 0.5
 """So long samples wait for the kubelet; it answers within milliseconds."""
 BELIEVED_S: Final = 300.0
-"""So long what it said last holds while it does not answer: it is started anew in less."""
+"""So long its last answer holds while it gives none: it is started anew in less."""
 _METHOD: Final = "/v1.PodResourcesLister/List"
 _PODS = 1
 _NAME, _NAMESPACE, _CONTAINERS = 1, 2, 3
@@ -37,12 +82,12 @@ class Kubelet:
     """Asks the kubelet now and then. `look` and `find_pods` do not wait for one that hangs."""
 
     def __init__(self, socket: Path, is_expected: bool, notices: Notices) -> None:
-        """`is_expected`: somebody said that it is there; else a node without it is nothing to speak of."""
+        """`is_expected`: it should be there; else a node without it is nothing to speak of."""
         self._socket, self._is_expected, self._notices = socket, is_expected, notices
         self._attendant: Attendant[PodsByDevice] = Attendant("kubelet", self._list_pods)
         self._pods: PodsByDevice = {}
-        self._answered_s = self._asked_s = float("-inf")
-        self._is_asked = False
+        self._answered_s = self._requested_s = float("-inf")
+        self._is_waiting = False
 
     def look(self) -> None:
         """Ask it, if that was not done in the last seconds."""
@@ -50,11 +95,11 @@ class Kubelet:
         if now - self._answered_s > BELIEVED_S:
             self._pods = {}
         until_s = now
-        if not self._is_asked:
-            if now - self._asked_s < EVERY_S - WAIT_S or not self._is_there():
+        if not self._is_waiting:
+            if now - self._requested_s < EVERY_S - WAIT_S or not self._is_there():
                 return
             self._attendant.ask()
-            self._is_asked, self._asked_s, until_s = True, now, now + WAIT_S
+            self._is_waiting, self._requested_s, until_s = True, now, now + WAIT_S
         try:
             self._pods = self._attendant.wait(until_s)
         except NotAnsweredError:
@@ -64,7 +109,7 @@ class Kubelet:
         else:
             self._answered_s = now
             self._notices.end("kubelet", "the kubelet says again which pod was given which GPU")
-        self._is_asked = False
+        self._is_waiting = False
 
     def find_pods(self, names: Iterable[str]) -> list[GivenPod]:
         """The pods that were given a device with one of these names, or a share of it."""
@@ -118,5 +163,5 @@ def _say(error: Exception) -> str:
     if isinstance(error, ImportError):
         return "the library for it is not there: pip install 'loadfactor-agent[kubernetes]'"
     code = getattr(error, "code", None)
-    said = f"{code().name}: {error.details()}" if callable(code) and hasattr(error, "details") else f"{error}"
-    return " ".join(said.split())[:200]
+    text = f"{code().name}: {error.details()}" if callable(code) and hasattr(error, "details") else f"{error}"
+    return " ".join(text.split())[:200]

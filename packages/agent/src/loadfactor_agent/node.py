@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from .readings import Labels, SeriesValues
 from .units import BYTES_PER_KIB, BYTES_PER_SECTOR
+from .write_request import Labels, SeriesValues
 
 _MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _MEMORY: Final = {"MemTotal:": "node_memory_MemTotal_bytes", "MemAvailable:": "node_memory_MemAvailable_bytes"}

@@ -1,8 +1,12 @@
-"""What the agent says: each thing once, on stderr or wherever it was told to."""
+"""Errors and notices of the agent: each notice once, on stderr or wherever it is to go."""
 
 import sys
 import threading
 from collections.abc import Callable
+
+
+class AgentError(Exception):
+    """One line: what is wrong, where, what to do next."""
 
 
 def write_to_stderr(text: str) -> None:
@@ -15,21 +19,21 @@ class Notices:
 
     def __init__(self, write: Callable[[str], None] = write_to_stderr) -> None:
         self._write = write
-        self._said: set[str] = set()
+        self._written: set[str] = set()
         self._lock = threading.Lock()
 
     def say(self, topic: str, text: str) -> None:
         """Say it, if nothing was said of this topic since it was over."""
         with self._lock:
-            if topic in self._said:
+            if topic in self._written:
                 return
-            self._said.add(topic)
+            self._written.add(topic)
         self._write(text)
 
     def end(self, topic: str, text: str) -> None:
         """It is over: say that, if it had been said that it began."""
         with self._lock:
-            if topic not in self._said:
+            if topic not in self._written:
                 return
-            self._said.discard(topic)
+            self._written.discard(topic)
         self._write(text)

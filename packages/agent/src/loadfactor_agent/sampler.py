@@ -1,4 +1,4 @@
-"""Looks at all GPUs and the node once, each GPU in a thread of its own, and says what is wrong with those that do not answer."""
+"""Looks at all GPUs and the node once, each GPU in a thread of its own, and notes what is wrong with those that do not answer."""
 
 import os
 import socket
@@ -10,18 +10,14 @@ from typing import Final
 
 import pynvml
 
-from .attendant import Attendant, NotAnsweredError
-from .card import CardLostError
-from .errors import AgentError
-from .faults import METRIC, Faults
+from .card import METRIC, CardLostError, Faults
 from .gpu import GpuReader, GpuReadings
-from .holder import PROC, GivenPod, HolderFinder
-from .kubelet import Kubelet
+from .holder import PROC, GivenPod, HolderFinder, PodNames
+from .kubelet import Attendant, Kubelet, NotAnsweredError
 from .node import NodeReader
-from .notices import Notices
-from .pods import PodNames
-from .readings import SeriesValues
+from .notices import AgentError, Notices
 from .units import MS_PER_S
+from .write_request import SeriesValues
 
 OPEN_WITHIN_S: Final = 20.0
 ANSWER_WITHIN_S: Final = 5.0
@@ -77,16 +73,16 @@ class Sampler:
         return len(self._gpus)
 
     def sample(self, within_s: float = ANSWER_WITHIN_S) -> list[SeriesValues]:
-        """What everything says now; a GPU that takes longer than `within_s` is left out this time."""
+        """Everything, read now; a GPU that takes longer than `within_s` is left out this time."""
         if self._kubelet:
             self._kubelet.look()
-        asked = [gpu for gpu in self._gpus if time.monotonic() >= gpu.lost_until_s]
-        for gpu in asked:
+        waited = [gpu for gpu in self._gpus if time.monotonic() >= gpu.lost_until_s]
+        for gpu in waited:
             gpu.attendant.ask()
         self._xids.ask()
         readings = self._machine.read(int(time.time() * MS_PER_S))
         until_s = time.monotonic() + within_s
-        for gpu in asked:
+        for gpu in waited:
             readings += self._collect(gpu, until_s)
         readings += self._collect_faults(until_s)
         self._holders.keep_only(set().union(*(gpu.pids for gpu in self._gpus)))

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from .errors import AgentError
-from .notices import Notices
+from .notices import AgentError, Notices
 from .spool import Spool, Waiting
 
 PATH: Final = "/api/v1/write"
@@ -19,7 +18,7 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 _UNREADABLE: Final = frozenset({400, 413, 415, 422})
 """Statuses that say that this body will never be taken; with all others it is sent again."""
-_SAID_BYTES: Final = 300
+_SHOWN_BYTES: Final = 300
 
 
 @dataclass
@@ -64,18 +63,18 @@ class Sender:
                 if self._stop.is_set():
                     return
                 continue
-            asked_s = self._send(waiting)
-            if asked_s is None:
+            pause_at_least_s = self._send(waiting)
+            if pause_at_least_s is None:
                 pause_s = FIRST_PAUSE_S
                 continue
-            if self._stop.wait(max(asked_s, pause_s * random.uniform(0.5, 1.0))):
+            if self._stop.wait(max(pause_at_least_s, pause_s * random.uniform(0.5, 1.0))):
                 return
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _send(self, waiting: Waiting) -> float | None:
         """Send one body; None where it is done with, else how long the server asks to be left alone (0 where it does not say)."""
         try:
-            status, said, after_s = self._post(waiting.body)
+            status, text, after_s = self._post(waiting.body)
         except (OSError, http.client.HTTPException, AgentError) as error:
             self._disconnect()
             return self._fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
@@ -88,10 +87,10 @@ class Sender:
             self.counts.refused_bodies += 1
             self._spool.confirm(waiting)
             self._notices.say(
-                "refused", f"{self._server} refused samples ({status}: {said}); they are dropped and counted"
+                "refused", f"{self._server} refused samples ({status}: {text}); they are dropped and counted"
             )
             return None
-        return self._fail(f"{status}: {said}", after_s)
+        return self._fail(f"{status}: {text}", after_s)
 
     def _fail(self, why: str, after_s: float = 0.0) -> float:
         self.counts.failures += 1
@@ -99,7 +98,7 @@ class Sender:
         return after_s
 
     def _post(self, body: bytes) -> tuple[int, str, float]:
-        """Status, what was said, and Retry-After in seconds."""
+        """Status, text and Retry-After in seconds."""
         connection = self._connect()
         headers = {
             "Content-Encoding": "snappy",
@@ -111,11 +110,11 @@ class Sender:
             headers["Authorization"] = f"Bearer {token}"
         connection.request("POST", f"{self._parts.path.rstrip('/')}{PATH}", body, headers)
         answer = connection.getresponse()
-        said = " ".join(answer.read(_SAID_BYTES).decode(errors="replace").split())
-        asked = answer.getheader("Retry-After", "")
+        text = " ".join(answer.read(_SHOWN_BYTES).decode(errors="replace").split())
+        after = answer.getheader("Retry-After", "")
         if not answer.isclosed():  # more than we read
             self._disconnect()
-        return answer.status, said, min(float(asked), LONGEST_PAUSE_S) if asked.isdigit() else 0.0
+        return answer.status, text, min(float(after), LONGEST_PAUSE_S) if after.isdigit() else 0.0
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .errors import AgentError
+from .notices import AgentError
 
 _HEAD: Final = struct.Struct("<III")
 _SENT: Final = "sent"

@@ -10,8 +10,7 @@ relatively.
 docs/track-training.md describes the files it writes.
 """
 
-from .run import TrackedRun
-from .track import track
+from .run import TrackedRun, track
 
 __all__ = ["TrackedRun", "track"]
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Who a run is: its experiment, job and lineage, from what the user said, LOADFACTOR_*, Slurm, Kubernetes, W&B and MLflow."""
+"""Identity of a run (experiment, job, lineage) and its place among its processes, from the user, the environment and libraries."""
 
 from __future__ import annotations
 
@@ -7,9 +7,67 @@ import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from .ranks import Rank
+_NAMES: Final = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Best first: torchrun sets the first pair inside of one Slurm task a node."""
+_NODE_NAMES: Final = ("NODE_RANK", "GROUP_RANK")
+
+
+class Rank(NamedTuple):
+    """A place among the processes of a run: the first one is 0."""
+
+    rank: int
+    ranks: int
+
+
+def find_rank(environment: Mapping[str, str], modules: Mapping[str, Any] = sys.modules) -> Rank:
+    """The place of this process; 0 of 1 where nobody says. torch is asked only where the run has imported it.
+
+    >>> find_rank({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0"}, {})
+    Rank(rank=3, ranks=8)
+    >>> find_rank({}, {})
+    Rank(rank=0, ranks=1)
+
+    Lightning names its processes by node and place on it, and not how many a node has: then ranks are told apart, with gaps.
+
+    >>> find_rank({"NODE_RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, {})
+    Rank(rank=5, ranks=4)
+    """
+    distributed = modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return Rank(int(distributed.get_rank()), int(distributed.get_world_size()))
+    except Exception:  # somebody else's code: then the environment says it
+        distributed = None
+    for rank, ranks in _NAMES:
+        place, count = environment.get(rank, ""), environment.get(ranks, "")
+        if place.isdigit():
+            return Rank(int(place), int(count) if count.isdigit() else 1)
+    return _find_local_rank(environment)
+
+
+def _find_local_rank(environment: Mapping[str, str]) -> Rank:
+    local, count = environment.get("LOCAL_RANK", ""), environment.get("WORLD_SIZE", "")
+    node = next((environment[name] for name in _NODE_NAMES if environment.get(name, "").isdigit()), "0")
+    if not local.isdigit() or not count.isdigit():
+        return Rank(0, 1)
+    return Rank(int(node) * int(count) + int(local), int(count))
+
+
+def is_loader_worker(modules: Mapping[str, Any] = sys.modules) -> bool:
+    """Whether this process is a worker of a torch DataLoader: it loads data for a run and is none."""
+    data = modules.get("torch.utils.data")
+    try:
+        return data is not None and data.get_worker_info() is not None
+    except Exception:
+        return False
+
 
 _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LINEAGES: Final = ("LOADFACTOR_RUN", "WANDB_RUN_ID", "MLFLOW_RUN_ID")
@@ -18,10 +76,10 @@ _LONGEST_NAME: Final = 200
 
 
 def find_identity(experiment: str | None, job: str | None, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the first line of a file says of the run; what nobody knows is left out.
+    """The fields of the run in the first line of a file; what nobody knows is left out.
 
-    >>> said = find_identity("ft-42", None, {"SLURM_JOB_ID": "71", "SLURM_RESTART_COUNT": "1", "WANDB_RUN_ID": "a1"})
-    >>> said["job"], said["experiment"], said["run"], said["attempt"]
+    >>> identity = find_identity("ft-42", None, {"SLURM_JOB_ID": "71", "SLURM_RESTART_COUNT": "1", "WANDB_RUN_ID": "a1"})
+    >>> identity["job"], identity["experiment"], identity["run"], identity["attempt"]
     ('71', 'ft-42', 'a1', 1)
     """
     experiment = _text(experiment) or environment.get("LOADFACTOR_EXPERIMENT") or None
@@ -29,7 +87,7 @@ def find_identity(experiment: str | None, job: str | None, environment: Mapping[
     user = _find_user(environment)
     job = _text(job) or environment.get("LOADFACTOR_JOB") or found or f"{user} {experiment or _script()}"
     restarts = environment.get("SLURM_RESTART_COUNT", "")
-    said = {
+    identity = {
         "experiment": experiment,
         "job": job[:_LONGEST_NAME],
         "run": next((environment[name] for name in _LINEAGES if environment.get(name)), None),
@@ -43,13 +101,13 @@ def find_identity(experiment: str | None, job: str | None, environment: Mapping[
     }
     return {
         name: value[:_LONGEST_NAME] if isinstance(value, str) else value
-        for name, value in said.items()
+        for name, value in identity.items()
         if value is not None
     }
 
 
 def describe_rank(rank: Rank, counts: str) -> dict[str, Any]:
-    """What the first line says of the process among those of its run."""
+    """The fields of the process among those of its run."""
     return {"rank": rank.rank, "ranks": rank.ranks, "counts": counts}
 
 

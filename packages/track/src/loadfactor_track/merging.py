@@ -1,4 +1,4 @@
-"""What `run.step` and its sisters said, merged into few records: pure, called 20 times a second by the thread that writes."""
+"""What `run.step` and its sisters reported, merged into few records: pure, called 20 times a second by the thread that writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Amounts = tuple[Number, Number, Number, Number]
 
 
 class StepCall:
-    """Calls of `run.step` that follow each other and say the same amounts: `count` of them, the last one at `at_ns`.
+    """Calls of `run.step` that follow each other and have the same amounts: `count` of them, the last one at `at_ns`.
 
     `step` is the number of the first, `next` the one that would follow. `done`: false for a micro-batch of a step that goes on.
     """
@@ -41,14 +41,14 @@ class SectionCall(NamedTuple):
 
 
 class EpochCall(NamedTuple):
-    """An epoch that ended, and its number where it was said."""
+    """An epoch that ended, and its number where it was given."""
 
     at_ns: int
     epoch: int | None
 
 
 class FlopsCall(NamedTuple):
-    """Model FLOPs since they were said last."""
+    """Model FLOPs since the last report."""
 
     at_ns: int
     amount: float
@@ -99,8 +99,8 @@ class _Steps:
         if self.first is not None:
             record["step"] = self.first
         record["steps"] = self.steps
-        for place, name in enumerate(AMOUNTS):
-            values = [(amounts[place], count) for amounts, count in self.amounts]
+        for index, name in enumerate(AMOUNTS):
+            values = [(amounts[index], count) for amounts, count in self.amounts]
             if any(value is not None for value, _ in values):
                 alike = all(value == values[0][0] for value, _ in values)
                 record[name] = values[0][0] if alike else [value for value, count in values for _ in range(count)]
@@ -108,7 +108,7 @@ class _Steps:
 
 
 class Merger:
-    """Makes records of calls, in their order. What it remembers is the last step, its time, and what flops were said for."""
+    """Makes records of calls, in their order. What it remembers is the last step, its time, and what FLOPs were reported for."""
 
     def __init__(self, began_ms: int) -> None:
         self._reached_ms = began_ms
@@ -184,7 +184,9 @@ class Merger:
     def _add_section(records: list[Record], call: SectionCall) -> None:
         from_ms, to_ms = call.from_ns // NS_PER_MS, call.to_ns // NS_PER_MS
         before = records[-1] if records else {}
-        if before.get("kind") == "section" and before["section"] == call.name:  # waits between steps that were not said
+        if (
+            before.get("kind") == "section" and before["section"] == call.name
+        ):  # waits between steps that nobody reported
             before["to"], before["us"] = to_ms, before["us"] + (call.to_ns - call.from_ns) // NS_PER_US
             return
         us = (call.to_ns - call.from_ns) // NS_PER_US

@@ -41,7 +41,7 @@ class RecordFile:
         self.begin = _encode({**begin, "n": 0})
         self.dropped = 0
         """Records that were lost, since the process began."""
-        self._told_dropped = 0
+        self._noted_dropped = 0
         self._most_bytes = most_bytes
         self._lines: deque[bytes] = deque()
         self._number = 0
@@ -66,8 +66,8 @@ class RecordFile:
             self.dropped += 1
 
     def _flush(self) -> None:
-        if self.dropped > self._told_dropped:
-            self._told_dropped = self.dropped
+        if self.dropped > self._noted_dropped:
+            self._noted_dropped = self.dropped
             self._put({"kind": "dropped", "records": self.dropped})
         try:
             with self._lock:

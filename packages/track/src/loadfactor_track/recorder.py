@@ -1,4 +1,4 @@
-"""The thread of a run: it takes what the loop said, makes records and writes them to the file; the sender is another one."""
+"""The thread of a run: it takes what the loop reported, makes records and writes them to the file; the sender is another one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from .identity import describe_rank, find_identity
+from .identity import describe_rank, find_identity, find_rank, is_loader_worker
 from .merging import Call, Merger
 from .notices import say_once
-from .ranks import find_rank, is_loader_worker
 from .record_file import RecordFile
 from .units import NS_PER_MS
 
@@ -39,7 +38,7 @@ class Recorder:
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._state = ""
-        self._said_dropped = 0
+        self._dropped_calls = 0
         self._file: RecordFile | None = None
         self._sender: Any = None
         self._thread = threading.Thread(target=self._work, name="loadfactor", daemon=True)
@@ -62,7 +61,7 @@ class Recorder:
     def end(self, state: str, dropped: int) -> None:
         """Write everything, and have it sent, as far as that takes no longer than `END_S`."""
         until_s = time.monotonic() + END_S
-        self._state, self._said_dropped = state, dropped
+        self._state, self._dropped_calls = state, dropped
         self._ended.set()
         self.wake()
         self._thread.join(END_S)
@@ -120,8 +119,8 @@ class Recorder:
 
     def _close(self, file: RecordFile) -> None:
         end: dict[str, Any] = {"kind": "end", "at": time.time_ns() // NS_PER_MS, "state": self._state}
-        if self._said_dropped:
-            end["dropped_calls"] = self._said_dropped
+        if self._dropped_calls:
+            end["dropped_calls"] = self._dropped_calls
         file.write([end])
         if self._sender is None:
             file.close()

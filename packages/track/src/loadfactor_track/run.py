@@ -1,4 +1,4 @@
-"""A run: what its loop says is taken by appending to a queue; a thread of its own makes records of it and writes them."""
+"""A run: what its loop reports is taken by appending to a queue; a thread of its own makes records of it and writes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TrackedRun:
     """One process of a training run. Its methods return at once and raise nothing; outside of `with` they do nothing."""
 
     def __init__(self, settings: dict[str, Any], folder: str, counts: str) -> None:
-        """`settings`: experiment and job as the user said them. Made by `track`."""
+        """`settings`: experiment and job as the user gave them. Made by `track`."""
         self.counts = counts
         self._settings, self._folder = settings, folder
         self._lock = threading.RLock()  # a signal handler may call while the loop does
@@ -104,10 +104,10 @@ class TrackedRun:
         self.take(EpochCall(time.time_ns(), _number(epoch)))  # type: ignore[arg-type]
 
     def flops(self, amount: float) -> None:
-        """Floating-point operations that the model needed since this was called last, over all ranks; instead of `model_flops=`."""
-        said = _number(amount)
-        if said is not None:
-            self.take(FlopsCall(time.time_ns(), said))
+        """Floating-point operations that the model needed since the last call, over all ranks; instead of `model_flops=`."""
+        flops = _number(amount)
+        if flops is not None:
+            self.take(FlopsCall(time.time_ns(), flops))
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
@@ -120,23 +120,23 @@ class TrackedRun:
 
     def lightning_callback(self) -> Any:
         """A callback for Trainers of PyTorch Lightning, which says steps, samples, epochs, evaluations and checkpoints."""
-        from .lightning import make_callback
+        from .callbacks import make_lightning_callback
 
-        return make_callback(self)
+        return make_lightning_callback(self)
 
     def trainer_callback(self) -> Any:
         """A callback for `transformers.Trainer`, which says steps, samples, tokens, FLOPs, epochs, evaluations and checkpoints."""
-        from .transformers import make_callback
+        from .callbacks import make_trainer_callback
 
-        return make_callback(self)
+        return make_trainer_callback(self)
 
     @property
     def dropped(self) -> int:
-        """What was said and could not be kept, since the run began."""
+        """What was reported and could not be kept, since the run began."""
         return self._dropped + (self._recorder.dropped if self._recorder else 0)
 
     def take(self, call: Call) -> None:
-        """Take what the loop said; returns at once."""
+        """Take what the loop reported; returns at once."""
         with self._lock:
             self._tail = None
             self._take(call)
@@ -156,7 +156,7 @@ class TrackedRun:
                 recorder.wake()
 
     def _give(self) -> list[Call]:
-        """What was said since this was called last; the recorder's thread calls it."""
+        """What was reported since the last call; the recorder's thread calls it."""
         with self._lock:
             self._tail = None
             calls, self._calls = self._calls, []
@@ -210,3 +210,27 @@ def _number(value: Any) -> Number:
 atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_all)
+
+
+COUNTS: Final = ("global", "rank")
+
+
+def track(
+    experiment: str | None = None,
+    job: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    counts: str = "global",
+) -> TrackedRun:
+    """A run, for `with`: what `run.step` and its sisters say is kept under `directory`, or sent to `LOADFACTOR_URL`.
+
+    `experiment`: else `LOADFACTOR_EXPERIMENT`. `job`: else `LOADFACTOR_JOB`, the job of Slurm, the pod of Kubernetes, the user
+    and the experiment. `directory`: else `LOADFACTOR_PROGRESS`, else ~/.loadfactor/progress. `counts`: "global" where the loop says
+    what all ranks did together (rank 0 reports, the others write nothing); "rank" where every rank says what it did itself (their
+    sum counts; steps and epochs count once). Raises nothing.
+    """
+    if counts not in COUNTS:
+        say_once("counts", f"counts={counts!r} is neither 'global' nor 'rank'; it counts as 'global'")
+        counts = "global"
+    folder = directory or os.environ.get("LOADFACTOR_PROGRESS") or os.path.join("~", ".loadfactor", "progress")
+    return TrackedRun({"experiment": experiment, "job": job}, os.path.expanduser(os.fspath(folder)), counts)

@@ -4,10 +4,39 @@ from __future__ import annotations
 
 import threading
 from typing import Final
+from urllib.parse import urlsplit
 
 from .notices import say_once
 from .record_file import ENDING, RecordFile
 from .units import BYTES_PER_MIB
+
+PATH: Final = "/api/v1/progress"
+TIMEOUT_S: Final = 10.0
+
+
+def post_records(url: str, token: str, body: bytes) -> tuple[int, str]:
+    """Send records; status and text of the answer.
+
+    Raises OSError where nobody answers in time, or what answers speaks no HTTP, or the address is none.
+    """
+    import http.client  # loaded by the thread that sends alone
+
+    headers = {"Content-Type": "application/x-ndjson"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        address = urlsplit(url)
+        kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        connection = kind(address.hostname or "", address.port, timeout=TIMEOUT_S)
+        try:
+            connection.request("POST", f"{address.path}{PATH}", body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(BYTES_PER_MIB).decode(errors="replace").strip()
+        finally:
+            connection.close()
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(str(error)) from error
+
 
 try:
     import fcntl
@@ -120,20 +149,17 @@ class ProgressSender:
 
     def _post(self, body: bytes) -> bool:
         """Whether the server has it, or will never take it, which is counted."""
-        from .posting import post_records  # loads the HTTP client: the thread that writes does not wait for it
 
         try:
-            answer = post_records(self._url, self._token, body)
+            status, text = post_records(self._url, self._token, body)
         except OSError as error:
             say_once("server", f"{self._url} does not answer ({error}); progress waits in {self._file.path.parent}")
             return False
-        if answer.status < 300:
+        if status < 300:
             return True
-        if answer.status in _MALFORMED:
+        if status in _MALFORMED:
             self.refused += 1
-            say_once("refused", f"{self._url} refuses progress ({answer.status}: {answer.text[:200]}); it is dropped")
+            say_once("refused", f"{self._url} refuses progress ({status}: {text[:200]}); it is dropped")
             return True
-        say_once(
-            f"status {answer.status}", f"{self._url} answers {answer.status} ({answer.text[:200]}); progress waits"
-        )
+        say_once(f"status {status}", f"{self._url} answers {status} ({text[:200]}); progress waits")
         return False

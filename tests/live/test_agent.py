@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from packages.agent.tests.agent_process import AgentProcess
 from packages.agent.tests.fake_driver import FakeDriver, needs_compiler
 from packages.agent.tests.pages import read_page, values_of
+from tests.live.agent_process import AgentProcess
 from tests.live.up_process import UpProcess, free_port
 
 pytestmark = needs_compiler

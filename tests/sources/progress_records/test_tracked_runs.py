@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from packages.track.tests.loops import read_lines, read_rows, run_loop, total
+from packages.track.tests.loops import read_lines, run_loop
+from tests.sources.progress_records.tracked import read_rows, total
 
 LOOP = """
 start, stop, die = {}
@@ -157,5 +158,6 @@ def test_a_job_is_called_as_its_scheduler_calls_it(tmp_path: Path) -> None:
 
 def test_importing_it_loads_nothing_heavy(tmp_path: Path) -> None:
     """`loadfactor.track` needs none of the libraries that the books need."""
-    code = "loadfactor.track\nprint({'numpy', 'duckdb', 'pyarrow', 'http.client', 'ssl', 'torch'} & set(sys.modules))"
+    code = "import loadfactor\nloadfactor.track\n"
+    code += "print({'numpy', 'duckdb', 'pyarrow', 'http.client', 'ssl', 'torch'} & set(sys.modules))"
     assert run_loop(code, tmp_path, PATH=os.environ["PATH"]).stdout == "set()\n"

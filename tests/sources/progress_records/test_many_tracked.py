@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from packages.track.tests.loops import read_rows, run_loop, total
+from packages.track.tests.loops import run_loop
+from tests.sources.progress_records.tracked import read_rows, total
 
 PROCESSES, STEPS = 1000, 5
 

@@ -1,4 +1,4 @@
-"""A callback for Hugging Face's `Trainer`. transformers is imported when one is made."""
+"""Callbacks for the Trainers of PyTorch Lightning and Hugging Face, which are imported when one is made."""
 
 # ruff: noqa: ARG002 - the hooks take what Trainers hand them
 
@@ -13,18 +13,128 @@ from .merging import SectionCall
 if TYPE_CHECKING:
     from .run import TrackedRun
 
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-def make_callback(run: TrackedRun) -> Any:
-    """The callback. It says what the Trainer counts over all ranks, so `run` counts globally: rank 0 reports."""
+if TYPE_CHECKING:
+    from .run import TrackedRun
+
+
+def make_lightning_callback(run: TrackedRun) -> Any:
+    """The callback, for whichever of `lightning` and `pytorch_lightning` the script has imported."""
+    name = (
+        "pytorch_lightning"
+        if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules
+        else "lightning.pytorch"
+    )
+    try:
+        base = import_module(name).Callback
+    except ImportError:
+        base = import_module("pytorch_lightning").Callback
+    facts = _FitFacts(run)
+
+    class LoadfactorCallback(base):  # type: ignore[misc, valid-type]
+        """Reports what a fit does."""
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return make_lightning_callback, (run,)
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            facts.begin(trainer)
+
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            facts.end_save()
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            facts.end_batch(trainer, batch)
+
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            facts.end_save()
+            facts.begin_evaluation()
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            facts.end_evaluation()
+
+        def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+            facts.begin_save()
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            facts.end_save()
+            if trainer.is_last_batch:  # a fit that is over in the middle of an epoch calls this, too
+                run.epoch(int(trainer.current_epoch))
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            facts.end_save()
+
+    return LoadfactorCallback()
+
+
+class _FitFacts:
+    """The step reached, and since when something else than training goes on."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._run = run
+        self._step = 0
+        self._saving_ns = self._evaluating_ns = 0
+
+    def begin(self, trainer: Any) -> None:
+        self._step = int(trainer.global_step)
+
+    def end_batch(self, trainer: Any, batch: Any) -> None:
+        """A micro-batch: its step is over where the optimizer made one."""
+        reached = int(trainer.global_step)
+        done = reached > self._step
+        samples = count_samples(batch)
+        if samples is not None and self._run.counts == "global":
+            samples *= int(trainer.world_size)
+        self._run.step(step=reached if done else self._step + 1, samples=samples, done=done)
+        self._step = reached
+
+    def begin_save(self) -> None:
+        self._saving_ns = time.time_ns()
+
+    def end_save(self) -> None:
+        """Lightning says when it begins to save; it has ended when the next thing begins."""
+        self._saving_ns = self._end("checkpoint", self._saving_ns)
+
+    def begin_evaluation(self) -> None:
+        self._evaluating_ns = time.time_ns()
+
+    def end_evaluation(self) -> None:
+        self._evaluating_ns = self._end("evaluation", self._evaluating_ns)
+
+    def _end(self, name: str, since_ns: int) -> int:
+        if since_ns:
+            self._run.take(SectionCall(since_ns, time.time_ns(), name))
+        return 0
+
+
+def count_samples(batch: Any) -> int | None:
+    """How many samples a batch has: the first dimension of the first tensor in it; None where there is none.
+
+    >>> class Tensor: shape = (8, 3)
+    >>> count_samples({"x": Tensor(), "y": 1}), count_samples([[Tensor()], 2]), count_samples("text")
+    (8, 8, None)
+    """
+    shape = getattr(batch, "shape", None)
+    if shape is not None and len(shape):
+        return int(shape[0])
+    inner = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return next((found for one in inner if (found := count_samples(one)) is not None), None)
+
+
+def make_trainer_callback(run: TrackedRun) -> Any:
+    """The callback. It reports what the Trainer counts over all ranks, so `run` counts globally: rank 0 reports."""
     from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
 
     facts = _TrainerFacts(run)
 
     class LoadfactorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Says what a Trainer does."""
+        """Reports what a Trainer does."""
 
         def __reduce__(self) -> tuple[Any, ...]:
-            return make_callback, (run,)
+            return make_trainer_callback, (run,)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.begin(args, state, others.get("train_dataloader"))
@@ -62,7 +172,7 @@ def make_callback(run: TrackedRun) -> Any:
 
 
 class _TrainerFacts:
-    """What the Trainer's state said last, and what that makes of a step."""
+    """What the Trainer's state was last, and what that makes of a step."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._run = run
@@ -99,12 +209,12 @@ class _TrainerFacts:
         self._batches, self._since_ns = 0, time.time_ns()
         if self._is_silent:
             return
-        said = getattr(args, "include_num_input_tokens_seen", False)
+        setting = getattr(args, "include_num_input_tokens_seen", False)
         tokens: int | None = None
-        if said not in (False, None, "no"):
+        if setting not in (False, None, "no"):
             seen = int(state.num_input_tokens_seen)
             tokens, self._tokens = seen - self._tokens, seen
-        counts_padding = said != "non_padding"
+        counts_padding = setting != "non_padding"
         self._run.step(
             step=int(state.global_step),
             samples=samples,
@@ -113,7 +223,7 @@ class _TrainerFacts:
         )
 
     def begin_section(self) -> None:
-        """Something goes on after the training, which nobody said the begin of."""
+        """Something goes on after the training whose begin nobody reported."""
         self._since_ns = self._since_ns or time.time_ns()
 
     def end_section(self, name: str) -> None:

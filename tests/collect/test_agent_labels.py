@@ -7,8 +7,7 @@ from loadfactor.sources.base import Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner, WriteLimits
 from loadfactor_agent.holder import RUNS, Holder
-from loadfactor_agent.readings import Labels, SeriesValues
-from loadfactor_agent.write_request import pack_readings
+from loadfactor_agent.write_request import Labels, SeriesValues, pack_readings
 
 BEGAN_MS = 1_772_409_600_000
 

@@ -5,9 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner, WriteLimits
-from loadfactor_agent.readings import Labels, SeriesValues
-from loadfactor_agent.snappy import SnappyBlock
-from loadfactor_agent.write_request import pack_readings
+from loadfactor_agent.write_request import Labels, SeriesValues, SnappyBlock, pack_readings
 
 TEXTS = st.text('abcdé\U0001f600 ="\\', max_size=90)
 LABELS = st.dictionaries(st.sampled_from(["A", "UUID", "gpu", "pod", "zone"]), TEXTS, max_size=5).map(Labels)
