@@ -20,5 +20,5 @@ for one in "$work/empty/bin/python" $oldest; do
 done
 PYTHONPATH="$(ls -d "$work"/empty/lib/python*/site-packages):src" "$python" -c '
 import loadfactor, loadfactor_track
-assert loadfactor.track is loadfactor_track.run'
+assert loadfactor.track is loadfactor_track.track'
 echo "$(basename "$wheel") installs into an empty environment and tracks a loop"

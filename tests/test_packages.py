@@ -31,7 +31,7 @@ def test_one_version() -> None:
     [("agent", {"pynvml", "grpc"}, (3, 11)), ("track", {"transformers"}, (3, 9))],
 )
 def test_it_stands_alone(name: str, brought: set[str], oldest: tuple[int, int]) -> None:
-    """It imports the standard library, what it brings and, relatively, its own files; of Trainers only what a callback is made of."""
+    """It imports the standard library, what it brings and its own files, relatively; of Trainers what a callback is made of."""
     allowed = {*sys.stdlib_module_names, *brought}
     files = sorted((ROOT / "packages" / name / "src").rglob("*.py"))
     assert files

@@ -18,13 +18,11 @@ from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, RemoteWriteScanner, WriteLimits
-from loadfactor_agent.notices import AgentError
 from loadfactor_agent.holder import EXPERIMENT
-from loadfactor_agent.notices import Notices
-from loadfactor_agent.write_request import SeriesValues
+from loadfactor_agent.notices import AgentError, Notices
 from loadfactor_agent.sampler import Sampler
 from loadfactor_agent.spool import Spool
-from loadfactor_agent.write_request import pack_readings
+from loadfactor_agent.write_request import SeriesValues, pack_readings
 
 OWN_STREAM: Final = "agent"
 OWN_EVERY_S: Final = 10.0
