@@ -62,7 +62,7 @@ def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.
     first = book("first")
     compilers = {
         booking: ["_compile_holders", "_compile_activity"],
-        ledger_facts: ["_compile_facts", "_compile_told"],
+        ledger_facts: ["_compile_facts", "_compile_stated"],
         stale_hours: ["_compile_changed"],
     }
     for module, names in compilers.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor import Books
-from loadfactor.books.booking import has_told_payers
+from loadfactor.books.booking import has_stated_payers
 
 DAY = "2026-10-01T"
 DEVICES = "device_id,node,from_utc,to_utc\n" + "".join(f"g{k},n1,{DAY}00:00:00Z,{DAY}12:00:00Z\n" for k in range(4))
@@ -126,4 +126,4 @@ def test_doctor_counts_only_jobs_that_nobody_lists(tmp_path: Path) -> None:
 def test_only_labels_that_tell_a_payer_are_joined(tmp_path: Path, listed: str, label: str, told: bool) -> None:
     """The steps that fill in who pays are run where a label says a team of a listed job that its list does not say."""
     with make_books(tmp_path, listed, label).store.write() as writer:
-        assert has_told_payers(writer) == told
+        assert has_stated_payers(writer) == told

@@ -48,8 +48,8 @@ class Child:
 
     def __init__(self, task: Callable[..., object], *arguments: object) -> None:
         self._folder = TemporaryDirectory(prefix="torture-")
-        self._said = Path(self._folder.name) / "said"
-        self.process = _server.Process(target=_work, args=(self._said, task, arguments), daemon=True)
+        self._explaining = Path(self._folder.name) / "said"
+        self.process = _server.Process(target=_work, args=(self._explaining, task, arguments), daemon=True)
         self.process.start()
 
     def kill(self, after_s: float) -> None:
@@ -63,9 +63,9 @@ class Child:
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
-            raise AssertionError(f"no end after {LONGEST_S} s: {self._said.read_text()}")
-        said = self._said.read_text() if self._said.exists() else ""
-        returned = self._said.with_name("result")
+            raise AssertionError(f"no end after {LONGEST_S} s: {self._explaining.read_text()}")
+        said = self._explaining.read_text() if self._explaining.exists() else ""
+        returned = self._explaining.with_name("result")
         result = pickle.loads(returned.read_bytes()) if self.process.exitcode == 0 and returned.exists() else None
         self._folder.cleanup()
         return Outcome(self.process.exitcode, said, result)

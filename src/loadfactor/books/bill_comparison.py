@@ -1,6 +1,6 @@
 """What bills and the books disagree about: GPUs billed and never seen, seen and never billed, hours and prices that differ.
 
-Compared is the time that the books, the bills of GPUs and the month asked for share. Seen are GPU-hours that are installed in the
+Compared is the time that the books, the bills of GPUs and the month requested share. Seen are GPU-hours that are installed in the
 books, held or not. Charges that reach beyond that time count in proportion.
 """
 

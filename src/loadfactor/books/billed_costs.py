@@ -32,7 +32,7 @@ def has_bill(session: Session) -> bool:
 
 
 def view_charges(session: Session, column: CostColumn) -> tuple[str, tuple[str, ...]]:
-    """Give all charges the name `counted`, with `cost` from one column, 0 where it is not said; their currency, and remarks on it.
+    """Give all charges the name `counted`, with `cost` from one column, 0 where there is none; their currency, and remarks on it.
 
     Where `rate` is not null, their cost counts times it. Raises InputError where a rate of exchange is missing.
     """

@@ -7,7 +7,7 @@ What follows from all rows of the small tables, whichever hours are booked; and 
 
 Where it changes, booked hours must be booked again: `digest_facts` says what the manifest keeps of it.
 
-Holdings cut into steps: who held what is attributed once, by hours, and only the stretches that are asked for are cut.
+Holdings cut into steps: who held what is attributed once, by hours, and only the stretches that are requested are cut.
 
 Attribution costs as much for each piece as for each stretch, so to cut all that a fleet held into minutes costs far more than to
 join the pieces of one job with samples.
@@ -56,10 +56,11 @@ def list_facts(session: Session) -> LedgerFacts:
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
     key = tuple(session.manifest.of(name) for name in ("allocations", "devices", "outages"))
-    if (known := session.derived.get("facts")) and known[0] == key:
-        return known[1]
-    facts = _find_facts(session)
-    session.derived["facts"] = key, facts
+    before: tuple[object, LedgerFacts | None] = session.derived.get("facts", (None, None))
+    facts = before[1] if before[0] == key else None
+    if facts is None:
+        facts = _find_facts(session)
+        session.derived["facts"] = key, facts
     return facts
 
 
@@ -89,7 +90,7 @@ def _find_facts(session: Session) -> LedgerFacts:
     estimated = 0
     if "unlisted" not in empty:
         (estimated,) = session.fetch_one("SELECT sum(most) FROM unlisted")
-    filled = bool(labels) and has_told_payers(session)
+    filled = bool(labels) and has_stated_payers(session)
     return LedgerFacts(renamed, bool(numbers), filled, devices + int(estimated), frozenset(empty))
 
 
@@ -121,11 +122,11 @@ def has_numbers(session: Session) -> bool:
     return bool(session.raw.execute("SELECT 1 FROM allocations WHERE gpu_indices IS NOT NULL LIMIT 1").fetchall())
 
 
-def has_told_payers(session: Session) -> bool:
+def has_stated_payers(session: Session) -> bool:
     """Whether labels tell a payer of a listed job that its list does not."""
     session.view_table("allocations", "allocations")
-    told = recall("told payers", _compile_told)["told"]
-    return bool(session.raw.execute(f"SELECT 1 FROM ({told}) LIMIT 1").fetchall())
+    stated = recall("stated payers", _compile_stated)["stated"]
+    return bool(session.raw.execute(f"SELECT 1 FROM ({stated}) LIMIT 1").fetchall())
 
 
 def work_out(
@@ -141,7 +142,7 @@ def work_out(
         forms.setdefault(name, []).append(({*without.split()}, sql))
     for name in forms:
         sql = next(sql for without, sql in forms[name] if without <= empty)
-        if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
+        if name == "book":  # read once, when it is written or requested: a table of it would only cost memory
             session.create_view(name, sql)
         elif name not in known and not session.materialize(name, sql):
             empty.add(name)
@@ -160,11 +161,11 @@ def _compile_facts(names: tuple[str, ...], renamed: bool) -> Queries:
     return compile_steps(Holders(renamed, numbered=True), names)
 
 
-def _compile_told() -> Queries:
+def _compile_stated() -> Queries:
     """The SQL of what labels tell of payers."""
-    from loadfactor.ledger.steps import compile_told
+    from loadfactor.ledger.steps import compile_stated
 
-    return {"told": compile_told()}
+    return {"stated": compile_stated()}
 
 
 def book(
@@ -309,13 +310,13 @@ def _are_of_one_source(part: SamplePart, other: SamplePart) -> bool:
     return all(f.settled and len(f.sources) == 1 for f in facts) and facts[0].sources == facts[1].sources
 
 
-def cut_holdings(session: Session, step_ms: int, wanted: str) -> None:
-    """Cut the table `holdings` at the end of every step, a whole part of an hour; only rows of it that are wanted are left.
+def cut_holdings(session: Session, step_ms: int, needed: str) -> None:
+    """Cut the table `holdings` at the end of every step, a whole part of an hour; only rows of it that are needed are left.
 
-    `wanted`: SQL, what follows FROM holdings AS h.
+    `needed`: SQL, what follows FROM holdings AS h.
     """
     steps = MS_PER_HOUR // step_ms
-    session.materialize("held_whole", f"SELECT h.* FROM holdings AS h {wanted}")
+    session.materialize("held_whole", f"SELECT h.* FROM holdings AS h {needed}")
     session.materialize(
         "holdings",
         f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {step_ms}) AS from_utc,

@@ -1,4 +1,4 @@
-"""The books of a fleet as one object: opened, imported into, asked and checked."""
+"""The books of a fleet as one object: opened, imported into, requested and checked."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,7 +35,7 @@ def _quiet(_what: str, _share: float) -> None:
 
 
 def _ask(question: Callable[Concatenate[Snapshot, P], R]) -> "Callable[Concatenate[Books, P], R]":
-    """A question of a snapshot as one of the books, asked of the snapshot of that moment."""
+    """A question of a snapshot as one of the books, put to the snapshot of that moment."""
 
     @wraps(question)
     def ask(books: "Books", /, *args: P.args, **options: P.kwargs) -> R:
@@ -49,7 +49,7 @@ class Books:
     """The books of one fleet, kept in one folder. Ask them from as many threads as you like, while others write."""
 
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
-        """Raises InputError when the books are kept in another currency than the one asked for, StoreError when they are newer."""
+        """Raises InputError when the books are kept in another currency than the one requested, StoreError when they are newer."""
         self.store = Store(Path(folder), currency or settings().currency, settings().memory, EntryRules())
         self.idle_below = idle_below
         with suppress(DamageError):  # the first question says it, and `repair` is for that

@@ -1,6 +1,6 @@
 """Compiled SQL, kept between runs: Ibis compiles a definition once, and importing it takes longer than most answers.
 
-One file an entry in the user's cache folder, named by a digest of the definitions' own text and of what was asked. A file that is
+One file an entry in the user's cache folder, named by a digest of the definitions' own text and of the shape. A file that is
 damaged, or a folder that cannot be written, costs the time to compile and nothing else.
 """
 
@@ -60,7 +60,7 @@ def _write(path: Path, queries: Queries) -> None:
 
 @cache
 def _definitions() -> str:
-    """What compiled SQL depends on besides what is asked: the text of the definitions, and the compiler."""
+    """What compiled SQL depends on besides what is requested: the text of the definitions, and the compiler."""
     root = Path(loadfactor.__file__).parent
     files = [path for name in DEFINED_IN for path in sorted([root / name, *(root / name).rglob("*.py")])]
     texts = [path.read_text(encoding="utf-8") for path in files if path.is_file()]

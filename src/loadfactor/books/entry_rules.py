@@ -80,7 +80,7 @@ def make_tagger(tagging: Tagging) -> ChangeRows | None:
 
 
 def restore_said(table: str, rows: "pa.Table") -> "pa.Table":
-    """Rows as rules make them where there are none: as their source said them."""
+    """Rows as rules make them where there are none: as their source reported them."""
     from loadfactor.tables.tagging import apply_rules
 
     return apply_rules(Tagging(), rows, table)

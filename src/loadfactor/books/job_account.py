@@ -1,4 +1,4 @@
-"""What a job cost and made, where its money leaked, and jobs like it: what is asked for its page, and what follows."""
+"""What a job cost and made, where its money leaked, and jobs like it: what is requested its page, and what follows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ ASKED_OF_JOBS: Final[tuple[str | Metric, ...]] = (
     *KEPT.values(),
     *ASKED,
 )
-"""All that is asked, job by job, in one question."""
+"""All that is requested, job by job, in one question."""
 FEWEST_ALIKE: Final = 3
 """Of fewer jobs a median says nothing."""
 MOST_TIMES_GPUS: Final = 2.0

@@ -32,9 +32,9 @@ _UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
 
 
 def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[[], pa.Table | None]") -> None:
-    """Name all progress `progress`, with the units that are worked out of it where one is asked for.
+    """Name all progress `progress`, with the units that are worked out of it where one is requested.
 
-    The ledger is called `ledger`. `find_flops` gives what `tabulate_job_flops` found; it is asked where that is needed.
+    The ledger is called `ledger`. `find_flops` gives what `tabulate_job_flops` found; it is requested where that is needed.
     """
     if not {*units} & {*WORKED_OUT}:
         session.view_table("progress", "progress")
@@ -163,7 +163,7 @@ class JobActivity:
 
 def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) -> JobActivity | None:
     """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
-    session.put("asked_job", {"job_id": [job], "from_utc": [start_ms], "to_utc": [end_ms]})
+    session.put("chosen_job", {"job_id": [job], "from_utc": [start_ms], "to_utc": [end_ms]})
     session.view_table("allocations", "allocations")
     session.materialize("held_gpus", recall("GPUs of a job", _compile_held)["held"])
     first, last = session.fetch_one("SELECT min(from_utc), max(to_utc) FROM held_gpus")
@@ -253,7 +253,7 @@ _NO_SECTIONS: Final = """
 
 
 def tabulate_section_work(session: Session, is_asked: bool) -> None:
-    """Put the work of sections into the table `section_work`; none of it where it is not asked for. Reads `ledger`.
+    """Put the work of sections into the table `section_work`; none of it where it is not requested. Reads `ledger`.
 
     A section holds the GPUs that its job held meanwhile: time in which the job held none counts for nothing.
     """

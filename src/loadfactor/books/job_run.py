@@ -170,31 +170,31 @@ class JobHistory:
 
 
 def list_jobs(allocations: Expr) -> Expr:
-    """One row for each time a job held GPUs: submitted_ms (else eligible, else the start), from_ms, to_ms, gpus, team, asked.
+    """One row for each time a job held GPUs: submitted_ms (else eligible, else the start), from_ms, to_ms, gpus, team, requested.
 
     Besides job_id, and where that was as far as rows say: pool, node and device_id, the first of several.
 
     Rows of one start (a gang named GPU by GPU) are one job; a requeued job that starts again is another.
     """
     gpus = ibis.coalesce(allocations.gpus, 1.0) * ibis.coalesce(allocations.share, 1.0)
-    asked = ibis.coalesce(allocations.submitted_utc, allocations.eligible_utc)
-    rows = allocations.mutate(held_gpus=gpus, asked_utc=asked)
+    requested = ibis.coalesce(allocations.submitted_utc, allocations.eligible_utc)
+    rows = allocations.mutate(held_gpus=gpus, requested_utc=requested)
     jobs = rows.group_by("job_id", "attempt", "from_utc").aggregate(
         gpus=rows.held_gpus.sum(),
         to_ms=rows.to_utc.max(),
-        asked_utc=rows.asked_utc.min(),
+        requested_utc=rows.asked_utc.min(),
         team=rows.team.max(),
         pool=rows.pool.min(),
         node=rows.node.min(),
         device_id=rows.device_id.min(),
     )
     return jobs.select(
-        submitted_ms=ibis.least(ibis.coalesce(jobs.asked_utc, jobs.from_utc), jobs.from_utc),
+        submitted_ms=ibis.least(ibis.coalesce(jobs.requested_utc, jobs.from_utc), jobs.from_utc),
         from_ms=jobs.from_utc,
         to_ms=jobs.to_ms,
         gpus=jobs.gpus,
         team=ibis.coalesce(jobs.team, ""),
-        asked=jobs.asked_utc.notnull(),
+        requested=jobs.requested_utc.notnull(),
         job_id=jobs.job_id,
         pool=jobs.pool,
         node=jobs.node,
@@ -222,5 +222,5 @@ def job_history(books: Books) -> JobHistory:
         team=ended.team.to_numpy(str),
         installed_gpus=installed or None,
         still_held=int(frame.to_ms.isna().sum()),
-        not_waited=int((~ended.asked).sum()),
+        not_waited=int((~ended.requested).sum()),
     )

@@ -1,6 +1,6 @@
 """Who held what, kept from minute to minute: attributed once an hour, and again where the tables that say it changed.
 
-What is asked minute by minute would attribute the same holders to the same GPUs each time, at most of the cost. The holdings of an
+Minute by minute that would attribute the same holders to the same GPUs each time, at most of the cost. The holdings of an
 hour are kept instead, and each minute is cut from them. Of nodes of which allocations or devices changed they are attributed anew:
 that is exact where every allocation of the hour names its GPU, and is listed or, all of them, known from labels. Otherwise, and
 where outages, prices or what follows from whole tables changed, the hour is attributed anew as a whole.
@@ -26,8 +26,8 @@ _STATED: Final = ("devices", "allocations", "outages", "prices", "exchange_rates
 _OF_MANY: Final = ("outages", "prices", "exchange_rates", "unlisted", "node_names")
 """Tables of which a row says something of many GPUs; the last two as `list_facts` makes them."""
 _NAMED: Final = """
-SELECT level, name, node, sum(said)::VARCHAR AS said FROM (
-  SELECT 'device' AS level, device_id AS name, node, hash('devices', *COLUMNS(*)) AS said FROM devices
+SELECT level, name, node, sum(reported)::VARCHAR AS reported FROM (
+  SELECT 'device' AS level, device_id AS name, node, hash('devices', *COLUMNS(*)) AS reported FROM devices
   UNION ALL SELECT 'device', device_id, node, hash('allocations', *COLUMNS(*)) FROM allocations
   UNION ALL SELECT level, name, if(level = 'node', name, NULL), hash('sources') FROM sources
 ) GROUP BY level, name, node"""
@@ -37,7 +37,7 @@ SELECT level, name, node, sum(said)::VARCHAR AS said FROM (
 class _HeldHour:
     """The holdings of an hour, and what they were made from, as sums of hashes.
 
-    `stated`: of all rows; `whole`: of what is said of more than single GPUs; `named`: a row for each GPU, node and pool by name.
+    `stated`: of all rows; `whole`: of what concerns more than single GPUs; `named`: a row for each GPU, node and pool by name.
     """
 
     hour: Span
@@ -46,11 +46,11 @@ class _HeldHour:
     whole: tuple[object, ...]
     named: "pa.Table"
     by_gpu: bool
-    """Whether each GPU's holders followed from what is said of it and of its node."""
+    """Whether each GPU's holders followed from what is reported of it and of its node."""
 
 
 class KeptHoldings:
-    """The holdings of the last hour that was asked for, at the settings of then."""
+    """The holdings of the last hour that was requested, at the settings of then."""
 
     def __init__(self) -> None:
         self._kept: _HeldHour | None = None
@@ -101,7 +101,7 @@ def _digest(session: Session, name: str) -> tuple[object, ...]:
 
 
 def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
-    """Whether each GPU's holders follow from what is said of it and of its node, in a span."""
+    """Whether each GPU's holders follow from what is reported of it and of its node, in a span."""
     if facts.numbered or facts.filled:
         return False
     view_placed(session, (span,))
@@ -113,7 +113,7 @@ def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
 
 
 def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str | None:
-    """A table of the GPUs of which something else is said now, with all of their nodes; None where that is most of them."""
+    """A table of the GPUs of which something else is reported now, with all of their nodes; None where that is most of them."""
     session.raw.register("named_before", kept.named)
     session.raw.register("named_now", named)
     session.materialize(

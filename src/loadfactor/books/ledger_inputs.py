@@ -109,9 +109,9 @@ class LedgerInputs:
         >>> LedgerInputs("a", "b", "c").write()
         '{"sources":"a","unlisted":"b","names":"c"}'
         """
-        said = asdict(self)
+        reported = asdict(self)
         left_out = {name for name, is_there in (("bills", self.bills), ("owned", self.owned.written)) if not is_there}
-        return json.dumps({name: said[name] for name in said if name not in left_out}, separators=(",", ":"))
+        return json.dumps({name: reported[name] for name in reported if name not in left_out}, separators=(",", ":"))
 
 
 def read_inputs(text: str) -> LedgerInputs:
@@ -126,29 +126,29 @@ def read_inputs(text: str) -> LedgerInputs:
     """
     if not text.startswith("{"):
         return _read_words(text)
-    said = json.loads(text)
-    bills = said.get("bills")
+    reported = json.loads(text)
+    bills = reported.get("bills")
     return LedgerInputs(
-        said["sources"],
-        said["unlisted"],
-        said["names"],
+        reported["sources"],
+        reported["unlisted"],
+        reported["names"],
         bills
         and BookedBills(
             bills["rules"],
             bills["nodes"],
             tuple(BookedFile(file["checksum"], file["from_ms"], file["to_ms"]) for file in bills["files"]),
         ),
-        _read_owned(said.get("owned"), lambda row: OwnedPrice(**row)),
+        _read_owned(reported.get("owned"), lambda row: OwnedPrice(**row)),
     )
 
 
 def _read_words(text: str) -> LedgerInputs:
     words = text.split(" ", _DIGESTS)
     sources, unlisted, last = [*words[:_DIGESTS], *[""] * _DIGESTS][:_DIGESTS]
-    names, _, said = last.partition("|")
+    names, _, reported = last.partition("|")
     bills = None
-    if said:
-        rules, nodes, *files = said.split(",")
+    if reported:
+        rules, nodes, *files = reported.split(",")
         bills = BookedBills(rules, nodes, tuple(sorted(map(_read_file, files))))
     owned = json.loads(words[_DIGESTS]) if len(words) > _DIGESTS else None
     return LedgerInputs(sources, unlisted, names, bills, _read_owned(owned, lambda row: OwnedPrice(*row)))
@@ -160,8 +160,8 @@ def _read_file(text: str) -> BookedFile:
     return BookedFile(checksum, int(extent[:1] + start), int(end))
 
 
-def _read_owned(said: Mapping[str, Any] | None, read_row: Callable[[Any], OwnedPrice]) -> OwnedPrices:
-    return OwnedPrices(said["written"], tuple(map(read_row, said["rows"]))) if said else OwnedPrices()
+def _read_owned(reported: Mapping[str, Any] | None, read_row: Callable[[Any], OwnedPrice]) -> OwnedPrices:
+    return OwnedPrices(reported["written"], tuple(map(read_row, reported["rows"]))) if reported else OwnedPrices()
 
 
 def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:

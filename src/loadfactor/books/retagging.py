@@ -47,7 +47,7 @@ def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: boo
     entry = make_entry(read_settings(CHOSEN.path), mapping)
     change: ChangeRows = entry.tag or restore_said
     names: tuple[str, ...] = TAGGED
-    if entry.mask is not None:  # names that entered before pseudonyms were asked for
+    if entry.mask is not None:  # names that entered before pseudonyms were requested
         change, names = _mask_too(change, entry.mask), (*TAGGED, "progress", "job_sections")
     found = None
     try:

@@ -26,7 +26,7 @@ WHOLE_HOUR: Final = 0.5
 
 
 Window = tuple[datetime | None, datetime | None]
-"""From when to when; None where nothing is said."""
+"""From when to when; None where nothing is reported."""
 
 
 def find_serving_load(books: Snapshot, job: str | None = None, window: Window = (None, None)) -> MeasuredLoad:

@@ -1,4 +1,4 @@
-"""The books at one moment: questions asked of one session, whose answers fit together whatever is written meanwhile."""
+"""The books at one moment: questions put to one session, whose answers fit together whatever is written meanwhile."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +11,11 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
+from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
@@ -79,7 +79,7 @@ class Snapshot:
         self._has_waits = False
         self._checked: Callable[[], CheckResult] | None = None
         self._is_kept = open_ledger(session, idle_below)
-        self._ledger = AskedLedger(session, idle_below)
+        self._ledger = WindowLedger(session, idle_below)
 
     @property
     def folder(self) -> Path:
@@ -161,7 +161,7 @@ class Snapshot:
         """Where what was paid went, on the way to what was useful, in GPU-hours and money: what `loadfactor waterfall` prints.
 
         Losses, what is unknown and what was useful add up to what was paid. Raises as `show`, and for a dimension that work
-        cannot be told by.
+        cannot be stated by.
         """
         from loadfactor.books.waterfall import find_waterfall
 
@@ -217,7 +217,7 @@ class Snapshot:
         basis: str | None = None,
         where: Mapping[str, str] | None = None,
     ) -> "Untagged":
-        """Held time without experiment, by user and team where nothing else is asked for. Raises as `show`."""
+        """Held time without experiment, by user and team where nothing else is requested. Raises as `show`."""
         from loadfactor.books.untagged import find_untagged
 
         ask = partial(self.show, start=start, end=end, timezone=timezone, basis=basis, where=where)
@@ -285,7 +285,7 @@ class Snapshot:
         return find_waits(self._session, self._window_of_waits(start, end), by, where or {})
 
     def estimate_wait(self, job: str, start: datetime | None = None, end: datetime | None = None) -> "WaitEstimate":
-        """How much longer a job that waits at `end` (now, as the books know it) will wait, told from jobs like it.
+        """How much longer a job that waits at `end` (now, as the books know it) will wait, stated from jobs like it.
 
         Those are the jobs queued in [start, end) that had waited as long as it has. Raises InputError where it does not wait.
         """
@@ -366,7 +366,7 @@ class Snapshot:
         return default_basis(self._session)
 
     def _check_basis(self, basis: str | None) -> str:
-        """The kind of money asked for, by default the best there is. Raises InputError for one that is none."""
+        """The kind of money requested, by default the best there is. Raises InputError for one that is none."""
         if basis is not None and basis not in BASES:
             raise no_such("cost basis", basis, BASES)
         return basis or self._basis
@@ -383,7 +383,7 @@ class Snapshot:
         self._has_waits = True
 
     def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:
-        """The window asked for, inside what the books know."""
+        """The window requested, inside what the books know."""
         first, last = self.span
         window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
         if start is not None and end is not None and window.start_ms >= window.end_ms:
@@ -397,13 +397,13 @@ class Snapshot:
         return window
 
     def _window_of_waits(self, start: datetime | None, end: datetime | None) -> Window:
-        """The window asked for; if no start is, from the first wait on: jobs are queued before the books have any GPU held."""
+        """The window requested; if no start is, from the first wait on: jobs are queued before the books have any GPU held."""
         window = self._window(start, end, UTC)
         (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
         return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
 
     def _view_span(self, span: Span | None) -> bool:
-        """Name the ledger of a span (of all time, without one) `asked_ledger`; whether the books know anything of it."""
+        """Name the ledger of a span (of all time, without one) `window_ledger`; whether the books know anything of it."""
         first, last = self._session.span()
         start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
         if start < end:

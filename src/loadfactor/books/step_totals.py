@@ -36,7 +36,7 @@ class StepRows:
 
 
 def read_steps(session: Session, question: Question, step_ms: int) -> Iterator[StepRows]:
-    """The rows of the table `asked_ledger`, step by step, also of steps without a row; the window is one of whole steps."""
+    """The rows of the table `window_ledger`, step by step, also of steps without a row; the window is one of whole steps."""
     found = session.fetch(recall(f"steps of {question.shape}", lambda: _compile(question))["rows"])
     start, end = question.window.limits
     number = (found["from_utc"].to_numpy() - start) // step_ms

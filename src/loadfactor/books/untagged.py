@@ -23,7 +23,7 @@ _TELLING: Final = ("experiment", "exp", "run", "wandb", "mlflow")
 """Words in the names of tags that say what a job is an experiment of."""
 
 Ask = Callable[[Sequence[str], Sequence[str]], Readings]
-"""Readings of metrics by dimensions, in the window asked for."""
+"""Readings of metrics by dimensions, in the window requested."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class _Job:
 
     columns: Mapping[str, str | None]
     tags: Mapping[str, Any]
-    said: Mapping[str, Any]
+    reported: Mapping[str, Any]
 
     def find(self, name: str) -> str | None:
         """What it has of something that a list can be by, and that rules can look at."""
@@ -179,12 +179,12 @@ def _read_jobs(session: Session) -> dict[str, tuple[str | None, ...]]:
 
 
 def _match(by: Sequence[str], values: Sequence[str | None], job: _Job) -> dict[str, str]:
-    """What a rule would look at to find jobs of a group: what their source said."""
+    """What a rule would look at to find jobs of a group: what their source reported."""
     found = {}
     for name, value in zip(by, values, strict=True):
-        said = job.said.get(name, value)
-        if said:
-            found["job_id" if name == "job" else name] = said
+        reported = job.reported.get(name, value)
+        if reported:
+            found["job_id" if name == "job" else name] = reported
     return found
 
 

@@ -33,7 +33,7 @@ BY: Final = {
     "purpose": "purpose",
     "pool": "pool",
 }
-"""What waits can be told by, and the column that says it."""
+"""What waits can be stated by, and the column that says it."""
 ALIKE: Final = (("size", "queue", "team"), ("size", "queue"), ("size",), ())
 """What jobs have in common with the one that waits: the first of these of which enough are known."""
 ENOUGH: Final = 10
@@ -90,7 +90,7 @@ class CohortUse:
 
 @dataclass(frozen=True)
 class WaitGroup:
-    """Waits of one group. Quantiles in seconds, of jobs and of the GPUs they asked for; None where not reached."""
+    """Waits of one group. Quantiles in seconds, of jobs and of the GPUs they requested; None where not reached."""
 
     by: dict[str, str | None]
     waits: int
@@ -108,7 +108,7 @@ class WaitGroup:
 
 @dataclass(frozen=True)
 class ReasonTime:
-    """GPU-hours waited for a reason, by so many waits; None is time for which no reason was said."""
+    """GPU-hours waited for a reason, by so many waits; None is time for which no reason was reported."""
 
     reason: str | None
     gpu_hours_waited: float
@@ -170,7 +170,7 @@ class WaitEstimate:
 
 
 def check_by(by: Sequence[str]) -> tuple[str, ...]:
-    """What to split waits by. Raises InputError naming what they cannot be told by."""
+    """What to split waits by. Raises InputError naming what they cannot be stated by."""
     for name in by:
         if name not in BY:
             raise no_such("dimension of waits", name, BY)
@@ -205,7 +205,7 @@ def find_waits(session: Session, window: Window, by: Sequence[str], where: Mappi
 
 
 def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
-    """How much longer a job will wait that waits at the end of a window, told from the waits that began in it.
+    """How much longer a job will wait that waits at the end of a window, stated from the waits that began in it.
 
     Raises InputError where the books know no such job, or it does not wait.
     """
@@ -238,26 +238,26 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
 
 
 def _view_asked(session: Session, window: Window, where: Mapping[str, str]) -> None:
-    """Name the waits that began in the window `asked_waits`, followed to its end."""
+    """Name the waits that began in the window `window_waits`, followed to its end."""
     end = window.end_ms
     session.create_view(
-        "asked_waits",
-        f"""SELECT *, coalesce(gpus, 1) AS asked, coalesce(ended_utc < {end}, false) AS is_over,
+        "window_waits",
+        f"""SELECT *, coalesce(gpus, 1) AS requested, coalesce(ended_utc < {end}, false) AS is_over,
               (least(coalesce(ended_utc, {end}), {end}) - queued_utc) / {MS_PER_S:f} AS waited_s
             FROM waits WHERE queued_utc >= {window.start_ms} AND queued_utc < {end} AND {_filter(session, where)}""",
     )
 
 
 def _list_groups(session: Session, by: Sequence[str], where: str = "true") -> Iterator[tuple[Key, Columns]]:
-    """The asked waits by group, as columns; one group, maybe of none, where nothing splits them."""
+    """The requested waits by group, as columns; one group, maybe of none, where nothing splits them."""
     keys = ", ".join(BY[name] for name in by)
     grouped, ordered = (f" {words} BY {keys}" if keys else "" for words in ("GROUP", "ORDER"))
     counts = session.raw.execute(
-        f"SELECT {keys or 'NULL'}, count(*) FROM asked_waits WHERE {where}{grouped}{ordered}"
+        f"SELECT {keys or 'NULL'}, count(*) FROM window_waits WHERE {where}{grouped}{ordered}"
     ).fetchall()
     columns = session.fetch_columns(
-        "SELECT waited_s, started AND is_over AS started, NOT started AND is_over AS cancelled, asked"
-        f" FROM asked_waits WHERE {where}{ordered}"
+        "SELECT waited_s, started AND is_over AS started, NOT started AND is_over AS cancelled, requested"
+        f" FROM window_waits WHERE {where}{ordered}"
     )
     ends = np.cumsum([count for *_, count in counts])[:-1]
     parts = {name: np.split(column, ends) for name, column in columns.items()}
@@ -267,10 +267,10 @@ def _list_groups(session: Session, by: Sequence[str], where: str = "true") -> It
 
 def _measure(by: dict[str, str | None], waits: Columns) -> WaitGroup:
     """What the waits of a group add up to, and the estimate of how long they last."""
-    waited_s, started, asked = (waits[name] for name in ("waited_s", "started", "asked"))
-    curves = (estimate_survival(waited_s, started), estimate_survival(waited_s, started, asked))
+    waited_s, started, requested = (waits[name] for name in ("waited_s", "started", "requested"))
+    curves = (estimate_survival(waited_s, started), estimate_survival(waited_s, started, requested))
     cancelled = int(np.count_nonzero(waits["cancelled"]))
-    hours = float(np.sum(np.sort(waited_s * asked))) / S_PER_HOUR
+    hours = float(np.sum(np.sort(waited_s * requested))) / S_PER_HOUR
     return WaitGroup(
         by,
         len(waited_s),
@@ -291,12 +291,12 @@ def _rank(group: WaitGroup) -> list[tuple[bool, Any]]:
 
 
 def _list_reasons(session: Session, end: int, gpu_hours: float) -> Iterator[ReasonTime]:
-    """GPU-hours waited by reason, the most first, and the rest, for which none was said."""
+    """GPU-hours waited by reason, the most first, and the rest, for which none was reported."""
     rows = session.raw.execute(
-        f"""SELECT said, sum(asked * (least(coalesce(to_utc, {end}), {end}) - from_utc)) / {MS_PER_HOUR} AS hours,
+        f"""SELECT reported, sum(requested * (least(coalesce(to_utc, {end}), {end}) - from_utc)) / {MS_PER_HOUR} AS hours,
               count(DISTINCT (job_id, episode))
-            FROM wait_reasons JOIN asked_waits USING (job_id, episode) WHERE from_utc < {end}
-            GROUP BY said ORDER BY hours DESC, said"""
+            FROM wait_reasons JOIN window_waits USING (job_id, episode) WHERE from_utc < {end}
+            GROUP BY reported ORDER BY hours DESC, reported"""
     ).fetchall()
     yield from (ReasonTime(*row) for row in rows)
     rest = gpu_hours - sum(hours for _, hours, _ in rows)
@@ -319,7 +319,7 @@ def _filter(session: Session, where: Mapping[str, str]) -> str:
 def _list_waiting(session: Session) -> Iterator[WaitingJob]:
     """Who waits longest."""
     rows = session.raw.execute(
-        "SELECT job_id, asked, queue, team, reason, waited_s FROM asked_waits WHERE NOT is_over"
+        "SELECT job_id, requested, queue, team, reason, waited_s FROM window_waits WHERE NOT is_over"
         f" ORDER BY waited_s DESC, job_id LIMIT {MOST_WAITING}"
     ).fetchall()
     yield from (WaitingJob(*row) for row in rows)
@@ -351,8 +351,8 @@ def list_quotas(session: Session, at_ms: int) -> tuple[tuple[QuotaUse, ...], tup
     ).fetchall()
     waiting = session.raw.execute(
         f"""
-        WITH told AS (SELECT job_id, arg_max(tags, at_utc) AS tags FROM queue_events WHERE at_utc < {at_ms} GROUP BY job_id)
-        SELECT {place}, sum(coalesce(gpus, 1)), count(*) FROM waits JOIN told USING (job_id)
+        WITH stated AS (SELECT job_id, arg_max(tags, at_utc) AS tags FROM queue_events WHERE at_utc < {at_ms} GROUP BY job_id)
+        SELECT {place}, sum(coalesce(gpus, 1)), count(*) FROM waits JOIN stated USING (job_id)
         WHERE queued_utc < {at_ms} AND coalesce(ended_utc, {ALWAYS[1]}) >= {at_ms} GROUP BY ALL"""
     ).fetchall()
     rows: dict[tuple[str, str], list[tuple[str | None, FlavorUse]]] = {}

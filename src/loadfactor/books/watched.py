@@ -1,6 +1,6 @@
 """The books as alerts read them: the ledger of some minutes, step by step, and what happened, waits and costs at that time.
 
-Only what is asked is booked: hours that are stale stay so, so that the minutes that just came in cost what these minutes cost.
+Only what is requested is booked: hours that are stale stay so, so that the minutes that just came in cost what these minutes cost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.booking import LedgerFacts, book, book_held, cut_holdings, list_facts
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
@@ -20,6 +19,7 @@ from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
+from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import Metric
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
@@ -80,7 +80,7 @@ def write_ended_prices(end_ms: int) -> str:
 
 
 EVENTS_BEFORE_MS = MS_PER_DAY
-"""Events are still read of so long before the time asked for, as one that was told stays true for a while."""
+"""Events are still read of so long before the time requested, as one that was stated stays true for a while."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Watched:
         elif hours:
             kept.show(self._session, span, cuts, with_bills)
             book_held(self._session, hours, self._idle_below)
-        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        self._session.create_view("window_ledger", "SELECT * FROM book")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
     def read_job_steps(
@@ -159,9 +159,9 @@ class Watched:
         question = self._ask(metrics, by, span)
         if step_ms == MS_PER_HOUR:
             open_ledger(self._session, self._idle_below)
-            AskedLedger(self._session, self._idle_below).view(question.window, False)
-            self._session.materialize("ledger_of_job", f"SELECT * FROM asked_ledger WHERE job_id = {quote(job)}")
-            self._session.create_view("asked_ledger", "SELECT * FROM ledger_of_job")
+            WindowLedger(self._session, self._idle_below).view(question.window, False)
+            self._session.materialize("ledger_of_job", f"SELECT * FROM window_ledger WHERE job_id = {quote(job)}")
+            self._session.create_view("window_ledger", "SELECT * FROM ledger_of_job")
             return read_steps(self._session, question, step_ms)
         if self._facts is None:
             self._facts = list_facts(self._session)
@@ -175,7 +175,7 @@ class Watched:
         book(self._session, hours, (), self._idle_below, "holdings", facts=self._facts, devices=(), among=among)
         cut_holdings(self._session, step_ms, f"WHERE h.job_id = {quote(job)}")
         book_held(self._session, hours, self._idle_below, near)
-        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        self._session.create_view("window_ledger", "SELECT * FROM book")
         return read_steps(self._session, question, step_ms)
 
     def read_held_steps(
@@ -186,21 +186,21 @@ class Watched:
             self._facts = list_facts(self._session)
         cuts = range(span[0] + step_ms, span[1], step_ms)
         book(self._session, _list_hours(span), cuts, self._idle_below, facts=self._facts, devices=())
-        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        self._session.create_view("window_ledger", "SELECT * FROM book")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
         """What the metrics are made of, added up by group over a span: of these jobs, of each since an instant."""
         question = self._ask(metrics, by, span)
         open_ledger(self._session, self._idle_below)
-        AskedLedger(self._session, self._idle_below).view(question.window, False)
-        self._session.materialize("ledger_of_span", "SELECT * FROM asked_ledger WHERE job_id IS NOT NULL")
+        WindowLedger(self._session, self._idle_below).view(question.window, False)
+        self._session.materialize("ledger_of_span", "SELECT * FROM window_ledger WHERE job_id IS NOT NULL")
         self._session.put("since_utc", {"job_id": list(since), "since": list(since.values())})
         self._session.create_view(
-            "asked_ledger",
+            "window_ledger",
             "SELECT l.* FROM ledger_of_span AS l JOIN since_utc AS s ON l.job_id = s.job_id AND l.from_utc >= s.since",
         )
-        self._session.put("asked", {"start_ms": [span[0]], "end_ms": [span[1]]})
+        self._session.put("requested", {"start_ms": [span[0]], "end_ms": [span[1]]})
         queries = recall(question.shape, lambda: _compile(question))
         return add_up(question, lambda name: self._session.fetch_columns(queries[name]))
 
@@ -244,7 +244,7 @@ class Watched:
         return kept.read(self._session, span)
 
     def list_usual_waits(self, day_ms: int, kept: WatchedWaits) -> dict[str, UsualWait]:
-        """How long jobs usually wait, by queue, else pool, told from the days before a UTC day."""
+        """How long jobs usually wait, by queue, else pool, stated from the days before a UTC day."""
         return kept.read_usual(self._session, day_ms)
 
     def list_ended_prices(self, end_ms: int) -> list[EndedPrice]:

@@ -1,6 +1,6 @@
 """Who waits for GPUs, minute by minute, and how long jobs wait usually: kept from call to call, so that a minute costs a minute.
 
-A wait is what `ledger/waits.py` says it is. Read anew are the jobs of which something was said since the full hour before.
+A wait is what `ledger/waits.py` says it is. Read anew are the jobs of which something was reported since the full hour before.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, Span
 
 HISTORY_MS: Final = 14 * MS_PER_DAY
-"""What is usual follows from so many days; what was said of a job before them is not looked at."""
+"""What is usual follows from so many days; what was reported of a job before them is not looked at."""
 RECENT_MS: Final = 6 * MS_PER_HOUR
 """Waits are kept for so long after they ended."""
 NOT_YET: Final = (*LATER, "DependencyNeverSatisfied", "SchedulingGated")
@@ -97,21 +97,21 @@ class WatchedWaits:
         return span[1]
 
     def _add(self, session: Session, span: Span) -> QueuedJobs:
-        """The waits that were kept, and those in a span of the jobs of which something is said in it."""
-        found, said = _read(session, span)
+        """The waits that were kept, and those in a span of the jobs of which something is reported in it."""
+        found, reported = _read(session, span)
         is_ended = self._kept.ended_ms < span[0]
-        is_silent = np.array([job not in said for job in self._kept.jobs], dtype=np.bool_)
+        is_silent = np.array([job not in reported for job in self._kept.jobs], dtype=np.bool_)
         return _join(_choose(self._kept, is_ended | is_silent), found)
 
 
 def _read(session: Session, span: Span) -> tuple[QueuedJobs, set[str]]:
-    """The waits in a span of the jobs of which something is said in it, and these jobs."""
+    """The waits in a span of the jobs of which something is reported in it, and these jobs."""
     if not _view_jobs(session, span):
         return QueuedJobs(), set()
     lasting = f"coalesce(ended_utc >= {span[0]}, true)"
     session.materialize("waits", f"SELECT * FROM waiting WHERE {lasting} ORDER BY queued_utc, job_id")
     rows = session.fetch(f"SELECT {', '.join(_COLUMNS)} FROM waits")
-    said = {job for (job,) in session.raw.execute("SELECT job_id FROM asked_jobs").fetchall()}
+    reported = {job for (job,) in session.raw.execute("SELECT job_id FROM active_jobs").fetchall()}
     found = QueuedJobs(
         jobs=rows["job_id"].to_pylist(),
         pools=rows["pool"].to_pylist(),
@@ -123,7 +123,7 @@ def _read(session: Session, span: Span) -> tuple[QueuedJobs, set[str]]:
         held=_read_held(session),
     )
     _restore(session)
-    return found, said
+    return found, reported
 
 
 def _read_held(session: Session) -> NDArray[np.int64]:
@@ -138,26 +138,26 @@ def _read_held(session: Session) -> NDArray[np.int64]:
     rows = session.raw.execute(
         "WITH numbered AS (SELECT row_number() OVER (ORDER BY rowid) - 1 AS number, job_id, episode FROM waits)"
         f" SELECT number, from_utc, coalesce(to_utc, {ALWAYS[1]}) FROM wait_reasons JOIN numbered USING (job_id, episode)"
-        f" WHERE said IN ({named})"
+        f" WHERE reported IN ({named})"
     ).fetchall()
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
 def _view_jobs(session: Session, span: Span) -> bool:
-    """Name `waiting` the waits, as they are known at the end of a span, of the jobs of which something is said in it, if any."""
+    """Name `waiting` the waits, as they are known at the end of a span, of the jobs with events in it, if any."""
     start, end = span
     session.view_table("all_allocations", "allocations")
     session.view_table("all_events", "queue_events")
-    said = (
+    reported = (
         f"SELECT job_id FROM all_events WHERE at_utc >= {start} AND at_utc < {end}"
         f" UNION SELECT job_id FROM all_allocations WHERE from_utc >= {start} AND from_utc < {end}"
     )
-    if not session.materialize("asked_jobs", said):
+    if not session.materialize("active_jobs", reported):
         return False
     for name, source, at in (("allocations", "all_allocations", "from_utc"), ("queue_events", "all_events", "at_utc")):
-        within = f"{at} < {end} AND job_id IN (SELECT job_id FROM asked_jobs)"
-        session.materialize(f"asked_{name}", f"SELECT * FROM {source} WHERE {within}")  # read several times
-        session.create_view(name, f"SELECT * FROM asked_{name}")
+        within = f"{at} < {end} AND job_id IN (SELECT job_id FROM active_jobs)"
+        session.materialize(f"chosen_{name}", f"SELECT * FROM {source} WHERE {within}")  # read several times
+        session.create_view(name, f"SELECT * FROM chosen_{name}")
     session.create_view("waiting", recall("waits", _compile)["waits"])
     return True
 

@@ -115,7 +115,7 @@ class WaterfallGroup:
 
 @dataclass(frozen=True)
 class FleetWaterfall:
-    """The way from paid to useful of everything asked for, and by group.
+    """The way from paid to useful of everything requested, and by group.
 
     `too_many_flops`: jobs whose model FLOPs are more than their activity allows; the surplus does not count.
     """
@@ -152,16 +152,16 @@ ASKED: Final = (
     *(Metric(cause, "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP], lost_to=cause)) for cause in LOST_TO),
     *(Metric(kind, "GPU-seconds", "", "", "neither", Made(unit)) for kind, unit in IN_SECTION.items()),
 )
-"""What is asked of the ledger and of progress, job by job."""
+"""What is put to the ledger and of progress, job by job."""
 
 
 def find_waterfall(session: Session, ask: Ask, by: Sequence[str], basis: str) -> FleetWaterfall:
-    """The waterfall by group. Raises InputError for a dimension that work cannot be told by."""
+    """The waterfall by group. Raises InputError for a dimension that work cannot be stated by."""
     for name in by:
         if name not in OF_A_JOB:
             raise InputError(f"nobody knows what was made by {name}; split the waterfall by {', '.join(OF_A_JOB)}")
-    asked = tuple(dict.fromkeys((*by, "job")))
-    return read_waterfall(session, ask(ASKED, asked), by, basis)
+    requested = tuple(dict.fromkeys((*by, "job")))
+    return read_waterfall(session, ask(ASKED, requested), by, basis)
 
 
 def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: str) -> FleetWaterfall:
@@ -169,8 +169,10 @@ def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: 
     columns = {metric.name: found.column(metric.name) for metric in ASKED}
     job, key = found.by.index("job"), [found.by.index(name) for name in by]
     counted = {of[job] for of, made in zip(found.keys, columns["made"], strict=True) if made is not None}
-    told = [columns["made"], *(columns[kind] for kind in IN_SECTION)]
-    known = {of[job] for of, *said in zip(found.keys, *told, strict=True) if any(part is not None for part in said)}
+    stated = [columns["made"], *(columns[kind] for kind in IN_SECTION)]
+    known = {
+        of[job] for of, *reported in zip(found.keys, *stated, strict=True) if any(part is not None for part in reported)
+    }
     failed = _list_failed(session) if counted else set()
     cells: list[HolderWork] = []
     rest: dict[Key, list[int]] = {}

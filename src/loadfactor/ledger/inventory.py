@@ -2,7 +2,7 @@
 
 One name for a node that some call by its short name and others with its domain: n1 and n1.cluster.local.
 
-Who is said to hold a GPU: somebody, nobody, or nobody says.
+Who is reported to hold a GPU: somebody, nobody, or nobody says.
 
 An allocation source speaks of a GPU when any allocation of the store, whenever it was, names that GPU, another one of its node,
 its node, its pool or the whole fleet (an allocation that names nothing). Where one speaks, a GPU that no allocation covers is

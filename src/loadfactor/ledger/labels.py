@@ -118,10 +118,10 @@ def _split_claims(rows: Expr, found: Expr) -> Expr:
         pieces, *(found[c] for c in ("device_id", "gpus", "whole", *PAYERS))
     )
     by_gpu = joined.group_by([*at, "device_id"]).aggregate(
-        named_gpus=joined.gpus.max(), whole=joined.whole.max(), **{f"said_{c}": joined[c].max() for c in PAYERS}
+        named_gpus=joined.gpus.max(), whole=joined.whole.max(), **{f"reported_{c}": joined[c].max() for c in PAYERS}
     )
     total = by_gpu.group_by(at).aggregate(
-        named=by_gpu.whole.sum(), **{f"said_{c}": by_gpu[f"said_{c}"].max() for c in PAYERS}
+        named=by_gpu.whole.sum(), **{f"reported_{c}": by_gpu[f"reported_{c}"].max() for c in PAYERS}
     )
     held = pieces.join(rows, covers(pieces, rows, keys)).select(
         pieces, *(rows[c] for c in (*list_carried(rows), "node", "pool") if c != DAY)
@@ -129,7 +129,7 @@ def _split_claims(rows: Expr, found: Expr) -> Expr:
     held = held.left_join(total, at).select(
         *(held[c] for c in held.columns if c not in PAYERS),
         named=ibis.coalesce(total.named, 0.0),
-        **{c: ibis.coalesce(held[c], total[f"said_{c}"]) for c in PAYERS},
+        **{c: ibis.coalesce(held[c], total[f"reported_{c}"]) for c in PAYERS},
     )
     on_gpus = held.join(by_gpu, at).select(
         *(held[c] for c in held.columns if c not in ("gpus", "named")),
@@ -149,26 +149,26 @@ def _list_columns(claims: Expr) -> tuple[str, ...]:
     return (*list_carried(claims), "device_id", "node", "pool", "from_utc", "to_utc")
 
 
-_SAID = tuple(f"said_{column}" for column in PAYERS)
+_REPORTED = tuple(f"reported_{column}" for column in PAYERS)
 
 
-def pick_told(labelled: Expr, listed: Expr) -> Expr:
+def pick_stated(labelled: Expr, listed: Expr) -> Expr:
     """What labels name of jobs whose lists lack a payer that the labels say."""
-    said = labelled.filter(ibis.or_(*(labelled[c].notnull() for c in PAYERS)))
+    reported = labelled.filter(ibis.or_(*(labelled[c].notnull() for c in PAYERS)))
     names = list_aliases(listed.select("job_id", "job_number", *PAYERS).distinct())
     lacking = names.group_by("label").aggregate(**{f"lacks_{c}": names[c].isnull().any() for c in PAYERS})
-    tells = ibis.or_(*(said[c].notnull() & lacking[f"lacks_{c}"] for c in PAYERS))
-    return said.semi_join(lacking, [said.job_id == lacking.label, tells])
+    tells = ibis.or_(*(reported[c].notnull() & lacking[f"lacks_{c}"] for c in PAYERS))
+    return reported.semi_join(lacking, [reported.job_id == lacking.label, tells])
 
 
 def list_payers(labelled: Expr, listed: Expr) -> Expr:
-    """Who pays, as labels tell it of claims on known GPUs: label (what they call the job), day, from_utc, to_utc, said_…"""
-    told = pick_told(labelled, listed.filter(listed.device_id.notnull()))
-    told = told.mutate(label=told.job_id)
+    """Who pays, as labels tell it of claims on known GPUs: label (what they call the job), day, from_utc, to_utc, reported_…"""
+    stated = pick_stated(labelled, listed.filter(listed.device_id.notnull()))
+    stated = stated.mutate(label=stated.job_id)
     at = ["label", DAY, "from_utc", "to_utc"]
-    pieces = cut_at_bounds([told.select(*at)], at[:2])
-    joined = pieces.join(told, covers(pieces, told, at[:2])).select(pieces, *(told[c] for c in PAYERS))
-    return joined.group_by(at).aggregate(**{f"said_{c}": joined[c].max() for c in PAYERS})
+    pieces = cut_at_bounds([stated.select(*at)], at[:2])
+    joined = pieces.join(stated, covers(pieces, stated, at[:2])).select(pieces, *(stated[c] for c in PAYERS))
+    return joined.group_by(at).aggregate(**{f"reported_{c}": joined[c].max() for c in PAYERS})
 
 
 def fill_payers(listed: Expr, payers: Expr) -> Expr:
@@ -179,16 +179,16 @@ def fill_payers(listed: Expr, payers: Expr) -> Expr:
     rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
     aliases = list_aliases(rows)
     found = aliases.join(payers, shares_time(aliases, payers, ["label", DAY]))
-    found = found.select(aliases.claim, payers[DAY], *(payers[c] for c in _SAID), **intersect(aliases, payers))
+    found = found.select(aliases.claim, payers[DAY], *(payers[c] for c in _REPORTED), **intersect(aliases, payers))
     at = ["claim", DAY, "from_utc", "to_utc"]
     pieces = cut_at_bounds([of.select(*at) for of in (rows, found)], at[:2])
-    heard = pieces.join(found, covers(pieces, found, at[:2])).select(pieces, *(found[c] for c in _SAID))
-    heard = heard.group_by(at).aggregate(**{c: heard[c].max() for c in _SAID})
+    heard = pieces.join(found, covers(pieces, found, at[:2])).select(pieces, *(found[c] for c in _REPORTED))
+    heard = heard.group_by(at).aggregate(**{c: heard[c].max() for c in _REPORTED})
     held = pieces.join(rows, covers(pieces, rows, at[:2]))
     held = held.select(pieces, *(rows[c] for c in listed.columns if c not in at))
     filled = held.left_join(heard, at).select(
         *(held[c] for c in held.columns if c not in PAYERS),
-        **{c: ibis.coalesce(held[c], heard[f"said_{c}"]) for c in PAYERS},
+        **{c: ibis.coalesce(held[c], heard[f"reported_{c}"]) for c in PAYERS},
     )
     return ibis.union(others, filled.select(*listed.columns))
 
@@ -261,10 +261,14 @@ def _locate_by_day(rows: Expr, there: Expr, by_day: bool = True) -> Expr:
 
 def _name_each(rows: Expr, pieces: Expr, gpus: Expr) -> Expr:
     """The GPUs that the numbers of each claim name."""
-    said = rows.select(*_PIECE, "claim", gpu_index=rows.gpu_indices.split(",").unnest())
-    said = said.mutate(gpu_index=said.gpu_index.try_cast("int64").cast("float64"))
-    asked = pieces.join(said, covers(pieces, said, _NODE_DAY)).select(pieces, said.claim, said.gpu_index)
-    return asked.join(gpus, [*_PIECE, "gpu_index"]).select(*(asked[c] for c in (*_PIECE, "claim")), gpus.device_id)
+    reported = rows.select(*_PIECE, "claim", gpu_index=rows.gpu_indices.split(",").unnest())
+    reported = reported.mutate(gpu_index=reported.gpu_index.try_cast("int64").cast("float64"))
+    requested = pieces.join(reported, covers(pieces, reported, _NODE_DAY)).select(
+        pieces, reported.claim, reported.gpu_index
+    )
+    return requested.join(gpus, [*_PIECE, "gpu_index"]).select(
+        *(requested[c] for c in (*_PIECE, "claim")), gpus.device_id
+    )
 
 
 def _find_whole(pieces: Expr, there: Expr, gpus: Expr) -> Expr:
@@ -290,10 +294,10 @@ def _find_whole(pieces: Expr, there: Expr, gpus: Expr) -> Expr:
 
 def _find_doubtful(rows: Expr, pieces: Expr, named: Expr, held: Expr) -> Expr:
     """The pieces in which a claim names another number of GPUs than it has, or one that another claim holds."""
-    asked = pieces.join(rows, covers(pieces, rows, _NODE_DAY)).select(pieces, rows.claim, rows.gpus)
+    requested = pieces.join(rows, covers(pieces, rows, _NODE_DAY)).select(pieces, rows.claim, rows.gpus)
     count = named.group_by([*_PIECE, "claim"]).aggregate(rows=named.count(), devices=named.device_id.nunique())
-    counted = asked.left_join(count, [*_PIECE, "claim"]).select(
-        *(asked[c] for c in (*_PIECE, "gpus")),
+    counted = requested.left_join(count, [*_PIECE, "claim"]).select(
+        *(requested[c] for c in (*_PIECE, "gpus")),
         rows=ibis.coalesce(count.rows, 0),
         devices=ibis.coalesce(count.devices, 0),
     )

@@ -16,7 +16,7 @@ only additive columns leave this file, so an hourly answer and a raw answer are 
 (effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
 its seconds, its energy and its memory.
 
-Where a GPU works that nobody is said to hold: which samples are evidence of that, and which belong to a holder before or after.
+Where a GPU works that nobody is reported to hold: which samples are evidence of that, and which belong to a holder before or after.
 
 A sample is a mean over its interval. One that reaches into time in which somebody holds the GPU says nothing of the time beside
 it: only a sample that lies in unheld time as a whole does. Hours are booked one by one, so a sample that reaches over the edge
@@ -279,7 +279,7 @@ def weigh_evidence(samples: Expr, spans: Expr) -> Expr:
 
 
 def find_unheld_work(spans: Expr, observed: Expr) -> Expr:
-    """Where GPUs work that nobody is said to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
+    """Where GPUs work that nobody is reported to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
     free = spans.filter(spans.free_from.notnull())
     seen = observed.filter(observed.idle.notnull(), observed.evidence > NONE).join(free, "span")
     stretch = ["device_id", "hour_utc", "free_from"]

@@ -36,7 +36,7 @@ from loadfactor.ledger.labels import (
     name_numbered,
     pick_labelled,
     pick_listed,
-    pick_told,
+    pick_stated,
 )
 from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_repriced, match_billed, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, measure_capacity, scope_claims, scope_places
@@ -131,10 +131,10 @@ def ledger_columns() -> dict[str, str]:
     return {name: str(of) for name, of in _list_activity(Activity())["book"].full.schema().items()}
 
 
-def compile_told(dialect: str = "duckdb") -> str:
-    """SQL: the allocations of labels that tell payers which lists do not, see `pick_told`."""
+def compile_stated(dialect: str = "duckdb") -> str:
+    """SQL: the allocations of labels that tell payers which lists do not, see `pick_stated`."""
     allocations = _input("allocations")
-    return _write(pick_told(pick_labelled(allocations), pick_listed(allocations)), dialect)
+    return _write(pick_stated(pick_labelled(allocations), pick_listed(allocations)), dialect)
 
 
 def compile_changed_sources(dialect: str = "duckdb") -> str:

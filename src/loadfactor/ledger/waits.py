@@ -15,7 +15,7 @@ def list_waits(allocations: Expr, queue_events: Expr) -> Expr:
     """One row a wait: job_id, episode, pool, queue, who, gpus, size, reason, queued_utc, ended_utc, wait_s, started.
 
     `ended_utc` and `wait_s` are null while it waits; `size` is the class of `gpus` (1 where not known); `reason` is the last one
-    said while it waited, up to its first colon.
+    reported while it waited, up to its first colon.
 
     Allocations that say when they were requested for count as events too, and those of jobs with events at least as starts: who
     holds GPUs waits no longer. The same event from both sides is one. A requeued job waits again: each start or cancellation
@@ -33,7 +33,7 @@ def list_waits(allocations: Expr, queue_events: Expr) -> Expr:
         cancelled_utc=events.at_utc.min(where=events.event == "cancelled"),
         gpus=events.gpus.max(),
         reason=events.reason.argmax(events.moment, where=events.reason.notnull()),
-        told_utc=events.at_utc.max(where=events.reason.notnull()),
+        reported_utc=events.at_utc.max(where=events.reason.notnull()),
     )
     out = out.join(who, "job_id")
     out = out.filter(out.queued_utc.notnull())
@@ -41,29 +41,31 @@ def list_waits(allocations: Expr, queue_events: Expr) -> Expr:
     return out.mutate(
         size=_class_sizes(out.gpus),
         reason=ibis.ifelse(
-            out.told_utc >= out.queued_utc, out.reason, ibis.null("string")
+            out.reported_utc >= out.queued_utc, out.reason, ibis.null("string")
         ),  # else it held the job back before
         started=out.started_utc.notnull(),
         ended_utc=ended,
         wait_s=(out.started_utc - out.queued_utc).cast("float64") / MS_PER_S,
-    ).drop("started_utc", "cancelled_utc", "told_utc")
+    ).drop("started_utc", "cancelled_utc", "reported_utc")
 
 
 def list_reasons(waits: Expr, allocations: Expr, queue_events: Expr) -> Expr:
-    """One row a reason that a wait had for a while: job_id, episode, said, from_utc and to_utc (null while it lasts).
+    """One row a reason that a wait had for a while: job_id, episode, reported, from_utc and to_utc (null while it lasts).
 
-    What was said before the job could have started, a dependency or a hold, is the reason of no wait.
+    What was reported before the job could have started, a dependency or a hold, is the reason of no wait.
     """
     events = _number_episodes(_gather(allocations, queue_events))
-    told = events.filter(events.reason.notnull())
-    after = ibis.window(group_by=[told.job_id, told.episode], order_by=told.moment)
-    told = told.select("job_id", "episode", "at_utc", said=told.reason, next_utc=told.at_utc.lead().over(after))
-    rows = told.join(waits, ["job_id", "episode"])
+    stated = events.filter(events.reason.notnull())
+    after = ibis.window(group_by=[stated.job_id, stated.episode], order_by=stated.moment)
+    stated = stated.select(
+        "job_id", "episode", "at_utc", reported=stated.reason, next_utc=stated.at_utc.lead().over(after)
+    )
+    rows = stated.join(waits, ["job_id", "episode"])
     rows = rows.filter(rows.at_utc >= rows.queued_utc)
     rows = rows.select(
         "job_id",
         "episode",
-        "said",
+        "reported",
         from_utc=rows.at_utc,
         to_utc=ibis.coalesce(ibis.least(rows.next_utc, rows.ended_utc), rows.next_utc, rows.ended_utc),
     )
@@ -95,10 +97,10 @@ def _number_episodes(rows: Expr) -> Expr:
 
 def _class_sizes(gpus: Expr) -> Expr:
     """The class of each number of GPUs."""
-    asked = ibis.coalesce(gpus, 1.0)
-    classes = [(asked <= most, name) for name, most in SIZES.items() if most is not None]
+    requested = ibis.coalesce(gpus, 1.0)
+    classes = [(requested <= most, name) for name, most in SIZES.items() if most is not None]
     smallest, *_, largest = SIZES
-    return ibis.cases((asked < 1, smallest), *classes, else_=largest)
+    return ibis.cases((requested < 1, smallest), *classes, else_=largest)
 
 
 def _recorded(queue_events: Expr) -> Expr:

@@ -1,1 +1,1 @@
-"""The store: a folder of immutable Parquet files under a manifest, asked with DuckDB in the process."""
+"""The store: a folder of immutable Parquet files under a manifest, queried with DuckDB in the process."""

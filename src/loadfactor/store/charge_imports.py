@@ -141,8 +141,8 @@ def _tell_replaced(
     """What an import replaced, and what of it no new row is of."""
     for file in gone:
         of = file.delivery
-        said = f"import {of.number} brought {name_period(of)} before: its rows are replaced"
-        yield Gap(CHARGES.name, said, file.stored.rows)
+        reported = f"import {of.number} brought {name_period(of)} before: its rows are replaced"
+        yield Gap(CHARGES.name, reported, file.stored.rows)
         later = [d for d in new if any(d.replaces(w) and _is_part(file, w) for w in whole.values())]
         named = frozenset[str | None]().union(*(d.sub_accounts for d in later))
         if unnamed := sorted(name or "none" for name in of.sub_accounts - named):

@@ -143,7 +143,7 @@ def compact_day(writer: Writer, day: int, without: int | None = None) -> None:
 def _write_merged(
     writer: Writer, settled: Settled, day: int, old: Sequence[StoredFile], votes: tuple[StepVote, ...]
 ) -> list[StoredFile]:
-    """The files of samples that were merged: what they are now, and what each import said of those that several speak of."""
+    """The files of samples that were merged: what they are now, and what each import reported of those that several speak of."""
     numbers = [n for f in old for n in (f.imports or ())]
     imports: Span | None = (min(numbers), max(numbers)) if numbers else None
     settled = replace(settled, facts=replace(settled.facts, votes=votes))
@@ -216,7 +216,7 @@ def _divide(writer: Writer, files: Sequence[StoredFile]) -> Iterator[tuple[str, 
 def _take(
     writer: Writer, files: Sequence[StoredFile], logs: Sequence[StoredFile], without: int | None, first: str, last: str
 ) -> pa.Table:
-    """The samples of a range of devices as they were taken; of what several imports speak of, what each said."""
+    """The samples of a range of devices as they were taken; of what several imports speak of, what each reported."""
     columns = ", ".join(AS_TAKEN.names)
     devices = f"device_id BETWEEN {quote(first)} AND {quote(last)}"
     stored = taken(writer.parts(files), devices, numbered=True)

@@ -113,8 +113,8 @@ def _write_holder(lock: IO[str]) -> None:
 
 def _read_holder(lock: IO[str]) -> str:
     lock.seek(0)
-    said = lock.read(32).strip()
-    return f"process {said}" if said.isdigit() else "another process"
+    reported = lock.read(32).strip()
+    return f"process {reported}" if reported.isdigit() else "another process"
 
 
 NAME: Final = "audit.log"

@@ -31,7 +31,7 @@ Progress = Callable[[str, float], None]
 """Told what is being done and which share of it is behind us."""
 
 OWN_TABLES: Final = "tables"
-"""The source of rows that somebody wrote: contradictions in them are refused. In logs the later row counts, and that is said."""
+"""The source of rows that somebody wrote: contradictions in them are refused. In logs the later row counts, which is reported."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def import_rows(
     receipt = add_rows(writer, source, items, options, number, progress)
     if not receipt.rows:
         return receipt
-    told = tuple((g.where, g.what, g.count) for g in receipt.gaps)
+    stated = tuple((g.where, g.what, g.count) for g in receipt.gaps)
     names = tuple(str(f) for f in files)
     record = ImportRecord(
-        number, digest, source.name, names, receipt.rows, told, options.held_by, int(time() * MS_PER_S)
+        number, digest, source.name, names, receipt.rows, stated, options.held_by, int(time() * MS_PER_S)
     )
     add_records(writer, [record])
     losses = (replace(loss, digests=tuple(d for d in loss.digests if d != digest)) for loss in writer.manifest.losses)
@@ -108,7 +108,7 @@ def add_rows(
 ) -> Receipt:
     """Add rows to the books as rows of an import, a new one or one there is. The caller keeps the record of it.
 
-    `live` rows were acknowledged before: what contradicts the books is left out and said, and does not refuse the others.
+    `live` rows were acknowledged before: what contradicts the books is left out and reported, and does not refuse the others.
     """
     before = writer.span()
     known = find_next_rows(writer, number) if number <= writer.manifest.last_import else {}
@@ -141,14 +141,17 @@ def _list_events(writer: Writer) -> tuple[DeviceEvent, ...]:
 
 
 def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) -> str:
-    """What identifies an import: the source, how it was told to read, and the bytes and names of the files.
+    """What identifies an import: the source, how it was stated to read, and the bytes and names of the files.
 
     A name may say which machine a log is of; the folder a file lies in, a rotation's number and .gz say nothing.
     """
     of_run = {"begun_ms": options.begun_ms, "gpus": options.gpus}
-    more = [options.currency, *(None if said is None else f"{name}={said}" for name, said in of_run.items())]
-    told = " ".join([source.name, str(options), *(said for said in more if said is not None)])
-    total = hashlib.sha256(told.encode())
+    more = [
+        options.currency,
+        *(None if reported is None else f"{name}={reported}" for name, reported in of_run.items()),
+    ]
+    stated = " ".join([source.name, str(options), *(reported for reported in more if reported is not None)])
+    total = hashlib.sha256(stated.encode())
     for name, path in sorted((strip_rotation(f.name), f) for f in files):
         with path.open("rb") as file:
             total.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
@@ -208,7 +211,7 @@ def _add(
 
 
 def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
-    """Refuse a job said to hold the GPUs of a log that another job was said to hold, in the same way, at the same time."""
+    """Refuse a job reported to hold the GPUs of a log that another job was reported to hold, in the same way, at the same time."""
     stored = writer.paths(writer.manifest.of("allocations"))
     if held_by is None or not stored:
         return

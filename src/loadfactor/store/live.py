@@ -276,7 +276,7 @@ class LiveLog:
                     request.done.set_exception(failure)
 
     def _commit(self, gathered: list[_Request]) -> list[int]:
-        """Do what was asked for in one transaction; the number of the last body or batch after each request."""
+        """Do what was requested in one transaction; the number of the last body or batch after each request."""
         if self._broken:
             raise StoreError(self._broken)
         numbers: list[int] = []

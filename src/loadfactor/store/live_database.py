@@ -196,7 +196,7 @@ def open_database(folder: Path, after: int) -> sqlite3.Connection:
     path = folder / NAME
     if not has_live(folder):
         _create(folder)
-    check_live(folder, after)  # damage is said before SQLite cuts off the log of a killed process
+    check_live(folder, after)  # damage is reported before SQLite cuts off the log of a killed process
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.executescript(_OPENED)

@@ -1,6 +1,6 @@
 """Live batches shown to a session as rows of the books, before they are files.
 
-A flush: live batches become files of the books. What a source said of one UTC day is one import, to which each flush adds.
+A flush: live batches become files of the books. What a source reported of one UTC day is one import, to which each flush adds.
 
 What a source lists and corrects is one import for each UTC day on which it did, whatever time it speaks of.
 """
@@ -174,8 +174,8 @@ def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]
     gaps = {(where, what): count for where, what, count in before.gaps}
     for gap in added.gaps:
         gaps[gap.where, gap.what] = gaps.get((gap.where, gap.what), 0) + gap.count
-    told = tuple((where, what, count) for (where, what), count in gaps.items())
-    return replace(before, rows=rows, gaps=told, at_ms=now), replace(added, number=before.number)
+    stated = tuple((where, what, count) for (where, what), count in gaps.items())
+    return replace(before, rows=rows, gaps=stated, at_ms=now), replace(added, number=before.number)
 
 
 def _today() -> int:

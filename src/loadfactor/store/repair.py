@@ -86,7 +86,7 @@ def rebuild_manifest(folder: Path) -> Manifest:
 def repair_store(writer: Writer) -> tuple[Loss, ...]:
     """Put damaged files into quarantine, make good what other files can, and note what is lost with what would bring it again.
 
-    What is lost for good and changes no answer is returned, not noted: what the lost records of imports said.
+    What is lost for good and changes no answer is returned, not noted: what the lost records of imports reported.
     """
     rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
     if rebuilt:
@@ -131,7 +131,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
 
 
 def _recount_votes(writer: Writer, files: Iterable[StoredFile]) -> None:
-    """Count the votes for steps of the days of these files anew: only the manifest said how they vote together."""
+    """Count the votes for steps of the days of these files anew: only the manifest reported how they vote together."""
     found = [(f.day, reaches_next_day(f)) for f in files if f.day is not None and f.samples is not None]
     for day in sorted({day for day, _ in found} | {day + 1 for day, reaches in found if reaches}):
         recount_votes(writer, day)

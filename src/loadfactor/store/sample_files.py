@@ -189,12 +189,12 @@ def _put_together(parts: Sequence[SamplePart], patch: Patch, inside: str, step: 
     )
     order = f"coalesce(import_no, -1)::BIGINT * {MOST_PARTS} + part"
     latest = ", ".join(f"arg_max({c}, {order}) AS {c}" for c in _TOLD)
-    told = ", ".join(_TOLD)
+    stated = ", ".join(_TOLD)
     return f"""SELECT {_COLUMNS} FROM (
       WITH taken AS {taken(parts, near, numbered=True)},
       twice AS (SELECT {_KEY} FROM taken GROUP BY ALL HAVING count(*) > 1),
       merged AS (
-        SELECT {_KEY}, measured_mask, {told} FROM taken ANTI JOIN twice USING ({_KEY}) UNION ALL
+        SELECT {_KEY}, measured_mask, {stated} FROM taken ANTI JOIN twice USING ({_KEY}) UNION ALL
         SELECT {_KEY}, bit_or(measured_mask) AS measured_mask, {latest} FROM taken SEMI JOIN twice USING ({_KEY}) GROUP BY {_KEY}
       ),
       linked AS (

@@ -68,7 +68,7 @@ class Around:
 
 
 def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool) -> tuple[int, int]:
-    """Write the samples of an import, day by day; how many rows went into others, and how many of these said something else."""
+    """Write the samples of an import, day by day; how many rows went into others, and how many of these reported something else."""
     steps = learnt_steps(writer.manifest)
     earlier = writer.manifest.of("samples")
     last: dict[Series, int] = {}
@@ -161,18 +161,18 @@ def find_starts(rows: pa.Table) -> tuple[SampleStart, ...]:
     """
     keys = ["source", "step_ms", "lone_step_ms"]
     at, reach = pc.add(rows["to_utc"], rows["late_ms"]), rows["reach_ms"]
-    told = pa.table(
+    stated = pa.table(
         {
             **{key: rows[key] for key in keys},
             "taken_ms": pc.if_else(pc.is_null(reach), at, pa.scalar(None, pa.int64())),
             "given_ms": pc.subtract(at, reach),
         }
     ).unify_dictionaries()
-    if all(len(pc.unique(told[key])) == 1 for key in keys):  # quicker than grouping
-        first = {key: told[key][0].as_py() for key in keys}
-        groups = [first | {name: pc.min(told[name]).as_py() for name in ("taken_ms", "given_ms")}]
+    if all(len(pc.unique(stated[key])) == 1 for key in keys):  # quicker than grouping
+        first = {key: stated[key][0].as_py() for key in keys}
+        groups = [first | {name: pc.min(stated[name]).as_py() for name in ("taken_ms", "given_ms")}]
     else:
-        found = told.group_by(keys).aggregate([("taken_ms", "min"), ("given_ms", "min")])
+        found = stated.group_by(keys).aggregate([("taken_ms", "min"), ("given_ms", "min")])
         groups = found.rename_columns([*keys, "taken_ms", "given_ms"]).to_pylist()
     return tuple(SampleStart(**group) for group in sorted(groups, key=str))
 
@@ -223,16 +223,16 @@ def count_day_votes(session: Session, day: int, parts: list[SamplePart]) -> tupl
     """The votes of a day; `parts` hold its samples, and the ones near before them."""
     start = day * MS_PER_DAY
     reach = max(part.reach_ms for part in parts)
-    told = taken(parts, f"to_utc > {start - reach} AND to_utc <= {start + MS_PER_DAY}")
+    stated = taken(parts, f"to_utc > {start - reach} AND to_utc <= {start + MS_PER_DAY}")
     session.materialize(
         "voters",
         f"""SELECT device_id, source, (row_number() OVER (ORDER BY device_id, source) - 1)::INTEGER AS series
-            FROM (SELECT DISTINCT device_id, source FROM {told})""",
+            FROM (SELECT DISTINCT device_id, source FROM {stated})""",
     )
     rows = session.fetch(
         f"""SELECT series, sampled_utc, began_utc IS NOT NULL AS given,
               greatest(coalesce(step_ms, 0), coalesce(lone_step_ms, 0), {LONGEST_STEP_MS}) AS longest_ms
-            FROM {told} JOIN voters USING (device_id, source)"""
+            FROM {stated} JOIN voters USING (device_id, source)"""
     )
     if rows.num_rows < 2:
         return ()

@@ -80,7 +80,7 @@ class Settled:
     to_ms: int
     last: dict[Series, int]  # the last instant of each series
     merged: int  # rows of one import that went into another row of it
-    replaced: int  # of these, how many said something else than the later row
+    replaced: int  # of these, how many reported something else than the later row
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def _drop_nan(rows: pa.Table) -> pa.Table:
     return rows.combine_chunks()
 
 
-_SAID: Final = ("began_utc", *MEASUREMENTS)
+_REPORTED: Final = ("began_utc", *MEASUREMENTS)
 """Columns in which two rows of one import can contradict each other."""
 
 
@@ -303,7 +303,7 @@ class Folded:
     rows: pa.Table  # AS_TAKEN; import_no is null where several imports speak of the sample
     met: pa.Table | None
     merged: int  # rows of one import that went into another row of it
-    replaced: int  # of these, how many said something else than the later row
+    replaced: int  # of these, how many reported something else than the later row
 
 
 def fold_rows(rows: pa.Table, sample: Numbers, refuse: bool) -> Folded:
@@ -348,7 +348,7 @@ def _count_differing(rows: pa.Table, starts: Numbers, refuse: bool) -> int:
     """How many rows differ from another of their group in a column both have. With `refuse` they raise SamplesDifferError."""
     ends = np.append(starts[1:], rows.num_rows)
     differ = np.zeros(len(starts), dtype=np.bool_)
-    for name in _SAID:
+    for name in _REPORTED:
         if rows[name].null_count == rows.num_rows:
             continue
         values = rows[name].combine_chunks()
@@ -365,9 +365,9 @@ def _count_differing(rows: pa.Table, starts: Numbers, refuse: bool) -> int:
 
 def _differ(group: pa.Table, column: str) -> SamplesDifferError:
     """The error of a group of rows: it names the first row that has the column, and the first that contradicts it."""
-    said = group.filter(pc.is_valid(group[column]))
-    other = pc.index(pc.not_equal(said[column], said[column][0]), value=True).as_py()
-    pair = said.take([0, other])
+    reported = group.filter(pc.is_valid(group[column]))
+    other = pc.index(pc.not_equal(reported[column], reported[column][0]), value=True).as_py()
+    pair = reported.take([0, other])
     first, second = pair["seq"].to_pylist()
     return SamplesDifferError((first, second), column, pair)
 

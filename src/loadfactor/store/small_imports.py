@@ -56,14 +56,14 @@ def fold(kept: Table, rows: str) -> str:
     if kept.name not in WATCHED:
         last = f"SELECT {columns} FROM ({placed}) QUALIFY place = max(place) OVER (PARTITION BY {key})"
         return f"{last} ORDER BY {key}"
-    told = f"SELECT *, max(if(watched, 0, place)) OVER (PARTITION BY {key}) AS told FROM ({placed})"
+    stated = f"SELECT *, max(if(watched, 0, place)) OVER (PARTITION BY {key}) AS stated FROM ({placed})"
     facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in WATCHED[kept.name]}
     if kept.name == "devices":
         facts["known_from"] = "min(known_from) OVER same"  # a list comes before a log
     facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
     chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
     return (
-        f"SELECT {chosen} FROM (SELECT * FROM ({told}) WHERE place >= told) WINDOW same AS (PARTITION BY {key})"
+        f"SELECT {chosen} FROM (SELECT * FROM ({stated}) WHERE place >= stated) WINDOW same AS (PARTITION BY {key})"
         f" QUALIFY place = max(place) OVER same ORDER BY {key}"
     )
 
@@ -283,7 +283,7 @@ def add_small_table(
 
     Raises SourceError where rows of one key contradict each other (`refuse`), or a device would be in two places at once. `live`
     rows were acknowledged, and the others of `watched` ones are worth having: a device that would be is left out of them instead,
-    and that is said. Where the source `lists` and corrects, the last row of a key counts whole.
+    and that is reported. Where the source `lists` and corrects, the last row of a key counts whole.
     """
     rows = f"(SELECT *, {'true' if watched else 'false'} AS watched FROM {read([staged])})"
     apart = not writer.fetch_one(together(kept, rows))

@@ -1,4 +1,4 @@
-"""What live collection last said of its sources, in a small file of the store: for `doctor`, while the server runs and after."""
+"""The last reports of live collection on its sources, in a small file of the store: for `doctor`, with a server or without."""
 
 import json
 from collections.abc import Sequence

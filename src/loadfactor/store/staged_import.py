@@ -113,26 +113,26 @@ class StagedSamples:
         """The rows of a file, which is removed, and those that wait in memory. Column by column: nothing is there twice."""
         columns: dict[str, pa.Array] = {}
         for name in ("sampled_utc", *AS_TAKEN.names):
-            wanted = AS_TAKEN.field(name).type
+            needed = AS_TAKEN.field(name).type
             if name in self._constants:
-                columns[name] = pa.repeat(pa.scalar(self._constants[name], wanted), len(columns["sampled_utc"]))
+                columns[name] = pa.repeat(pa.scalar(self._constants[name], needed), len(columns["sampled_utc"]))
             elif name not in columns:
                 tables = (*_read(path, name), *waiting)
                 chunks = [chunk for table in tables for chunk in table[name].chunks]
                 waiting = [table.drop_columns(name) for table in waiting]
-                columns[name] = _concatenate(chunks, wanted, names.get(name))
+                columns[name] = _concatenate(chunks, needed, names.get(name))
         path.unlink(missing_ok=True)
         return pa.table(columns).select(AS_TAKEN.names).cast(AS_TAKEN)
 
 
-def _concatenate(chunks: list[pa.Array], wanted: pa.DataType, names: tuple[pa.Array, Codes] | None) -> pa.Array:
+def _concatenate(chunks: list[pa.Array], needed: pa.DataType, names: tuple[pa.Array, Codes] | None) -> pa.Array:
     """A column in one piece; where it has names, the chunks are their numbers."""
     if names is not None:
         texts, rank = names
         return pa.DictionaryArray.from_arrays(pa.array(rank[np.concatenate([c.to_numpy() for c in chunks])]), texts)
     if all(chunk.null_count == len(chunk) for chunk in chunks):
-        return pa.nulls(sum(len(chunk) for chunk in chunks), wanted)
-    return pa.concat_arrays([chunk.cast(wanted) for chunk in chunks])
+        return pa.nulls(sum(len(chunk) for chunk in chunks), needed)
+    return pa.concat_arrays([chunk.cast(needed) for chunk in chunks])
 
 
 def _split(rows: pa.Table, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
@@ -193,7 +193,7 @@ def take_samples(rows: pa.Table, source: str, count_gap: CountGap) -> pa.Table:
     if _has_any(rows["energy_j"]):
         columns["power_w"] = _power_from_energy(rows, count_gap)
     total = columns["mem_total_bytes"]
-    if _has_any(total) and pc.min(total).as_py() <= 0:  # a device without memory was not asked
+    if _has_any(total) and pc.min(total).as_py() <= 0:  # a device without memory was not requested
         columns["mem_total_bytes"] = pc.if_else(pc.greater(total, 0), total, None)
     if _has_any(columns["busy_share"]) and any(_has_any(columns[name]) for name in PROFILED):
         failed = find_failed_profiling(columns)

@@ -61,11 +61,11 @@ class Store:
     ) -> None:
         """`currency`: that of new books, and of these where they have another an error; `memory`: as DuckDB writes it.
 
-        `entry` says what becomes of rows that enter; it is asked whenever some may.
+        `entry` says what becomes of rows that enter; it is requested whenever some may.
         """
         self.folder = folder
         self.memory = memory
-        self._wanted = currency
+        self._currency = currency
         self._entry = entry
 
     @property
@@ -89,13 +89,13 @@ class Store:
             return session.span()
 
     def currency_of(self, manifest: Manifest) -> str:
-        """The currency of the books. Raises InputError when it is another than the one asked for."""
-        if manifest.currency and self._wanted not in (None, manifest.currency):
+        """The currency of the books. Raises InputError when it is another than the one requested."""
+        if manifest.currency and self._currency not in (None, manifest.currency):
             raise InputError(
-                f"the books in {self.folder} are kept in {manifest.currency}, not in {self._wanted}; leave `currency` in"
+                f"the books in {self.folder} are kept in {manifest.currency}, not in {self._currency}; leave `currency` in"
                 " loadfactor.toml (LOADFACTOR_CURRENCY) out, or use another store"
             )
-        return manifest.currency or self._wanted or DEFAULT_CURRENCY
+        return manifest.currency or self._currency or DEFAULT_CURRENCY
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -105,7 +105,7 @@ class Store:
             currency = self.currency_of(generation.manifest)
             session = Session(self.folder, generation.manifest, connect_reader(self.memory), currency)
             try:
-                with self._said(session.manifest.files):
+                with self._explaining(session.manifest.files):
                     if batches:
                         from loadfactor.store.live_rows import show_live
 
@@ -151,7 +151,7 @@ class Store:
             writer = Writer(self.folder, manifest, connect_writer(self.memory), currency)
             writer.entry = self._entry()
             try:
-                with self._said():
+                with self._explaining():
                     yield writer
                 if writer.has_changes:
                     writer.publish()
@@ -188,7 +188,7 @@ class Store:
                         self.folder.rmdir()
 
     @contextmanager
-    def _said(self, read: Iterable[StoredFile] = ()) -> Iterator[None]:
+    def _explaining(self, read: Iterable[StoredFile] = ()) -> Iterator[None]:
         """Where the engine fails, say what it was: no memory, or one of the files that were `read` is damaged."""
         try:
             yield

@@ -40,7 +40,7 @@ class TinySession:
 
 
 def open_session(charges: list[dict[str, Any]], ledger: list[dict[str, Any]]) -> Any:
-    """A session with `bill_gpus` and `asked_ledger`, parted."""
+    """A session with `bill_gpus` and `window_ledger`, parted."""
     session = TinySession()
     extra = [("rate", pa.string()), ("is_gpu", pa.bool_()), ("sold", pa.string()), ("node", pa.string())]
     extra += [("gpu_hours", pa.float64()), ("gpu_share", pa.decimal128(18, 9))]
@@ -64,7 +64,7 @@ def open_session(charges: list[dict[str, Any]], ledger: list[dict[str, Any]]) ->
     session.raw.register("bill_rows", rows)
     session.raw.register("ledger_rows", book)
     session.create_view("bill_gpus", "SELECT * FROM bill_rows")
-    session.create_view("asked_ledger", "SELECT * FROM ledger_rows")
+    session.create_view("window_ledger", "SELECT * FROM ledger_rows")
     part_charges(session, "bill_gpus")  # type: ignore[arg-type]
     return session
 

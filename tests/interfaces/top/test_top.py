@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import LOCAL, Remembering
 
 from loadfactor.base.errors import InputError
-from loadfactor.books import asked_ledger
+from loadfactor.books import window_ledger
 from loadfactor.books.books import Books
 from loadfactor.collect.http_fetch import FetchError
 from loadfactor.interfaces.cli import main
@@ -88,8 +88,8 @@ def test_an_hour_is_booked_once_for_all_its_steps(
     end = by_gpu.end - timedelta(minutes=22)
     alone = ask_history(OneByOne(reader), gpu, end)
     booked = []
-    book = asked_ledger.book
-    monkeypatch.setattr(asked_ledger, "book", lambda *given: booked.append(given) or book(*given))
+    book = window_ledger.book
+    monkeypatch.setattr(window_ledger, "book", lambda *given: booked.append(given) or book(*given))
     together = ask_history(reader, gpu, end)
     assert len(booked) == 1
     assert together.ends == alone.ends

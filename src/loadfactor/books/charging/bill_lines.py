@@ -24,27 +24,27 @@ from loadfactor.tables.schema import ALWAYS, DIMENSIONS, Span
 ONE_CURRENCY, CONVERTED = "charges_of_one_currency", "converted_charges"
 
 
-def choose_currency(session: Session, asked: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """The currency to charge in, the relation of rows to charge (with columns `rate` and `is_gpu`), and what is to be said of it.
+def choose_currency(session: Session, requested: str | None) -> tuple[str, str, tuple[str, ...]]:
+    """The currency to charge in, the relation of rows to charge (with columns `rate` and `is_gpu`), and remarks on it.
 
-    With a currency asked for only its rows. Raises InputError where there are none, or a rate is missing, naming both.
+    With a currency requested only its rows. Raises InputError where there are none, or a rate is missing, naming both.
     """
     found = dict(
         session.raw.execute(
-            "SELECT BillingCurrency, count(*) FROM asked_charges WHERE BillingCurrency IS NOT NULL GROUP BY 1 ORDER BY 1"
+            "SELECT BillingCurrency, count(*) FROM chosen_charges WHERE BillingCurrency IS NOT NULL GROUP BY 1 ORDER BY 1"
         ).fetchall()
     )
-    if asked is not None or len(found) <= 1:
-        currency = asked or next(iter(found), session.currency)
-        if asked is not None and asked not in found:
-            raise InputError(f"no bill is in {asked}; there are bills in {', '.join(found) or 'no currency'}")
+    if requested is not None or len(found) <= 1:
+        currency = requested or next(iter(found), session.currency)
+        if requested is not None and requested not in found:
+            raise InputError(f"no bill is in {requested}; there are bills in {', '.join(found) or 'no currency'}")
         within = f"WHERE BillingCurrency IS NULL OR BillingCurrency = '{currency}'"
         session.create_view(
-            ONE_CURRENCY, f"SELECT *, NULL::VARCHAR AS rate, false AS is_gpu FROM asked_charges {within}"
+            ONE_CURRENCY, f"SELECT *, NULL::VARCHAR AS rate, false AS is_gpu FROM chosen_charges {within}"
         )
         left = {other: rows for other, rows in found.items() if other != currency}
-        said = ", ".join(f"{rows:,} in {other}" for other, rows in left.items())
-        return currency, ONE_CURRENCY, (f"lines of bills in other currencies are left out: {said}",) if left else ()
+        reported = ", ".join(f"{rows:,} in {other}" for other, rows in left.items())
+        return currency, ONE_CURRENCY, (f"lines of bills in other currencies are left out: {reported}",) if left else ()
     _view_converted(session)
     missing = session.raw.execute(
         f"SELECT BillingCurrency, min(ChargePeriodStart) FROM {CONVERTED}"
@@ -72,7 +72,7 @@ def _view_converted(session: Session) -> None:
     )
     session.create_view(
         CONVERTED,
-        "SELECT c.*, r.rate, false AS is_gpu FROM asked_charges c LEFT JOIN dated_rates r ON r.currency = c.BillingCurrency"
+        "SELECT c.*, r.rate, false AS is_gpu FROM chosen_charges c LEFT JOIN dated_rates r ON r.currency = c.BillingCurrency"
         " AND c.ChargePeriodStart >= r.start_ms AND c.ChargePeriodStart < r.end_ms"
         f" AND c.BillingCurrency <> '{session.currency}'",
     )
@@ -118,7 +118,7 @@ class ChargeSum:
 
 
 def view_charges(session: Session, span: Span | None) -> int:
-    """Name the rows of a month (of all time, without a span) `asked_charges`; how many there are.
+    """Name the rows of a month (of all time, without a span) `chosen_charges`; how many there are.
 
     Where a period of an account came as actual and as amortized export, BilledCost is that of the first, the other costs those of
     the second.
@@ -133,8 +133,8 @@ def view_charges(session: Session, span: Span | None) -> int:
             for cost, other in of_other.items()
         ]
         columns = f"* REPLACE ({', '.join(chosen)})"
-    session.create_view("asked_charges", f"SELECT {columns} FROM charges WHERE {within}")
-    return int(session.fetch_one("SELECT count(*) FROM asked_charges")[0])
+    session.create_view("chosen_charges", f"SELECT {columns} FROM charges WHERE {within}")
+    return int(session.fetch_one("SELECT count(*) FROM chosen_charges")[0])
 
 
 def _list_twofold_periods(session: Session) -> str:
@@ -146,16 +146,16 @@ def _list_twofold_periods(session: Session) -> str:
 
 
 def find_extent(session: Session) -> Span:
-    """From the first to the last instant that `asked_charges` charge for."""
+    """From the first to the last instant that `chosen_charges` charge for."""
     first, last = session.fetch_one(
         "SELECT min(ChargePeriodStart), max(greatest(ChargePeriodStart, coalesce(ChargePeriodEnd, ChargePeriodStart)))"
-        " FROM asked_charges"
+        " FROM chosen_charges"
     )
     return first, last
 
 
 def sum_charges(session: Session, by: Sequence[str], relation: str) -> list[ChargeSum]:
-    """Rows of a relation like `asked_charges` with `rate` and `is_gpu`, by owner, pool and kind; costs × rate, if any."""
+    """Rows of a relation like `chosen_charges` with `rate` and `is_gpu`, by owner, pool and kind; costs × rate, if any."""
     sums = []
     for row in session.raw.execute(_write_sums(by, relation)).fetchall():
         owner, (pool, kind, rate, rows), numbers = tuple(row[: len(by)]), row[len(by) : len(by) + 4], row[len(by) + 4 :]
@@ -164,7 +164,7 @@ def sum_charges(session: Session, by: Sequence[str], relation: str) -> list[Char
             cost: EXACT.multiply(amount, worth) if amount else Decimal(0)
             for cost, amount in zip(COSTS, numbers[: len(COSTS)], strict=True)
         }
-        lacking = {cost: rows - said for cost, said in zip(COSTS, numbers[len(COSTS) :], strict=True)}
+        lacking = {cost: rows - reported for cost, reported in zip(COSTS, numbers[len(COSTS) :], strict=True)}
         sums.append(ChargeSum(CostLine(costs, None if pool else owner, pool, kind), rows, lacking))
     return sums
 
@@ -174,20 +174,20 @@ def _write_sums(by: Sequence[str], relation: str) -> str:
     names = [f'"{DIMENSIONS[name]}"' for name in by]
     tells = ("ServiceCategory", "ServiceName", "SkuMeter", "ChargeCategory")
     stated = f"if(starts_with(x_ChargeType, '{STATED_POOL}'), substr(x_ChargeType, {len(STATED_POOL) + 1}), NULL)"
-    sums = ", ".join(f"sum({cost}) AS {cost}, count({cost}) AS said_{cost}" for cost in COSTS)
+    sums = ", ".join(f"sum({cost}) AS {cost}, count({cost}) AS reported_{cost}" for cost in COSTS)
     first = f"""
     SELECT {", ".join(names)}, {", ".join(tells)}, rate, is_gpu, {stated} AS stated,
       coalesce(CommitmentDiscountStatus = 'Unused', false) OR coalesce(CapacityReservationStatus = 'Unused', false) AS unused,
       ResourceId IS NULL AND Tags IS NULL AS bare, count(*) AS rows, {sums}
     FROM {relation} GROUP BY ALL"""
     nobody = " AND ".join(f"{name} IS NULL" for name in names)
-    told = "concat_ws(' ', ServiceCategory, ServiceName, SkuMeter)"
-    kinds = " ".join(f"WHEN regexp_matches({told}, {quote(rule)}) THEN '{kind}'" for kind, rule in _KINDS.items())
+    stated = "concat_ws(' ', ServiceCategory, ServiceName, SkuMeter)"
+    kinds = " ".join(f"WHEN regexp_matches({stated}, {quote(rule)}) THEN '{kind}'" for kind, rule in _KINDS.items())
     shared = ", ".join(f"'{category}'" for category in _SHARED)
     pool = f"""CASE WHEN stated IN ({", ".join(map(quote, POOLS))}) THEN stated WHEN unused THEN 'unused commitment'
       WHEN NOT ({nobody}) THEN NULL
       WHEN bare OR ChargeCategory IN ({shared}) OR regexp_matches(ServiceName, {quote(_FOR_ALL)}) THEN 'shared'
       ELSE 'untagged' END"""
     keys = f"{', '.join(names)}, {pool} AS pool, CASE WHEN is_gpu THEN 'gpu' {kinds} ELSE 'other' END AS kind, rate"
-    totals = ", ".join([*(f"sum({cost})" for cost in COSTS), *(f"sum(said_{cost})" for cost in COSTS)])
+    totals = ", ".join([*(f"sum({cost})" for cost in COSTS), *(f"sum(reported_{cost})" for cost in COSTS)])
     return f"SELECT {keys}, sum(rows), {totals} FROM ({first}) GROUP BY ALL ORDER BY ALL"

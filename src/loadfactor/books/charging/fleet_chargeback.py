@@ -65,7 +65,7 @@ class LedgerHours:
 
 
 def read_ledger_hours(session: Session, by: Sequence[str], basis: str) -> list[LedgerHours]:
-    """What `asked_ledger` holds by owner, state and price. GPU-seconds are added up as whole microseconds, in any order alike."""
+    """What `window_ledger` holds by owner, state and price. GPU-seconds are added up as whole microseconds, in any order alike."""
     sql = recall(f"ledger hours {by} {basis}", lambda: _compile(tuple(by), basis))["hours"]
     return [
         LedgerHours(
@@ -100,7 +100,7 @@ def _sum_hours(by: tuple[str, ...], basis: str) -> Expr:
     from loadfactor.ledger.steps import ledger_columns
     from loadfactor.tables.schema import DIMENSIONS
 
-    book = ibis.table(ledger_columns(), name="asked_ledger")
+    book = ibis.table(ledger_columns(), name="window_ledger")
     known = measures(book)
     effective = sum(
         (known[f"effective_{kind.basis}_s"] for kind in ACTIVITIES[1:]), known[f"effective_{ACTIVITIES[0].basis}_s"]
@@ -152,7 +152,7 @@ def part_charges(session: Session, relation: str) -> int:
 
 
 def divide_charges(session: Session, by: Sequence[str]) -> DividedCosts:
-    """The costs of `OF_GPUS` over the rows of `asked_ledger`, by GPU-seconds of each node in each charge period."""
+    """The costs of `OF_GPUS` over the rows of `window_ledger`, by GPU-seconds of each node in each charge period."""
     session.materialize("billed_gpus", _sum_billed())
     divided = DividedCosts({}, [])
     for row in session.raw.execute(_write_division(by)).fetchall():
@@ -196,7 +196,7 @@ def _write_division(by: Sequence[str]) -> str:
       FROM billed_gpus),
     held AS (
       SELECT node, hour_utc, from_utc, to_utc, {owner}, state, sum(round(gpu_s * {US_PER_S})::BIGINT) AS us
-      FROM asked_ledger WHERE node IN (SELECT node FROM billed_gpus) GROUP BY ALL),
+      FROM window_ledger WHERE node IN (SELECT node FROM billed_gpus) GROUP BY ALL),
     seen AS (
       SELECT h.id, {", ".join(f"l.{name}" for name in names)}, l.state,
         sum(round(l.us * (({inside}) / (l.to_utc - l.from_utc)))::HUGEINT) AS us
@@ -255,7 +255,7 @@ class FleetChargeback:
 
 @dataclass(frozen=True)
 class ChargeQuestion:
-    """What is asked for: statements by which names, of which month (None: all the books know), of which currency's lines."""
+    """What is requested: statements by which names, of which month (None: all the books know), of which currency's lines."""
 
     by: tuple[str, ...]
     month: str | None
@@ -283,7 +283,7 @@ def charge_fleet(
 ) -> FleetChargeback:
     """Statements that sum to the bill of the month, rounded; without a bill, to price × installed time.
 
-    `view_ledger` names the ledger of a span `asked_ledger`, and says whether there is any. Raises InputError where the books know
+    `view_ledger` names the ledger of a span `window_ledger`, and says whether there is any. Raises InputError where the books know
     nothing of the month, or a rate of exchange is missing.
     """
     hours = read_ledger_hours(session, question.by, basis) if view_ledger(question.span) else []
@@ -307,8 +307,8 @@ def charge_fleet(
 
 
 def _charge_bill(session: Session, question: ChargeQuestion, hours: Sequence[LedgerHours]) -> FleetChargeback:
-    currency, relation, said = choose_currency(session, question.currency)
-    remarks = list(said)
+    currency, relation, reported = choose_currency(session, question.currency)
+    remarks = list(reported)
     divided = DividedCosts({}, [])
     has_gpus = view_sold(session, relation)
     if has_gpus and (session.manifest.of("devices") or "devices" in session.live):

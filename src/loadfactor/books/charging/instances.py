@@ -246,8 +246,10 @@ def view_sold(session: Session, relation: str) -> bool:
           AND (t.sold <> '{REST}' OR coalesce(regexp_matches(SkuMeter, {quote(_OF_MACHINE)}), false))""",
     )
     same = " AND ".join(f"l.{text} IS NOT DISTINCT FROM s.{text}" for text in _TELLING)
-    told = "s.billed_type, s.sold, s.accelerator, s.gpus"
-    session.create_view(SOLD, f"SELECT l.* EXCLUDE (gpu_sku), {told} FROM ({lines}) l LEFT JOIN sold_texts s ON {same}")
+    stated = "s.billed_type, s.sold, s.accelerator, s.gpus"
+    session.create_view(
+        SOLD, f"SELECT l.* EXCLUDE (gpu_sku), {stated} FROM ({lines}) l LEFT JOIN sold_texts s ON {same}"
+    )
     return bool(session.fetch_one("SELECT count(*) FROM sold_texts")[0])
 
 

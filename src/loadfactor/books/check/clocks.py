@@ -40,7 +40,7 @@ def find_import_gaps(books: Examined) -> Iterator[Finding]:
 
 
 def find_failing_sources(books: Examined) -> Iterator[Finding]:
-    """Sources of live collection that send nothing, or sent nothing for a while, as the server said it last."""
+    """Sources of live collection that send nothing, or sent nothing for a while, as the server reported it last."""
     for source in read_statuses(books.session.folder):
         if source.status == "absent":
             yield Finding("note", f"{source.name}: {source.error}", "nothing, unless you use it")
@@ -103,7 +103,7 @@ def find_differing_clocks(books: Examined) -> Iterator[Finding]:
     around = tuple((at - AROUND_MS, at + AROUND_MS) for (at,) in times)
     session.view_table("samples", "samples", within=around)
     off = session.raw.execute(_OFF).fetchall()
-    for side, said in (("start", "before their jobs begin"), ("end", "after their jobs have ended")):
+    for side, reported in (("start", "before their jobs begin"), ("end", "after their jobs have ended")):
         found = [(node, ms) for node, where, ms in off if where == side]
         if found:
             nodes = [node for node, _ in found]
@@ -113,7 +113,7 @@ def find_differing_clocks(books: Examined) -> Iterator[Finding]:
             least = min(ms for _, ms in found) / MS_PER_S
             yield Finding(
                 "missing",
-                f"nodes whose clocks differ from the scheduler's: on {len(nodes):,} ({name_some(nodes)}) GPUs work {said}, by"
+                f"nodes whose clocks differ from the scheduler's: on {len(nodes):,} ({name_some(nodes)}) GPUs work {reported}, by"
                 f" {least:,.0f} s or more; what nobody is known to hold there",
                 f"{SET_CLOCKS}; where whole hours are off, import with the --timezone that the times are in",
                 gpu_hours=hours,

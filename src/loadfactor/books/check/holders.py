@@ -19,7 +19,7 @@ def find_excess(books: Examined) -> Iterator[Finding]:
     start, end = session.span()
     for name in ("allocations", "devices"):
         session.view_table(name, name)
-    asked = session.raw.execute(
+    requested = session.raw.execute(
         f"""WITH asking AS (
               SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
               FROM allocations WHERE from_utc < {end} AND known_from IS DISTINCT FROM '{LABELS}'
@@ -32,8 +32,8 @@ def find_excess(books: Examined) -> Iterator[Finding]:
               * greatest(0, until - greatest(since, coalesce(before, since)))), 0) / {MS_PER_HOUR}
             FROM again a LEFT JOIN (SELECT device_id, min(share) AS share FROM devices GROUP BY ALL) d USING (device_id)"""
     ).fetchone()
-    excess = (asked or (0.0,))[0] - books.total("allocated_gpu_hours")
-    if excess > ROUNDING * max(1.0, (asked or (0.0,))[0]):
+    excess = (requested or (0.0,))[0] - books.total("allocated_gpu_hours")
+    if excess > ROUNDING * max(1.0, (requested or (0.0,))[0]):
         yield Finding(
             "missing",
             "allocations ask for more than was installed, because they overlap or name GPUs not installed then",

@@ -122,10 +122,10 @@ def find_split_names(books: Examined) -> Iterator[Finding]:
         hours, money = add_places(
             [place for place in books.places if place.node in names], "unobserved_gpu_hours", "unobserved_cost"
         )
-        said = name_some([f"{short} and {full}" for short, full in pairs])
+        reported = name_some([f"{short} and {full}" for short, full in pairs])
         yield Finding(
             "missing",
-            f"nodes under two names, with a domain and without: {len(pairs):,} ({said}); what jobs hold under one and nothing"
+            f"nodes under two names, with a domain and without: {len(pairs):,} ({reported}); what jobs hold under one and nothing"
             " measures there",
             "give a machine one name: hostname or instance in the labels of exporters as the scheduler calls the node",
             gpu_hours=hours,
@@ -138,7 +138,7 @@ def find_unscheduled_nodes(books: Examined) -> Iterator[Finding]:
     scheduled = books.scheduled_nodes
     if not scheduled:
         return
-    again = {name for pair in _pair_names(books.nodes) for name in pair}  # said above
+    again = {name for pair in _pair_names(books.nodes) for name in pair}  # reported above
     strange = [
         place
         for place in books.places

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
-from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.books import Books
 from loadfactor.books.losses.idle import FreeStretch, HeldRun, IdleStretch, find_free, find_idle, list_runs, list_waits
 from loadfactor.books.losses.pool_jobs import (
@@ -23,6 +22,7 @@ from loadfactor.books.losses.pool_jobs import (
 )
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED, FAILED, FleetWaterfall
+from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.metrics.query.calendar import Window, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
@@ -138,7 +138,7 @@ def list_failed_runs(session: Session, window: Span) -> list[FailedRun]:
 
 
 HOLDER: Final = ("job", "team", "user")
-"""By what losses of holders are told."""
+"""By what losses of holders are stated."""
 OF_NODES: Final = tuple(m for m in ASKED if m.name in ("unallocated", "down", "unallocated_cost", "down_cost"))
 OF_GPUS: Final = tuple(m for m in ASKED if m.name in ("idle", "busy", "unobserved", "active"))
 
@@ -173,7 +173,7 @@ class LossFacts:
         self._session, self._idle_below = session, idle_below
         self.snapshot = Snapshot(session, idle_below)
         first, last = (milliseconds(at) for at in self.snapshot.span)
-        self._asked = start, end
+        self._window = start, end
         self.window: Span = (
             first if start is None else max(first, milliseconds(start)),
             last if end is None else min(last, milliseconds(end)),
@@ -187,12 +187,12 @@ class LossFacts:
     @cached_property
     def waterfall(self) -> FleetWaterfall:
         """Where what was paid went, by job, team and user."""
-        return self.snapshot.waterfall(HOLDER, *self._asked)
+        return self.snapshot.waterfall(HOLDER, *self._window)
 
     @cached_property
     def nodes(self) -> tuple[NodeLoss, ...]:
         """What nobody held, by node."""
-        found = self.snapshot.show(OF_NODES, ("node",), *self._asked)
+        found = self.snapshot.show(OF_NODES, ("node",), *self._window)
         columns = {metric.name: _read_column(found, metric.name) for metric in OF_NODES}
         named = ("unallocated", "down", "unallocated_cost", "down_cost")
         return tuple(NodeLoss(key[0], *(columns[name][row] for name in named)) for row, key in enumerate(found.keys))
@@ -200,7 +200,7 @@ class LossFacts:
     @cached_property
     def job_gpus(self) -> dict[str, list[JobGpu]]:
         """What each GPU of each job did; jobs that are booked for no GPU in particular are not among them."""
-        found = self.snapshot.show(OF_GPUS, ("job", "device"), *self._asked)
+        found = self.snapshot.show(OF_GPUS, ("job", "device"), *self._window)
         columns = {metric.name: _read_column(found, metric.name) for metric in OF_GPUS}
         out: dict[str, list[JobGpu]] = {}
         for row, (job, device) in enumerate(found.keys):
@@ -212,17 +212,17 @@ class LossFacts:
     @cached_property
     def lone_jobs(self) -> list[LoneJob]:
         """Jobs that held one GPU, as far as it was seen what they used of it."""
-        return list_lone_jobs(self.snapshot, *self._asked)
+        return list_lone_jobs(self.snapshot, *self._window)
 
     @cached_property
     def job_needs(self) -> list[JobNeed]:
         """What jobs need of their GPUs, as far as that was seen."""
-        return list_job_needs(self.snapshot, *self._asked)
+        return list_job_needs(self.snapshot, *self._window)
 
     @cached_property
     def job_energy(self) -> list[JobEnergy]:
         """What the GPUs of jobs drew, and what that costs where it is known."""
-        return list_job_energy(self.snapshot, self._session.currency, *self._asked)
+        return list_job_energy(self.snapshot, self._session.currency, *self._window)
 
     @cached_property
     def prices(self) -> dict[str, float]:
@@ -256,7 +256,7 @@ class LossFacts:
         self._view_ledger()
         held = dict(
             self._session.raw.execute(
-                "SELECT hour_utc, sum(gpu_s) FROM asked_ledger WHERE job_id IS NOT NULL GROUP BY hour_utc"
+                "SELECT hour_utc, sum(gpu_s) FROM window_ledger WHERE job_id IS NOT NULL GROUP BY hour_utc"
             ).fetchall()
         )
         first, last = self.window
@@ -267,7 +267,7 @@ class LossFacts:
     @cached_property
     def purposes(self) -> dict[str, str]:
         """What each job is for, where that is known."""
-        found = self.snapshot.show(OF_GPUS[:1], ("job", "purpose"), *self._asked)
+        found = self.snapshot.show(OF_GPUS[:1], ("job", "purpose"), *self._window)
         return {job: purpose for job, purpose in found.keys if job and purpose}
 
     @cached_property
@@ -289,7 +289,7 @@ class LossFacts:
         return find_idle(self._session, self._idle_below, self.window, runs, gpus, without)
 
     def _view_ledger(self) -> None:
-        AskedLedger(self._session, self._idle_below).view(Window(*self.window), False)
+        WindowLedger(self._session, self._idle_below).view(Window(*self.window), False)
 
 
 def _read_column(found: Readings, name: str) -> list[float]:

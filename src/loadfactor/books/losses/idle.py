@@ -156,7 +156,7 @@ def find_idle(
 ) -> list[IdleStretch]:
     """The idle stretches of some runs in a window; `without`: jobs and GPUs of theirs that are not looked at.
 
-    Reads `asked_ledger`, which stands for the window, first.
+    Reads `window_ledger`, which stands for the window, first.
     """
     jobs, devices = ([key[n] for key in without] for n in range(2))
     session.register(
@@ -169,10 +169,10 @@ def find_idle(
     whole = session.raw.execute(
         f"SELECT job_id, attempt, since, until, held_s FROM run_hours WHERE {_IS_WHOLE}"
     ).fetchall()
-    wanted = session.raw.execute(
+    needed = session.raw.execute(
         "SELECT hour_utc, sum(gpus) FROM cut_hours GROUP BY hour_utc ORDER BY hour_utc"
     ).fetchall()
-    for hours in _divide(wanted, gpus):
+    for hours in _divide(needed, gpus):
         whole += _cut(session, idle_below, [(max(h, window[0]), min(h + MS_PER_HOUR, window[1])) for h in hours])
     for job, attempt, *piece in sorted(whole, key=lambda row: row[2]):
         found.setdefault((job, attempt), []).append(StretchPiece(*piece))
@@ -185,10 +185,10 @@ def find_idle(
 
 
 def list_runs(session: Session) -> list[HeldRun]:
-    """The runs of the table `asked_ledger`, those with most GPU-hours first."""
+    """The runs of the table `window_ledger`, those with most GPU-hours first."""
     rows = session.raw.execute(
         f"""SELECT job_id, attempt, min(from_utc), max(to_utc), sum(gpu_s) / {S_PER_HOUR} AS hours
-            FROM asked_ledger WHERE job_id IS NOT NULL GROUP BY ALL ORDER BY hours DESC, job_id, attempt"""
+            FROM window_ledger WHERE job_id IS NOT NULL GROUP BY ALL ORDER BY hours DESC, job_id, attempt"""
     ).fetchall()
     return [HeldRun(*row) for row in rows]
 
@@ -197,7 +197,7 @@ _SUM_HOURS: Final = """
 SELECT job_id, attempt, hour_utc, min(from_utc) AS since, max(to_utc) AS until, sum(gpu_s) AS held_s,
        coalesce(sum(gpu_s) FILTER (WHERE state = 'idle'), 0) AS idle_s, count(DISTINCT device_id) AS gpus,
        count(DISTINCT (from_utc, to_utc)) = 1 AS is_even
-FROM asked_ledger ANTI JOIN left_out USING (job_id, device_id) SEMI JOIN looked_at USING (job_id)
+FROM window_ledger ANTI JOIN left_out USING (job_id, device_id) SEMI JOIN looked_at USING (job_id)
 GROUP BY job_id, attempt, hour_utc"""
 """What each run held in an hour, and was idle; `is_even`: by all of its GPUs over the same time."""
 _IS_WHOLE: Final = "is_even AND idle_s >= held_s * (1 - 1e-9)"
@@ -211,7 +211,7 @@ SELECT job_id, attempt, hour_utc, gpus FROM run_hours WHERE idle_s > 0 AND NOT (
 def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tuple[Any, ...]]:
     """The idle steps of the runs and hours in `cut_hours` within these parts of hours: job, attempt, from, to, GPU-seconds.
 
-    Who held what is attributed once, and only the stretches that are asked for are cut and joined with samples.
+    Who held what is attributed once, and only the stretches that are requested are cut and joined with samples.
     """
     book(session, tuple(spans), (), idle_below, until="holdings", with_bills=False)
     cut_holdings(
@@ -229,11 +229,11 @@ def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tup
     return steps
 
 
-def _divide(wanted: Sequence[tuple[int, int]], gpus: int) -> Iterator[list[int]]:
-    """Hours (starts, with the GPUs that are wanted in each) as parts that are booked one after another."""
+def _divide(needed: Sequence[tuple[int, int]], gpus: int) -> Iterator[list[int]]:
+    """Hours (starts, with the GPUs that are needed in each) as parts that are booked one after another."""
     part: list[int] = []
     rows = 0
-    for hour, count in wanted:
+    for hour, count in needed:
         more = max(gpus, count * _PIECES)
         if part and rows + more > STEPS_AT_ONCE:
             yield part
@@ -275,7 +275,7 @@ def _compile_waits() -> Queries:
 
 
 def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list[FreeStretch]:
-    """The free stretches of the table `asked_ledger`. Who waits for no pool in particular waits for all."""
+    """The free stretches of the table `window_ledger`. Who waits for no pool in particular waits for all."""
     waited: dict[str | None, list[Span]] = {}
     for pool, queued, ended in waits:
         end = window[1] if ended is None else ended
@@ -287,7 +287,7 @@ def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list
     rows = session.raw.execute(
         """SELECT coalesce(node, device_id) AS place, node, max(pool), from_utc, to_utc, state = 'unallocated' AS free,
                   sum(gpu_s)
-           FROM asked_ledger WHERE place IS NOT NULL
+           FROM window_ledger WHERE place IS NOT NULL
            GROUP BY place, node, from_utc, to_utc, free ORDER BY place, from_utc, to_utc"""
     ).fetchall()
     pools: dict[tuple[Any, ...], str | None] = {}

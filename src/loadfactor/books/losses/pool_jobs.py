@@ -116,10 +116,10 @@ def _cut(row: Mapping[str, object], window: Span) -> PoolJob | None:
     end = window[1] if end is None else min(end, window[1])
     if start >= end or not gpus:
         return None
-    asked = start if submitted is None else max(min(submitted, start), window[0])
+    requested = start if submitted is None else max(min(submitted, start), window[0])
     whole = float(gpus) if gpus < 1 else float(round(gpus))
     return PoolJob(
-        str(row["job_id"]), str(row["team"]), (asked - window[0]) / MS_PER_S, whole, (end - start) / MS_PER_S
+        str(row["job_id"]), str(row["team"]), (requested - window[0]) / MS_PER_S, whole, (end - start) / MS_PER_S
     )
 
 

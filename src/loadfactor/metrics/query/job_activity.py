@@ -14,9 +14,9 @@ Expr = Any
 def list_held(allocations: Expr) -> Expr:
     """What the table `held_gpus` holds: the GPUs that allocations name for the job, or labels by its scheduler's number.
 
-    The table `asked_job` is one row: the job, and the time asked for.
+    The table `chosen_job` is one row: the job, and the time asked for.
     """
-    asked = ibis.table({"job_id": "string", "from_utc": "int64", "to_utc": "int64"}, name="asked_job")
+    asked = ibis.table({"job_id": "string", "from_utc": "int64", "to_utc": "int64"}, name="chosen_job")
     own = allocations.semi_join(asked, "job_id")
     labels = own.select(label=ibis.coalesce(own.job_number, own.job_id))
     own = ibis.union(own, allocations.semi_join(labels, allocations.job_id == labels.label))

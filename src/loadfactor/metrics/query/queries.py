@@ -1,6 +1,6 @@
 """The queries of a question as Ibis expressions by name: sums over the ledger, waits, units of work and their cost.
 
-They read tables by name: `asked_ledger` (the ledger of the window, nothing beyond it), `progress`, `waits`, and those of
+They read tables by name: `window_ledger` (the ledger of the window, nothing beyond it), `progress`, `waits`, and those of
 `list_inputs`. None of them holds an instant or a name that is asked for: two questions of one shape have the same queries.
 """
 
@@ -31,7 +31,7 @@ UNCHANGED = ("state", "holder", "has_source", *CIRCUMSTANCES, *PRICE_COLUMNS, *P
 
 def list_queries(question: Question) -> dict[str, Expr]:
     """Every query that the answer to a question reads, by name."""
-    book = name_unknown(question, ibis.table(ledger_columns(), name="asked_ledger"))
+    book = name_unknown(question, ibis.table(ledger_columns(), name="window_ledger"))
     booked = apply_filters(question, book, tuple(DIMENSIONS))
     booked = add_calendar(question, booked, booked.hour_utc, booked.from_utc)
     queries = {"sums": sum_parts(question, booked)}
@@ -149,11 +149,11 @@ def _fold(
 
 
 def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
-    """The ledger in `asked_ledger`, which is of one local day, with rows that agree in all that is asked added up, as a ledger.
+    """The ledger in `window_ledger`, which is of one local day, with rows that agree in all that is asked added up, as a ledger.
 
     What it no longer tells (other dimensions, prices of another basis) is null; where a row lies in its day means nothing.
     """
-    book = ibis.table(ledger_columns(), name="asked_ledger")
+    book = ibis.table(ledger_columns(), name="window_ledger")
     used = set(book.columns).difference(PRICE_COLUMNS) | {f"price_per_gpu_hour_{basis}"}
     times = {"hour_utc": book.hour_utc.min(), "from_utc": book.from_utc.min(), "to_utc": book.to_utc.max()}
     return _fold(book, [DIMENSIONS[name] for name in dimensions], used, list(HIGHEST), times).select(*book.columns)

@@ -12,6 +12,6 @@ Expr = Any
 
 
 def list_step_rows(question: Question) -> Expr:
-    """The rows of `asked_ledger`: `from_utc`, where and whose by the dimensions of the question, and amounts by part and column."""
-    book = name_unknown(question, ibis.table(ledger_columns(), name="asked_ledger"))
+    """The rows of `window_ledger`: `from_utc`, whose by the dimensions of the question, and amounts by part and column."""
+    book = name_unknown(question, ibis.table(ledger_columns(), name="window_ledger"))
     return book.select("from_utc", *question.keys, **list_parts(question, book))

@@ -1,4 +1,4 @@
-"""The ledger of the window that a question asks for, under the name `asked_ledger` in a session.
+"""The ledger of the window that a question asks for, under the name `window_ledger` in a session.
 
 It is made of booked hours, and of those that a limit of the window or a local midnight cuts, which are booked afresh. Several
 questions of one window can read its days added up instead, where these tell what they ask by: these are many times fewer rows.
@@ -36,7 +36,7 @@ class _Folded:
         )
 
 
-class AskedLedger:
+class WindowLedger:
     """Names parts of the table `ledger` of a session."""
 
     def __init__(self, session: Session, idle_below: float) -> None:
@@ -46,15 +46,15 @@ class AskedLedger:
         self._folded: _Folded | None = None
 
     def view_for(self, question: Question) -> None:
-        """Name what a question reads `asked_ledger`: the days of its window added up where there are such and they tell enough."""
+        """Name what a question reads `window_ledger`: the days of its window added up where there are such and they tell enough."""
         if self._folded is not None and self._folded.answers(question):
-            self._session.create_view("asked_ledger", "SELECT * FROM folded_ledger")
+            self._session.create_view("window_ledger", "SELECT * FROM folded_ledger")
         else:
             where = () if question.units else question.where  # of a job that worked elsewhere, too, no work is counted
             self.view(question.window, bool(question.periods), where)
 
     def view(self, window: Window, by_day: bool, where: Sequence[tuple[str, str]] = ()) -> None:
-        """Name the ledger of a window `asked_ledger`; `by_day`: no row of it spans a local midnight.
+        """Name the ledger of a window `window_ledger`; `by_day`: no row of it spans a local midnight.
 
         `where` are filters to apply here already: the engine then reads the other columns of these rows alone.
         """
@@ -69,15 +69,15 @@ class AskedLedger:
         for name, value in where:
             if value != UNKNOWN_HOLDER:
                 sql = f"SELECT * FROM ({sql}) WHERE {DIMENSIONS[name]} = {quote(value)}"
-        session.create_view("asked_ledger", sql)
+        session.create_view("window_ledger", sql)
 
     def fold(self, window: Window, by: Sequence[str], basis: str) -> None:
         """Add the ledger of a window up by local day, job, these dimensions and in this basis, for `view_for`."""
-        wanted = {"job", *by}.difference(NOT_OF_DAYS)  # work is told by jobs, whatever it is split by
-        kept = tuple(name for name in DIMENSIONS if name in wanted)
+        needed = {"job", *by}.difference(NOT_OF_DAYS)  # work is stated by jobs, whatever it is split by
+        kept = tuple(name for name in DIMENSIONS if name in needed)
         sql = recall(f"day {kept} {basis}", lambda: _compile_day(kept, basis))["day"]
         self.view(window, True)
-        self._session.materialize("folded_ledger", "SELECT * FROM asked_ledger LIMIT 0")
+        self._session.materialize("folded_ledger", "SELECT * FROM window_ledger LIMIT 0")
         for _, first, after in window.days():  # one after another: engines are quickest where there are few groups
             part = replace(window, start_ms=max(first, window.start_ms), end_ms=min(after, window.end_ms))
             self.view(part, False)
@@ -100,7 +100,7 @@ class AskedLedger:
         return {h: points for h, points in sorted(inside.items()) if points}
 
     def _book(self, cuts: Mapping[int, Iterable[int]]) -> None:
-        """Book these hours as `cut`, no row of which spans a cut: the windows that end at these instants are asked of it, too."""
+        """Book these hours as `cut`, no row of which spans a cut: the windows that end at these instants are put to it, too."""
         start, end = self._session.span()
         spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(cuts))
         book(self._session, spans, sorted(chain.from_iterable(cuts.values())), self._idle_below)
