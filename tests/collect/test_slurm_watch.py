@@ -256,7 +256,7 @@ def say(number: str, state: str, started: int | None, ended: int | None = None, 
     at |= {name: fields.pop(name) for name in ("submitted", "eligible") if name in fields}
     times = {name: 1_800_000_000_000 + s * 1000 for name, s in at.items() if s is not None}
     held = {"held": "gres/gpu=4", "nodes": "n0"} if started is not None else {}
-    return {"job_id": number, "state": state, "user": "ann", "asked": "gres/gpu=4", **held, **times, **fields}
+    return {"job_id": number, "state": state, "user": "ann", "requested": "gres/gpu=4", **held, **times, **fields}
 
 
 def test_an_earlier_run_found_later_changes_no_key() -> None:

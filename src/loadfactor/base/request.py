@@ -63,11 +63,11 @@ def option(
 ) -> Any:
     """A field of a Request. `name` is its flag where that is not the field's name with dashes.
 
-    The range is one that has a name in `limits.py` (`within`), or said by its ends.
+    The range is one that has a name in `limits.py` (`within`), or is given by its ends.
     """
-    told = {"help": help, "name": name, "short": short, "is_argument": is_argument}
+    declared = {"help": help, "name": name, "short": short, "is_argument": is_argument}
     limits = within or Limits(above, at_least, below, at_most)
-    return field(default=default, metadata={_OPTION: told | {"limits": limits}})
+    return field(default=default, metadata={_OPTION: declared | {"limits": limits}})
 
 
 class Request:
@@ -86,21 +86,21 @@ def options_of(request: Callable[..., Any]) -> tuple[Option, ...]:
     kinds = get_type_hints(request)
     found = []
     for item in fields(request):  # type: ignore[arg-type]
-        told: Mapping[str, Any] = item.metadata[_OPTION]
+        declared: Mapping[str, Any] = item.metadata[_OPTION]
         kind, many, optional, choices = _kind_of(kinds[item.name])
-        flag = told["name"] or "--" + item.name.replace("_", "-")
+        flag = declared["name"] or "--" + item.name.replace("_", "-")
         found.append(
             Option(
-                item.name.upper() if told["is_argument"] else flag,
-                told["help"],
+                item.name.upper() if declared["is_argument"] else flag,
+                declared["help"],
                 kind,
                 many,
                 optional,
                 item.default,
-                told["short"],
-                told["limits"],
+                declared["short"],
+                declared["limits"],
                 choices,
-                told["is_argument"],
+                declared["is_argument"],
                 item.name,
             )
         )
@@ -180,17 +180,17 @@ def _read_one(value: Any, item: Option) -> Any:
 
 def _read_number(value: Any, item: Option) -> float:
     """The number inside its limits. Raises InputError that says the range, whatever is wrong."""
-    wanted = f"{item.flag} must be {item.limits.words}, got {shorten(value)}"
+    must = f"{item.flag} must be {item.limits.words}, got {shorten(value)}"
     try:
         if isinstance(value, bool):
             raise TypeError
         number = parse_number(value) if isinstance(value, str) else float(value)
     except OverflowError as error:  # a whole number beyond the floating-point range
-        raise InputError(wanted) from error
+        raise InputError(must) from error
     except (InputError, TypeError, ValueError) as error:
-        raise InputError(f"{wanted}, which is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
+        raise InputError(f"{must}, which is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
     if not item.limits.admit(number):
-        raise InputError(wanted)
+        raise InputError(must)
     return number
 
 

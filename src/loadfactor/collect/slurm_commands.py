@@ -252,7 +252,7 @@ def read_leniently(data: bytes, heading: bytes, decode: Callable[[bytes], T]) ->
 def hold_gpus(jobs: pa.Table) -> pa.Array:
     """Which jobs hold or ask for GPUs, or parts of them. Raises SourceError where a text counts none."""
     gpus = measure_gpus(jobs, ShardSizes(), "its jobs")
-    return pa.array(~((gpus.held == 0) & (gpus.asked == 0)))
+    return pa.array(~((gpus.held == 0) & (gpus.requested == 0)))
 
 
 def _write_time(at_s: int) -> str:

@@ -51,7 +51,7 @@ class SubmittedJob:
 
 @dataclass(frozen=True)
 class PoolSize:
-    """What a pool can give: whole GPUs over time, and the largest gang it should be asked for."""
+    """What a pool can give: whole GPUs over time, and the largest gang it should get."""
 
     name: str
     gpu_ms: float
@@ -202,9 +202,9 @@ def _build_jobs_of(
     return out
 
 
-def _fit_gang(asked: int, pool: PoolSize) -> int:
+def _fit_gang(requested: int, pool: PoolSize) -> int:
     """GPUs of a gang that the pool can place: at most its largest, and whole nodes beyond one node."""
-    gpus = min(asked, pool.largest)
+    gpus = min(requested, pool.largest)
     return gpus if gpus <= pool.per_node else gpus // pool.per_node * pool.per_node
 
 
@@ -230,7 +230,7 @@ def _lengthen_forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.
 
 
 def _scale_to_load(scenario: Scenario, jobs: list[SubmittedJob], pools: list[PoolSize]) -> None:
-    """Stretch or shrink batch work so that each pool is asked for `scenario.load` of what it can give.
+    """Stretch or shrink batch work so that requests for each pool are `scenario.load` of what it can give.
 
     People's sessions stay as long as they are, unless there are so many that they would take more than their part.
     """

@@ -66,7 +66,7 @@ class Scenario:
     teams: tuple[Team, ...]
     deployments: tuple[Deployment, ...]
     jobs: int
-    load: float  # GPU-hours asked for over GPU-hours there are, of the batch pools
+    load: float  # GPU-hours requested over GPU-hours installed, of the batch pools
     timezone: str = "Europe/Berlin"
     node_failures_per_day: float = 0.008  # per node
     gpu_failures_per_day: float = 0.001  # per GPU

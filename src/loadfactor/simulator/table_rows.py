@@ -158,7 +158,7 @@ def _list_allocations(sim: Simulation) -> Iterator[Row]:
 
 
 def _make_allocation(run: ScheduledRun, queued: bool) -> Row:
-    """What the scheduler knows of a run; standing deployments and pods were never in a queue, so nobody knows when they asked."""
+    """What the scheduler knows of a run; standing deployments and pods were never in a queue, so they have no submit time."""
     job, running = run.job, run.end_state == "running"
     return {
         "job_id": job.job_id,
@@ -377,8 +377,8 @@ def _list_served(sim: Simulation, i: int, run: ScheduledRun, rng: np.random.Gene
     marks = np.arange(run.work_from_ms // MS_PER_HOUR + 1, -(-run.to_ms // MS_PER_HOUR), dtype=np.int64) * MS_PER_HOUR
     edges = np.concatenate(([run.work_from_ms], marks, [run.to_ms]))
     middle, seconds = (edges[1:] + edges[:-1]) // 2, np.diff(edges) / MS_PER_S
-    asked = rng.poisson(d.peak_requests_per_s * compute_request_rate(sim.calendar, middle) * seconds)
-    for a, b, requests in zip(edges[:-1].tolist(), edges[1:].tolist(), asked.tolist(), strict=True):
+    requests_made = rng.poisson(d.peak_requests_per_s * compute_request_rate(sim.calendar, middle) * seconds)
+    for a, b, requests in zip(edges[:-1].tolist(), edges[1:].tolist(), requests_made.tolist(), strict=True):
         yield ProgressRow(i, a, b, "request", requests, None, True)
         if d.params:
             for unit, each in (

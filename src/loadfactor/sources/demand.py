@@ -1,4 +1,4 @@
-"""Demand for GPUs as plain arrays: jobs, the state of a cluster, or GPUs wanted over time; and what was left out of the file."""
+"""Demand for GPUs as plain arrays: jobs, the state of a cluster, or GPUs requested over time; and what was left out of the file."""
 
 from dataclasses import dataclass, field
 
@@ -50,7 +50,7 @@ class StateTrace:
 
 @dataclass(frozen=True)
 class DemandTrace:
-    """GPUs wanted in each interval of `step_s`."""
+    """GPUs requested in each interval of `step_s`."""
 
     name: str
     step_s: float

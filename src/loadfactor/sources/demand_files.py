@@ -60,10 +60,10 @@ def read_numbers(frame: pd.DataFrame, column: str, name: str, limits: Limits, ma
     if isinstance(written, pd.DataFrame):
         raise SourceError(f"{name} has two columns {column}; leave one")
     values = np.asarray(pd.to_numeric(written, errors="coerce"), dtype=np.float64)
-    wanted = np.flatnonzero(written.notna()) if may_be_empty else np.arange(len(values))
-    said = values[wanted]
-    if said.size and not (limits.admit(float(said.min())) and limits.admit(float(said.max()))):
-        place = next(place for place in wanted if not limits.admit(float(values[place])))
+    checked = np.flatnonzero(written.notna()) if may_be_empty else np.arange(len(values))
+    numbers = values[checked]
+    if numbers.size and not (limits.admit(float(numbers.min())) and limits.admit(float(numbers.max()))):
+        place = next(place for place in checked if not limits.admit(float(values[place])))
         raise SourceError(
             f"{name}, row {int(frame.index[place]) + FIRST_ROW}: {column} must be a number {limits.words}, "
             f"got {shorten(str(written.iloc[place]))}"

@@ -37,7 +37,7 @@ class Column:
     stands_for: bool | None = None
     """In a key an empty cell is the same as this value."""
     apart_without: str = ""
-    """Rows that leave this other column empty are told apart by this one, too."""
+    """Rows that leave this other column empty are distinguished by this one, too."""
 
     @property
     def required(self) -> bool:

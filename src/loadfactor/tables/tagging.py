@@ -1,4 +1,4 @@
-"""Rules applied column-wise to rows of allocations and queue events. Each time they begin with what the source said."""
+"""Rules applied column-wise to rows of allocations and queue events. Each time they begin with the columns of the source."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -32,27 +32,27 @@ Groups = dict[str, Texts]
 Places = npt.NDArray[np.int64]
 """Numbers of rows."""
 ORIGINAL = "original_holder"
-"""The column with what the source said, as a JSON object by column, where rules say otherwise; "" where it said nothing."""
+"""The column with the values of the source, as a JSON object by column, where rules give others; "" where it had none."""
 
 
 def apply_rules(tagging: Tagging, rows: pa.Table, table: str) -> pa.Table:
     """Rows of a table with experiment, team, project and purpose as the rules give them; the original values are kept beside.
 
-    Rows that no rule speaks of stay as their source said them. The order of rows stays.
+    Rows that no rule speaks of stay as their source had them. The order of rows stays.
     """
-    said_rows = restore_said(rows)
-    facts = ChargeFacts(said_rows) if table == "charges" else Facts(said_rows)
+    source_rows = restore_source(rows)
+    facts = ChargeFacts(source_rows) if table == "charges" else Facts(source_rows)
     everywhere = np.arange(rows.num_rows)
-    said = {column: facts.field(name).take(everywhere) for name, column in GIVES.items()}
-    at_ms = np.asarray(said_rows[TAGGED[table]])
-    given: dict[str, Texts] = {column: np.full(rows.num_rows, None, dtype=object) for column in said}
-    _give(tagging.rules, facts, at_ms, given, {column: np.ones(rows.num_rows, np.bool_) for column in said})
-    missing = {column: _is_null(values) for column, values in said.items()}
+    original = {column: facts.field(name).take(everywhere) for name, column in GIVES.items()}
+    at_ms = np.asarray(source_rows[TAGGED[table]])
+    given: dict[str, Texts] = {column: np.full(rows.num_rows, None, dtype=object) for column in original}
+    _give(tagging.rules, facts, at_ms, given, {column: np.ones(rows.num_rows, np.bool_) for column in original})
+    missing = {column: _is_null(values) for column, values in original.items()}
     if tagging.mapping:
-        missing["team"] |= find_default_teams(facts, said["team"])
-    _give(tagging.mapping, facts, at_ms, given, {c: missing[c] & _is_null(given[c]) for c in said})
-    final = {column: np.where(_is_null(given[column]), said[column], given[column]) for column in said}
-    return _write(said_rows, said, final)
+        missing["team"] |= find_default_teams(facts, original["team"])
+    _give(tagging.mapping, facts, at_ms, given, {c: missing[c] & _is_null(given[c]) for c in original})
+    final = {column: np.where(_is_null(given[column]), original[column], given[column]) for column in original}
+    return _write(source_rows, original, final)
 
 
 def give_texts(rules: Iterable[TagRule], rows: pa.Table, names: Iterable[str]) -> dict[str, Texts]:
@@ -114,10 +114,10 @@ class FactColumn:
 
 
 class Facts:
-    """The fields of a batch of rows, each worked out when it is first asked for."""
+    """The fields of a batch of rows, each worked out when it is first needed."""
 
     def __init__(self, rows: pa.Table) -> None:
-        """`rows` with their columns as the source said them."""
+        """`rows` with the columns of their source."""
         self._rows = rows
         self._fields: dict[str, FactColumn] = {}
 
@@ -160,8 +160,8 @@ def _give(
 ) -> None:
     """Fill `given`, where it is `open_`, from the rules in their order."""
     for rule in rules:
-        wanted = np.logical_or.reduce([open_[column] for column, _ in rule.gives])
-        rows, groups = _match(rule, facts, wanted)
+        open_rows = np.logical_or.reduce([open_[column] for column, _ in rule.gives])
+        rows, groups = _match(rule, facts, open_rows)
         if (rule.from_ms, rule.to_ms) != ALWAYS and len(rows):
             inside = (at_ms[rows] >= rule.from_ms) & (at_ms[rows] < rule.to_ms)
             rows, groups = rows[inside], {name: texts[inside] for name, texts in groups.items()}
@@ -174,15 +174,15 @@ def _give(
             open_[column][rows[taken]] = False
 
 
-def _match(rule: TagRule, facts: Facts, wanted: Flags) -> tuple[Places, Groups]:
-    """The rows wanted that meet every condition of a rule, and the groups of its regular expressions."""
+def _match(rule: TagRule, facts: Facts, open_rows: Flags) -> tuple[Places, Groups]:
+    """The open rows that meet every condition of a rule, and the groups of its regular expressions."""
     ordered = sorted(rule.conditions, key=lambda c: not _is_literal(c))
     if ordered and _is_literal(ordered[0]):
         first = ordered.pop(0)
         rows = facts.field(first.field).find_rows(first.patterns[0].text)
-        rows = rows[wanted[rows]]
+        rows = rows[open_rows[rows]]
     else:
-        rows = np.flatnonzero(wanted)
+        rows = np.flatnonzero(open_rows)
     groups: Groups = {}
     for condition in ordered:
         if not len(rows):
@@ -228,16 +228,16 @@ def _fill_in(template: str, facts: Facts, rows: Places, groups: Groups) -> Texts
     return out
 
 
-def _write(rows: pa.Table, said: dict[str, Texts], final: dict[str, Texts]) -> pa.Table:
-    """The rows with their final columns, and what was said beside where that is otherwise."""
-    replaced = {column: final[column] != said[column] for column in said}
+def _write(rows: pa.Table, original: dict[str, Texts], final: dict[str, Texts]) -> pa.Table:
+    """The rows with their final columns, and the original ones beside where these differ."""
+    replaced = {column: final[column] != original[column] for column in original}
     kept = np.full(rows.num_rows, None, dtype=object)
     written: dict[tuple[tuple[str, str], ...], str] = {}  # few differ
     for row in np.flatnonzero(np.logical_or.reduce(list(replaced.values()))).tolist():
-        original = tuple((column, said[column][row] or "") for column in said if replaced[column][row])
-        text = written.get(original)
+        kept = tuple((column, original[column][row] or "") for column in original if replaced[column][row])
+        text = written.get(kept)
         if text is None:
-            text = written[original] = json.dumps(dict(original), sort_keys=True, ensure_ascii=False)
+            text = written[kept] = json.dumps(dict(kept), sort_keys=True, ensure_ascii=False)
         kept[row] = text
     for column, values in (*final.items(), (ORIGINAL, kept)):
         if column == ORIGINAL or replaced[column].any():
@@ -288,13 +288,13 @@ def _read_text(value: Any) -> str | None:
     return text or None
 
 
-def _read_said(value: Any) -> str | None:
-    """A text as it was said; None for the empty one, which stands for nothing."""
+def _read_original(value: Any) -> str | None:
+    """A text of the source; None for the empty one, which stands for nothing."""
     return value if isinstance(value, str) and value else None
 
 
-def restore_said(rows: pa.Table) -> pa.Table:
-    """The rows as their source said them, before any rule."""
+def restore_source(rows: pa.Table) -> pa.Table:
+    """The rows with the values of their source, before any rule."""
     if rows[ORIGINAL].null_count == rows.num_rows:
         return rows
     texts = FactColumn.of_column(rows[ORIGINAL])
@@ -302,9 +302,11 @@ def restore_said(rows: pa.Table) -> pa.Table:
     for column in GIVES.values():
         replaced = np.array([column in document for document in documents])[texts.codes]
         if replaced.any():
-            said = FactColumn.of_documents(texts, [_read_said(document.get(column)) for document in documents[:-1]])
+            original = FactColumn.of_documents(
+                texts, [_read_original(document.get(column)) for document in documents[:-1]]
+            )
             values = FactColumn.of_column(rows[column])
             everywhere = np.arange(rows.num_rows)
-            merged = np.where(replaced, said.take(everywhere), values.take(everywhere))
+            merged = np.where(replaced, original.take(everywhere), values.take(everywhere))
             rows = rows.set_column(rows.column_names.index(column), column, pa.array(merged, pa.string()))
     return rows.set_column(rows.column_names.index(ORIGINAL), ORIGINAL, pa.nulls(rows.num_rows, pa.string()))

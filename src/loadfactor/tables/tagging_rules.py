@@ -1,7 +1,7 @@
 """Rules of tagging: which jobs one matches, and what it gives them; as written in `[[tag]]` of loadfactor.toml.
 
 Of each of experiment, team, project and purpose the first rule counts that matches the job and gives it: a rule that only gives the
-team leaves the experiment to later ones. What no rule gives stays as the source said it.
+team leaves the experiment to later ones. What no rule gives stays as the source had it.
 """
 
 import csv
@@ -25,7 +25,7 @@ MATCHED_COLUMNS: Final = {
     **{name: name for name in ("user", "queue", "pool", "node", "job_id", "job_number")},
     **GIVES,
 }
-"""What a rule can look at besides tags: names and columns. Of those that rules give, what the source said."""
+"""What a rule can look at besides tags: names and columns. Of those that rules give, the values of the source."""
 TAGS: Final = (
     "comment",
     "admin_comment",

@@ -51,7 +51,7 @@ class GpuEvents(_Columns):
     `device` is a place in `TraceCapture.devices`. `size` is bytes of a copy, or elements that go into a collective; -1 unknown.
     `blocks` is how many blocks a kernel's grid has, -1 unknown. `group` is the name of a collective's process group, -1 unknown.
     `flops` are floating-point operations and `moved` bytes read and written in memory, NaN unknown: from the shapes of what the
-    operator was given, or said by the compiler.
+    operator was given, or given by the compiler.
     """
 
     start_ns: Int64s
@@ -119,7 +119,7 @@ class Thinning:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What an allocator said: the most bytes it had given out and held, when, and by what they were used for."""
+    """What an allocator recorded: the most bytes it had given out and held, when, and by what they were used for."""
 
     device: int | str
     peak_allocated_bytes: int

@@ -139,14 +139,14 @@ class Product:
     memory_type: str
     power: str
 
-    def matches(self, wanted: Spelling) -> bool:
+    def matches(self, spelling: Spelling) -> bool:
         """True when it has every feature stated."""
         return (
-            wanted.family in self.families
-            and wanted.form in ("", self.form)
-            and (not wanted.memory_gb or wanted.memory_gb in self.memory_gb)
-            and wanted.memory_type in ("", self.memory_type)
-            and wanted.power == self.power
+            spelling.family in self.families
+            and spelling.form in ("", self.form)
+            and (not spelling.memory_gb or spelling.memory_gb in self.memory_gb)
+            and spelling.memory_type in ("", self.memory_type)
+            and spelling.power == self.power
         )
 
 
@@ -168,9 +168,9 @@ def find_accelerator(name: str) -> Accelerator | None:
     >>> find_accelerator("H100 PCIe").id, find_accelerator("A100-40GB").id, find_accelerator("V100-16GB")
     ('h100-pcie', 'a100-sxm-40gb', None)
     """
-    wanted = name.strip().lower()
+    spelling = name.strip().lower()
     for item in accelerators().values():
-        if wanted in (item.id, item.name.lower(), *(alias.lower() for alias in item.aliases)):
+        if spelling in (item.id, item.name.lower(), *(alias.lower() for alias in item.aliases)):
             return item
     found = match_spelling(name, _products().values())
     return accelerators()[found.id] if found else None
@@ -238,6 +238,6 @@ def match_spelling(name: str, known: Iterable[Product]) -> Product | None:
 
     Of several that have all that is stated it is the board part (SXM) with most memory: what "A100" means in papers.
     """
-    wanted = read_spelling(name)
-    found = [one for one in known if one.matches(wanted)]
+    spelling = read_spelling(name)
+    found = [one for one in known if one.matches(spelling)]
     return max(found, key=lambda one: (one.form == "sxm", max(one.memory_gb)), default=None)

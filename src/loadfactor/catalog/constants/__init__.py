@@ -96,9 +96,9 @@ def read_left_out_errors() -> LeftOutErrors:
     >>> 0.5 < low < 1 < high < 2
     True
     """
-    said: Mapping[str, Any] = read_toml(__name__, "training_errors.toml")
-    ranges = {kind: (float(r["low"]), float(r["high"])) for kind, r in said["range"].items()}
-    return LeftOutErrors(float(said["layout_spread"]), ranges, [LeftOutSource(**one) for one in said["source"]])
+    errors: Mapping[str, Any] = read_toml(__name__, "training_errors.toml")
+    ranges = {kind: (float(r["low"]), float(r["high"])) for kind, r in errors["range"].items()}
+    return LeftOutErrors(float(errors["layout_spread"]), ranges, [LeftOutSource(**one) for one in errors["source"]])
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,12 @@ def read_serving_errors() -> LeftOutServing:
     >>> 0.5 < low < 1 < high < 2
     True
     """
-    said: Mapping[str, Any] = read_toml(__name__, "serving_errors.toml")
+    errors: Mapping[str, Any] = read_toml(__name__, "serving_errors.toml")
     ranges = {
         kind: {quantity: (float(r["low"]), float(r["high"])) for quantity, r in of.items()}
-        for kind, of in said["range"].items()
+        for kind, of in errors["range"].items()
     }
-    return LeftOutServing(float(said["layout_spread"]), ranges, [LeftOutNetwork(**one) for one in said["left_out"]])
+    return LeftOutServing(float(errors["layout_spread"]), ranges, [LeftOutNetwork(**one) for one in errors["left_out"]])
 
 
 def read_constants(name: str) -> Mapping[str, Mapping[str, Any]]:

@@ -45,7 +45,7 @@ class EngineConstants:
     shares_what_is_free: bool  # that share is of what weights leave, not of the whole
     engine_bytes: float  # activations, graphs, communication buffers
     narrow_cache: bool  # keeps the cache in 8 bits when the weights are that narrow
-    windows_all_layers: bool  # attends to a window alone where every layer of a network has one, without being asked
+    windows_all_layers: bool  # attends to a window alone where every layer of a network has one, by itself
     poll_steps: int  # decode steps between two looks for new requests
     ahead_steps: (
         float  # steps that a first token waits beside running sequences, as steps are launched before results are read

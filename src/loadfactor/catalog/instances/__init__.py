@@ -45,16 +45,16 @@ def rented_types() -> Mapping[str, RentedType]:
     """Every type of the catalog, by its name in lower case without what providers put before it."""
     found = {}
     for row in _files():
-        for name, said in row["types"].items():
-            gpus = fact(said["gpus"], row, f"{row['provider']}: {name}")
+        for name, item in row["types"].items():
+            gpus = fact(item["gpus"], row, f"{row['provider']}: {name}")
             found[_fold(name)] = RentedType(
                 name,
                 row["provider"],
                 int(gpus.value),
-                said["accelerator"],
-                float(said.get("share", 1.0)),
-                said.get("vcpus"),
-                said.get("memory_gib"),
+                item["accelerator"],
+                float(item.get("share", 1.0)),
+                item.get("vcpus"),
+                item.get("memory_gib"),
                 gpus.source,
                 gpus.status,
                 gpus.retrieved_on,
@@ -90,13 +90,13 @@ def find_gpu_sku(sku: str) -> str | None:
     >>> find_gpu_sku("Nvidia H100 80GB Mega GPU running in Iowa"), find_gpu_sku("A2 Instance Ram running in Americas")
     ('h100-sxm', None)
     """
-    said = _SKU.search(sku)
-    if said is None:
+    found = _SKU.search(sku)
+    if found is None:
         return None
     known: dict[str, str] = {}
     for row in _files():
         known |= row.get("skus", {})
-    return known.get(said[1].lower(), f"NVIDIA {said[1].upper()}")
+    return known.get(found[1].lower(), f"NVIDIA {found[1].upper()}")
 
 
 def sells_gpus_apart(kind: RentedType) -> bool:

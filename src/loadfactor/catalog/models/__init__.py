@@ -107,13 +107,13 @@ def find_network(name: str) -> Network | None:
     >>> [find_network(name).name for name in ("meta-llama/Llama-3.1-70B", "Llama 3.1 70B", "llama3.1_70b-instruct")]
     ['llama-3.1-70b', 'llama-3.1-70b', 'llama-3.1-70b']
     """
-    wanted = name.strip().lower().replace("_", "-")
+    spelling = name.strip().lower().replace("_", "-")
     for key, row in catalog_rows().items():
         spelled = {key, *(alias.lower() for alias in row.get("aliases", ()))}
         spelled |= {alias.rpartition("/")[2] for alias in spelled}
-        if {wanted, wanted.rpartition("/")[2]} & spelled:
+        if {spelling, spelling.rpartition("/")[2]} & spelled:
             return networks()[key]
-        if STATES_SIZE.search(wanted) and _squeeze(wanted) in map(_squeeze, spelled):
+        if STATES_SIZE.search(spelling) and _squeeze(spelling) in map(_squeeze, spelled):
             return networks()[key]
     return None
 

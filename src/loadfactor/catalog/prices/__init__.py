@@ -84,8 +84,8 @@ def find_price(
         if given <= 0:
             raise InputError(f"{option} {given:g}: a GPU-hour costs more than nothing; give an amount above 0")
         return ChosenPrice(given, "USD", f"your {option}")
-    wanted = accelerator(name).id
-    known = gpu_hour_price(wanted, kind) or gpu_hour_price(wanted)
+    accelerator_id = accelerator(name).id
+    known = gpu_hour_price(accelerator_id, kind) or gpu_hour_price(accelerator_id)
     if known is None:
         return None
     basis = f"{known.accelerator} {KINDS.get(known.kind, known.kind)}"

@@ -14,7 +14,7 @@ from loadfactor.catalog.facts import Fact, fact, read_toml
 
 @dataclass(frozen=True)
 class Server:
-    """The server of one accelerator; `price` and `power_w` are None where nobody has said them."""
+    """The server of one accelerator; `price` and `power_w` are None where nobody publishes them."""
 
     accelerator: str
     name: str

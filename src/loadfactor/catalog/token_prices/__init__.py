@@ -47,14 +47,16 @@ def token_price(name: str) -> TokenPrice:
     >>> token_price("llama-3.1-8b-instant").id
     'groq/llama-3.1-8b-instant'
     """
-    wanted = name.strip().lower()
-    named = [p for p in token_prices() if p.id.lower() == wanted]
-    found = named or [p for p in token_prices() if p.model.lower() == wanted]
+    spelling = name.strip().lower()
+    named = [p for p in token_prices() if p.id.lower() == spelling]
+    found = named or [p for p in token_prices() if p.model.lower() == spelling]
     if len(found) == 1:
         return found[0]
     if found:
         raise InputError(f"several providers list {name!r}; name one: {', '.join(p.id for p in found)}")
-    near = [p.id for p in token_prices() if wanted.split("/")[-1][:6] in p.id.lower()] or [p.id for p in token_prices()]
+    near = [p.id for p in token_prices() if spelling.split("/")[-1][:6] in p.id.lower()] or [
+        p.id for p in token_prices()
+    ]
     raise InputError(f"no token price for {name!r} in the catalog; there is {', '.join(near[:12])}; or type prices in")
 
 
@@ -64,8 +66,8 @@ def hosted_prices(network: str) -> tuple[TokenPrice, ...]:
     >>> [price.provider for price in hosted_prices("llama-3.1-8b")]
     ['groq', 'cerebras', 'together', 'openrouter']
     """
-    wanted = _letters(network)
-    return tuple(price for price in token_prices() if wanted and wanted in _letters(price.model))
+    spelling = _letters(network)
+    return tuple(price for price in token_prices() if spelling and spelling in _letters(price.model))
 
 
 def _letters(name: str) -> str:

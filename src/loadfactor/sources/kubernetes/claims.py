@@ -61,13 +61,13 @@ class DeviceFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimFacts:
-    """A claim: the devices it was given, and the pods it is reserved for. `asked`: GPUs it asks for."""
+    """A claim: the devices it was given, and the pods it is reserved for. `requested`: GPUs it asks for."""
 
     name: str  # namespace/name
     grants: tuple[Grant, ...] = ()
     reserved_for: tuple[str, ...] = ()
     is_allocated: bool = False
-    asked: float = 0.0
+    requested: float = 0.0
     unknown: tuple[str, ...] = ()
     """Drivers of devices that sound like GPUs and that nobody here knows."""
 
@@ -92,7 +92,7 @@ def read_claim(claim: Object) -> ClaimFacts | None:
         tuple(_read_grant(result, name) for result in given if text(result, "driver") in DRIVERS),
         tuple(sorted(pods - {""})),
         bool(part(status, "allocation")),
-        sum(map(_count_asked, parts(part(claim, "spec", "devices"), "requests"))),
+        sum(map(_count_requested, parts(part(claim, "spec", "devices"), "requests"))),
         tuple(sorted(d for d in drivers if d not in DRIVERS and sounds_like_gpu(d))),
     )
 
@@ -143,8 +143,8 @@ def _read_grant(result: Object, claim: str) -> Grant:
 
 def _read_device(device: Object, driver: str, share: float | None) -> DeviceFacts:
     """`share`: the part of a GPU that it is, where that follows from the devices beside it."""
-    said = part(device, "attributes")
-    texts = {name: read_attribute(said, name, driver) for name in ("profile", "productName", "uuid")}
+    attributes = part(device, "attributes")
+    texts = {name: read_attribute(attributes, name, driver) for name in ("profile", "productName", "uuid")}
     if texts["profile"]:
         share = share_of_profile(texts["profile"], texts["productName"])
     is_whole = share is None and UUID.fullmatch(texts["uuid"])  # exporters name instances of MIG otherwise
@@ -161,10 +161,12 @@ def _share_partitions(devices: Iterable[Object], driver: str) -> dict[str, float
     """By name of a partition of AMD its part of the GPU: those at one address are equal. Modes that a GPU could be in are none."""
     found: dict[str, list[str]] = {}
     for device in devices:
-        said = part(device, "attributes")
-        if read_attribute(said, "type", driver) == _AMD_PARTITION and not dict(_read_capacity(device)).get(_PARTITIONS):
-            address = read_attribute(said, "resource.kubernetes.io/pciBusID", driver) or read_attribute(
-                said, "pciAddr", driver
+        attributes = part(device, "attributes")
+        if read_attribute(attributes, "type", driver) == _AMD_PARTITION and not dict(_read_capacity(device)).get(
+            _PARTITIONS
+        ):
+            address = read_attribute(attributes, "resource.kubernetes.io/pciBusID", driver) or read_attribute(
+                attributes, "pciAddr", driver
             )
             found.setdefault(address, []).append(text(device, "name"))
     return {name: 1 / len(names) for address, names in found.items() if address for name in names}
@@ -182,7 +184,7 @@ def _read_amounts(amounts: Any) -> Amounts:
     return tuple(sorted((name, amount) for name, amount in found if amount))
 
 
-def _count_asked(request: Object) -> float:
+def _count_requested(request: Object) -> float:
     """GPUs that a request asks for; of alternatives the first one counts."""
     for one in (part(request, "exactly"), *_list_first(request), request):
         name = text(one, "deviceClassName")
@@ -190,14 +192,14 @@ def _count_asked(request: Object) -> float:
             is_counted = name in _CLASSES and text(one, "allocationMode") in ("", "ExactCount")
             if not is_counted or one.get("adminAccess") is True:
                 return 0.0
-            return (quantity(one, "count") or 1.0) * _find_asked_share(one)
+            return (quantity(one, "count") or 1.0) * _find_requested_share(one)
     return 0.0
 
 
-def _find_asked_share(request: Object) -> float:
+def _find_requested_share(request: Object) -> float:
     """The part of a GPU that a request selects by the profile of MIG; all of one where it names none."""
-    said = (text(part(selector, "cel"), "expression") for selector in parts(request, "selectors"))
-    profiles = {found[0] for expression in said for found in _PROFILE.finditer(expression)}
+    expressions = (text(part(selector, "cel"), "expression") for selector in parts(request, "selectors"))
+    profiles = {found[0] for expression in expressions for found in _PROFILE.finditer(expression)}
     share = share_of_profile(profiles.pop(), "") if len(profiles) == 1 else None
     return 1.0 if share is None else share
 
@@ -395,10 +397,10 @@ def join_devices(devices: Iterable[SliceGpu]) -> list[SliceGpu]:
 
 def _read_gpu(device: Object, node: str, driver: str) -> SliceGpu | None:
     """The GPU that a device is, or is a part of; None where it is made of several."""
-    said = part(device, "attributes")
+    attributes = part(device, "attributes")
 
     def read(name: str) -> str:
-        return read_attribute(said, name, driver)
+        return read_attribute(attributes, name, driver)
 
     node = text(device, "nodeName") or node
     uuids = [uuid for name in ("uuid", "parentUUID") if UUID.fullmatch(uuid := read(name))]

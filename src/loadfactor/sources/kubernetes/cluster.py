@@ -129,9 +129,9 @@ class GrantedDevices:
         sizes = {share: size for _, share, size in slots}
         total = sum(size for size in sizes.values() if size is not None)
         rest = max(0.0, 1.0 - total) or 1.0  # of those who were given no part
-        asked = total + (rest if None in sizes.values() else 0.0)
+        taken = total + (rest if None in sizes.values() else 0.0)
         own = self._name_slot(grant)
-        part = (rest if own[2] is None else own[2]) / (asked if asked > 1.0 + ROUNDING else 1.0)
+        part = (rest if own[2] is None else own[2]) / (taken if taken > 1.0 + ROUNDING else 1.0)
         return (known.share if known else 1.0) * part / (slots.count(own) + unseen)
 
     def _list_slots(self, uid: str) -> set[Slot]:
@@ -216,7 +216,7 @@ class ClusterFacts:
         """The rows of a pod: where claims say which GPUs it holds, one more for each, as labels would tell it."""
         held = self.find_held(pod)
         pieces = list(self.granted.list_pieces(pod.uid))
-        by_claims = sum(claim.asked for claim in self.find_claims(pod)) if pod.from_ms is None else 0.0
+        by_claims = sum(claim.requested for claim in self.find_claims(pod)) if pod.from_ms is None else 0.0
         if held.total + by_claims <= 0 and not pieces:
             return
         workload = self.find_workload(pod)
@@ -250,7 +250,9 @@ class ClusterFacts:
         assert pod.from_ms is not None
         end_state, to_ms = pod.ended
         to_ms = None if to_ms is None else max(to_ms, pod.from_ms)
-        submitted_ms = pod.created_ms if has_waited else None  # a workload's wait is told once, not by each of its pods
+        submitted_ms = (
+            pod.created_ms if has_waited else None
+        )  # a workload's wait is emitted once, not by each of its pods
         if submitted_ms is not None:
             who = {**who, "submitted_utc": min(submitted_ms, pod.from_ms)}
         for piece in pieces or [Piece(pod.from_ms, to_ms, 0.0, ())]:
@@ -274,10 +276,10 @@ class ClusterFacts:
 
     def tell_workload(self, workload: WorkloadFacts, was_told: bool, gone_ms: int | None = None) -> Iterator[TableRow]:
         """The queue events of a workload. `was_told`: it was known before it was evicted for the first time."""
-        asked = [(count, add_up(stages, None)) for count, stages in workload.pod_sets]
+        requested = [(count, add_up(stages, None)) for count, stages in workload.pod_sets]
         event = {
             "job_id": workload.job_id,
-            "gpus": sum(count * held.total for count, held in asked),
+            "gpus": sum(count * held.total for count, held in requested),
             "team": workload.namespace,
             "queue": workload.queue or None,
             "tags": write_tags(
@@ -291,14 +293,14 @@ class ClusterFacts:
                 }
             ),
         }
-        told: list[tuple[str, int | None, str]] = []
+        events: list[tuple[str, int | None, str]] = []
         if was_told or not workload.was_evicted:
-            told.append(("submitted", workload.created_ms, workload.waits_for))
-        told.append(("requeued", workload.evicted_ms, workload.evicted_why))
-        told.append(("started", workload.admitted_ms, ""))
+            events.append(("submitted", workload.created_ms, workload.waits_for))
+        events.append(("requeued", workload.evicted_ms, workload.evicted_why))
+        events.append(("started", workload.admitted_ms, ""))
         if workload.admitted_ms is None:
-            told.append(("cancelled", workload.finished_ms or gone_ms, ""))
-        for name, at_ms, reason in told:
+            events.append(("cancelled", workload.finished_ms or gone_ms, ""))
+        for name, at_ms, reason in events:
             if at_ms is not None:
                 yield "queue_events", event | {"event": name, "at_utc": at_ms, "reason": reason or None}
 

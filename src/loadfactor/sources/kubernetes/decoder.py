@@ -125,7 +125,7 @@ class KubernetesDecoder:
         there = {uid for uid in self.changed if uid in self.cluster.pods}
         for uid in sorted(there.union(*map(self.cluster.granted.list_sharing, there))):
             pod = self.cluster.pods[uid]
-            self._take_back(pod, self._tell(uid, self.cluster.tell_pod(pod)))
+            self._retract(pod, self._emit(uid, self.cluster.tell_pod(pod)))
         self.changed = set()
         self._forget_pods()
         for row in self.inventory.take():
@@ -154,7 +154,7 @@ class KubernetesDecoder:
             for name in pod.unknown:
                 self._gaps.add(self._where, f"pods that ask for {name}, which nobody here knows")
         elif (before := self.cluster.pods[pod.uid]).from_ms is not None:
-            pod = replace(pod, from_ms=before.from_ms, node=before.node)  # what was told stays: it names the row
+            pod = replace(pod, from_ms=before.from_ms, node=before.node)  # what was emitted stays: it names the row
         if pod.end_state and pod.to_ms is None and at_ms is not None:  # it is over, and nobody says since when
             pod = replace(pod, to_ms=max(at_ms, pod.from_ms or 0))
         self.cluster.pods[pod.uid] = pod
@@ -186,7 +186,7 @@ class KubernetesDecoder:
             return
         self.cluster.keep_workload(workload)
         rows = self.cluster.tell_workload(workload, self._was_submitted(workload))
-        self._tell(workload.uid, rows)  # now: what it was in between, nobody says again
+        self._emit(workload.uid, rows)  # now: what it was in between, nobody says again
         for uid in self._list_pods(workload.namespace):
             self.cluster.pods[uid] = self.cluster.settle_end(self.cluster.pods[uid])
             self.changed.add(uid)
@@ -236,7 +236,7 @@ class KubernetesDecoder:
         self.cluster.quotas.local_queues[queue[0]] = queue[1]
         for workload in self.cluster.workloads.values():
             if f"{workload.namespace}/{workload.queue}" == queue[0] and not workload.cluster_queue:
-                self._tell(workload.uid, self.cluster.tell_workload(workload, self._was_submitted(workload)))
+                self._emit(workload.uid, self.cluster.tell_workload(workload, self._was_submitted(workload)))
 
     def _put_owner(self, found: Object, _at_ms: int | None) -> None:
         owner = read_owner(found)
@@ -266,7 +266,7 @@ class KubernetesDecoder:
 
     def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
         workload = self.cluster.workloads[uid]
-        self._tell(uid, self.cluster.tell_workload(workload, self._was_submitted(workload), gone_ms))
+        self._emit(uid, self.cluster.tell_workload(workload, self._was_submitted(workload), gone_ms))
         self.cluster.drop_workload(workload)
         self.emitted.pop(uid, None)
 
@@ -277,23 +277,23 @@ class KubernetesDecoder:
         self.outages.end(name, gone_ms)
         self.cluster.nodes.pop(name, None)
 
-    def _tell(self, uid: str, rows: Iterator[TableRow]) -> set[str]:
-        """Keep the rows that were not told just like this before; the keys of all."""
-        told, keys = self.emitted.setdefault(uid, {}), set()
+    def _emit(self, uid: str, rows: Iterator[TableRow]) -> set[str]:
+        """Keep the rows that were not emitted just like this before; the keys of all."""
+        emitted, keys = self.emitted.setdefault(uid, {}), set()
         for name, row in rows:
             key = f"{name} {row.get('event', '')} {row.get('at_utc', row.get('from_utc'))} {row.get('device_id', '')}".strip()
             keys.add(key)
             check = zlib.crc32(json.dumps(row, sort_keys=True).encode())
-            if told.get(key) != check:
-                told[key] = check
+            if emitted.get(key) != check:
+                emitted[key] = check
                 self._rows.setdefault(name, {})[f"{uid} {key}"] = row
         return keys
 
-    def _take_back(self, pod: PodFacts, keys: set[str]) -> None:
-        """What was told of a pod and does not hold any more becomes a hold of no time."""
+    def _retract(self, pod: PodFacts, keys: set[str]) -> None:
+        """Rows of a pod that do not hold any more become holds of no time."""
         gone = [key for key in self.emitted[pod.uid] if key not in keys and key.startswith("allocations")]
         for key in gone:
             _, _, at, *device = key.split(" ")
             where = {"device_id": device[0], "known_from": LABELS} if device else {"node": pod.node}
             span = {"from_utc": int(at), "to_utc": int(at)}
-            keys |= self._tell(pod.uid, iter([("allocations", {"job_id": pod.job_id, **where, **span})]))
+            keys |= self._emit(pod.uid, iter([("allocations", {"job_id": pod.job_id, **where, **span})]))

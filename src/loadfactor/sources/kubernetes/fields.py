@@ -242,17 +242,17 @@ def _prune_containers(spec: Object) -> dict[str, Any]:
 
 def _prune_container(container: Object) -> dict[str, Any]:
     """What a container asks for, and of its environment the variables that tags are made of."""
-    told = [{"name": name, "value": value} for name, value in list_variables(container)]
-    return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": told} if told else {})
+    variables = [{"name": name, "value": value} for name, value in list_variables(container)]
+    return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": variables} if variables else {})
 
 
-def _prune_claim(asked: Object, status: Object) -> dict[str, Any]:
+def _prune_claim(devices: Object, status: Object) -> dict[str, Any]:
     """Which devices a claim asks for and which it was given, without the configurations of drivers."""
     requests = [
         _pick(request, _ASKED)
         | {"exactly": _pick(part(request, "exactly"), _ASKED)}
         | {"firstAvailable": [_pick(one, _ASKED) for one in parts(request, "firstAvailable")]}
-        for request in parts(asked, "requests")
+        for request in parts(devices, "requests")
     ]
     given = [_pick(result, _GIVEN) for result in parts(part(status, "allocation", "devices"), "results")]
     allocation = {"allocation": {"devices": {"results": given}}} if part(status, "allocation") else {}

@@ -26,7 +26,7 @@ SHARED: Final = ".shared"
 MIG: Final = "nvidia.com/mig-"
 AWS_SHARES: Final = "k8s.amazonaws.com/vgpu"
 _OF_CLASS: Final = "deviceclass.resource.kubernetes.io/"
-"""A class of devices asked for like a resource: the scheduler makes the claim."""
+"""A class of devices requested like a resource: the scheduler makes the claim."""
 WHOLE: Final = (
     *("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
     *(f"{_OF_CLASS}gpu.{maker}.com" for maker in ("nvidia", "amd", "intel")),
@@ -36,7 +36,7 @@ _AMD_PARTS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
 _AMD_PART: Final = re.compile(r"amd\.com/([sdtqc]px)_nps\d")
 """A partition of a GPU of AMD: how its dies are divided, and its memory."""
 _BESIDE: Final = re.compile(r"gpu\.intel\.com/(\w+_monitoring|millicores|memory\.max|tiles)")
-"""What is asked for beside a GPU, or to look at all of them: holds none."""
+"""What is requested beside a GPU, or to look at all of them: holds none."""
 MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
 """What HAMi lets a container ask for of each of its GPUs."""
 _ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)
@@ -44,7 +44,7 @@ _PROFILE: Final = re.compile(r"(\d+)g\.\d+gb", re.IGNORECASE)
 _FOUR_SLICES: Final = ("1g.6gb", "2g.12gb", "4g.24gb", "1g.24gb", "2g.48gb", "4g.96gb")
 """Profiles of GPUs that MIG cuts into four (A30, RTX PRO 6000), where nobody names the GPU."""
 _AWS_UNITS: Final = 10
-"""Parts into which AWS' plugin divides a GPU unless it is told otherwise."""
+"""Parts into which AWS' plugin divides a GPU by default."""
 PRODUCT_LABELS: Final = (f"{NVIDIA}.product", "cloud.google.com/gke-accelerator")
 """Labels of nodes that name the model of their GPUs, best first."""
 _GPU_LABEL: Final = re.compile(
@@ -109,7 +109,7 @@ def list_unknown(pod: Object) -> Iterator[str]:
                 yield name
 
 
-def list_asked(pod: Object) -> tuple[Asks, ...]:
+def list_requested(pod: Object) -> tuple[Asks, ...]:
     """What a pod's spec asks for at each stage of its life, of which the largest counts: its containers, and each init container.
 
     Init containers run one after the other, before the others; those that restart always go on beside what follows them.
@@ -117,11 +117,11 @@ def list_asked(pod: Object) -> tuple[Asks, ...]:
     beside: Asks = ()
     stages = []
     for container in parts(pod, "initContainers"):
-        asked = _read_container(container)
+        requested = _read_container(container)
         if text(container, "restartPolicy") == "Always":
-            beside += asked
-        elif asked:
-            stages.append(beside + asked)
+            beside += requested
+        elif requested:
+            stages.append(beside + requested)
     running = beside + tuple(ask for container in parts(pod, "containers") for ask in _read_container(container))
     return tuple(stage for stage in (running, *stages) if stage)
 
@@ -246,15 +246,15 @@ def _read_replicas(node: Object, labels: dict[str, str], units: float | None) ->
 
 def _list_registered(node: Object) -> list[tuple[str, float]]:
     """The GPUs that HAMi registered on a node: id and memory in MB. It writes JSON, and wrote lists with commas and colons."""
-    said = texts(part(node, "metadata"), "annotations").get(_REGISTERED, "")
+    registered = texts(part(node, "metadata"), "annotations").get(_REGISTERED, "")
     found = []
     try:
-        gpus = {"gpus": json.loads(said)} if said.startswith("[") else {}
+        gpus = {"gpus": json.loads(registered)} if registered.startswith("[") else {}
     except (ValueError, RecursionError):
         gpus = {}
     for gpu in parts(gpus, "gpus"):
         found.append((text(gpu, "id"), quantity(gpu, "devmem") or 0.0))
-    for written in said.split(":") if not said.startswith("[") else ():
+    for written in registered.split(":") if not registered.startswith("[") else ():
         cells = written.split(",")
         if len(cells) > 2:
             found.append((cells[0], quantity({"mb": cells[2]}, "mb") or 0.0))
@@ -294,7 +294,7 @@ def _read_cordon(node: Object) -> tuple[int | None, str] | None:
 class Held(NamedTuple):
     """How many units, and which part of a GPU each is; None: all of it, or parts that differ, added up in `gpus`.
 
-    `is_sure`: the node said how it divides its GPUs; else a unit was taken for a whole one.
+    `is_sure`: the node reports how it divides its GPUs; else a unit was taken for a whole one.
     """
 
     gpus: float

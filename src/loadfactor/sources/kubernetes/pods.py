@@ -22,7 +22,7 @@ from loadfactor.sources.kubernetes.fields import (
     text,
     texts,
 )
-from loadfactor.sources.kubernetes.nodes import Asks, is_gpu, list_asked, list_unknown
+from loadfactor.sources.kubernetes.nodes import Asks, is_gpu, list_requested, list_unknown
 
 _LONGEST_CHAIN: Final = 8
 _PURPOSES: Final = {
@@ -126,7 +126,7 @@ def follow_up(
 ) -> Ownership | None:
     """The chain of owners from a pod up, as far as it is known; None for a pod of its own.
 
-    Where an owner cannot be asked, its pods' labels may say what is above it.
+    Where an owner cannot be read, its pods' labels may say what is above it.
     """
     uids: list[str] = []
     borne: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
@@ -160,7 +160,7 @@ def _read_labels(kind: str, name: str, labels: Mapping[str, str]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class PodFacts:
-    """A pod as it was seen last. `from_ms`: bound; `to_ms`: ended; `stages`: what it asks for (see `list_asked`)."""
+    """A pod as it was seen last. `from_ms`: bound; `to_ms`: ended; `stages`: what it asks for (see `list_requested`)."""
 
     uid: str
     namespace: str
@@ -205,7 +205,7 @@ def read_pod(pod: Object) -> PodFacts | None:
     """The facts of a pod; None where it asks for no GPU, or says too little of itself."""
     metadata, spec = part(pod, "metadata"), part(pod, "spec")
     uid, name = text(metadata, "uid") or text(metadata, "name"), text(metadata, "name")
-    stages, claims, unknown = list_asked(spec), _list_claims(pod), tuple(sorted({*list_unknown(spec)}))
+    stages, claims, unknown = list_requested(spec), _list_claims(pod), tuple(sorted({*list_unknown(spec)}))
     if not name or not (stages or claims or unknown):
         return None
     labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
@@ -247,8 +247,8 @@ def find_deletion(pod: Object, from_ms: int | None, seen_ms: int | None) -> int 
     finished = _read_finished(pod)
     if finished is not None and _has_finished(pod):
         return max(finished, from_ms or finished)
-    told = [at for at in (instant(part(pod, "metadata"), "deletionTimestamp"), seen_ms) if at is not None]
-    return max(min(told), from_ms or 0) if told else None
+    ends = [at for at in (instant(part(pod, "metadata"), "deletionTimestamp"), seen_ms) if at is not None]
+    return max(min(ends), from_ms or 0) if ends else None
 
 
 def name_deletion(pod: Object) -> str:
@@ -286,13 +286,13 @@ def _read_disruption(pod: Object) -> str:
 def _read_end(pod: Object, from_ms: int | None) -> int | None:
     """When a pod ended whose phase says that it did; None where nothing says when."""
     ready = condition(pod, "ContainersReady") or condition(pod, "Ready")
-    told = (
+    ends = (
         _read_finished(pod),
         since(condition(pod, "DisruptionTarget")),
         None if is_true(ready) else since(ready),
         instant(part(pod, "metadata"), "deletionTimestamp"),
     )
-    found = next((at for at in told if at is not None), None)
+    found = next((at for at in ends if at is not None), None)
     return None if found is None else max(found, from_ms or found)
 
 
@@ -314,8 +314,8 @@ def _has_finished(pod: Object) -> bool:
 
 def _explain(bound: Object) -> str:
     """Why a pod is not bound, in one line."""
-    told = ": ".join(t for t in (text(bound, "reason"), text(bound, "message")) if t)
-    return " ".join(told.split())[:_REASON_CHARACTERS]
+    why = ": ".join(t for t in (text(bound, "reason"), text(bound, "message")) if t)
+    return " ".join(why.split())[:_REASON_CHARACTERS]
 
 
 def _list_claims(pod: Object) -> tuple[str, ...]:
@@ -367,7 +367,7 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
     pod_sets = tuple(
         (count, stages)
         for pods in parts(spec, "podSets")
-        if (stages := list_asked(part(pods, "template", "spec")))
+        if (stages := list_requested(part(pods, "template", "spec")))
         and (count := counts.get(text(pods, "name")) or quantity(pods, "count"))
     )
     if not text(metadata, "name") or not pod_sets:
@@ -414,5 +414,5 @@ def _list_flavors(admission: Object) -> Iterator[tuple[str, str]]:
 
 def _explain_condition(found: Object) -> str:
     """Reason and message of a condition, in one line."""
-    told = ": ".join(t for t in (text(found, "reason"), text(found, "message")) if t)
-    return " ".join(told.split())[:_REASON_CHARACTERS]
+    why = ": ".join(t for t in (text(found, "reason"), text(found, "message")) if t)
+    return " ".join(why.split())[:_REASON_CHARACTERS]

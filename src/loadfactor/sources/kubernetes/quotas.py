@@ -1,7 +1,7 @@
 """Kueue's quotas: how many GPUs of each flavor a ClusterQueue may hold, borrow and lend, and which LocalQueues lead to it.
 
 The API is kueue.x-k8s.io: v1beta1 calls a cohort `cohort`, v1beta2 `cohortName`. A Cohort may have quotas of its own,
-beside those of its queues, and a cohort above it (`parentName`, at first `parent`). It is told as a queue called `cohort/NAME`.
+beside those of its queues, and a cohort above it (`parentName`, at first `parent`). It becomes a queue called `cohort/NAME`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -144,12 +144,12 @@ class Quotas:
     def take(self, nodes: Mapping[str, NodeFacts]) -> Iterator[Row]:
         """The rows since they were taken last, in whole GPUs as `nodes` divide them."""
         for queue, at_ms in self._ended:
-            yield from self._tell(queue, nodes, max(at_ms, queue.from_ms or at_ms))
+            yield from self._list_rows(queue, nodes, max(at_ms, queue.from_ms or at_ms))
         for name in sorted(self._changed & set(self.queues)):
-            yield from self._tell(self.queues[name], nodes, None)
+            yield from self._list_rows(self.queues[name], nodes, None)
         self._ended, self._changed = [], set()
 
-    def _tell(self, queue: QueueFacts, nodes: Mapping[str, NodeFacts], to_ms: int | None) -> Iterator[Row]:
+    def _list_rows(self, queue: QueueFacts, nodes: Mapping[str, NodeFacts], to_ms: int | None) -> Iterator[Row]:
         for quota in queue.quotas if queue.from_ms is not None else ():
             share = self._find_share(quota, nodes)
             yield {

@@ -58,9 +58,9 @@ def _mark_listed(devices: Rows) -> Rows:
     data = devices.data
     if "known_from" not in data.column_names:
         return replace(devices, data=data.append_column("known_from", pa.repeat(pa.scalar(LIST), data.num_rows)))
-    at, said = data.schema.get_field_index("known_from"), data["known_from"].cast(pa.string())
-    said = pc.if_else(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(said), ""), ""), LIST, said)
-    return replace(devices, data=data.set_column(at, "known_from", said))
+    at, known_from = data.schema.get_field_index("known_from"), data["known_from"].cast(pa.string())
+    known_from = pc.if_else(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(known_from), ""), ""), LIST, known_from)
+    return replace(devices, data=data.set_column(at, "known_from", known_from))
 
 
 def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows | Gap]:

@@ -185,14 +185,14 @@ def take_record(
     record: dict[str, Any], current: ProcessProgress | None, processes: dict[str, ProcessProgress]
 ) -> ProcessProgress | None:
     """Take a record; of which process the next one is. Raises SourceError for what is none."""
-    said = read_record(record)
-    if isinstance(said, Begin):
-        return processes.setdefault(said.file, ProcessProgress(said, to_ms=said.at_ms))
+    found = read_record(record)
+    if isinstance(found, Begin):
+        return processes.setdefault(found.file, ProcessProgress(found, to_ms=found.at_ms))
     if current is None:
         raise SourceError("comes before a line of kind begin")
     number = record.get("n")
-    if said is not None and (not isinstance(number, int) or number > current.through):
-        current.take(said)
+    if found is not None and (not isinstance(number, int) or number > current.through):
+        current.take(found)
     if isinstance(number, int):
         current.through = max(current.through, number)
     return current

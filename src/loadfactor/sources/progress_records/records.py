@@ -59,7 +59,7 @@ class Work:
     amounts: dict[str, Amount]
     """By unit."""
     is_made: bool = True
-    """Made in this interval; false for what is only said in it of steps before."""
+    """Made in this interval; false for what is only reported in it of steps before."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class SignOfLife:
     dropped: int = 0
 
 
-Said = Begin | Work | Epoch | SectionTime | SignOfLife
+Record = Begin | Work | Epoch | SectionTime | SignOfLife
 
 
 def read_line(line: bytes | str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def read_line(line: bytes | str) -> dict[str, Any]:
     return record
 
 
-def read_record(record: dict[str, Any]) -> Said | None:
+def read_record(record: dict[str, Any]) -> Record | None:
     """What a record says; None for a kind that a later version writes. Raises SourceError naming what cannot be."""
     kind = record["kind"]
     if kind == "begin":
@@ -153,7 +153,7 @@ def _read_work(record: dict[str, Any]) -> Work:
 
 
 def _read_flops(record: dict[str, Any]) -> Work:
-    """FLOPs of several steps, said at once: as much of each."""
+    """FLOPs of several steps, reported at once: as much of each."""
     at_ms, first, last, total = (
         _instant(record, "at"),
         _count(record, "step"),
@@ -294,22 +294,22 @@ class ProcessProgress:
     ended_epoch: bool = False
     """The last record ended one."""
 
-    def take(self, said: Said) -> None:
+    def take(self, record: Record) -> None:
         """Take a record."""
-        if isinstance(said, Work):
-            self._work(said)
-        elif isinstance(said, Epoch):
-            self.epochs.append(said)
+        if isinstance(record, Work):
+            self._work(record)
+        elif isinstance(record, Epoch):
+            self.epochs.append(record)
             self.epoch_stretches.append(len(self.stretches) - 1)
-            self.to_ms = max(self.to_ms, said.at_ms)
+            self.to_ms = max(self.to_ms, record.at_ms)
             self.ended_epoch = True
-        elif isinstance(said, SectionTime):
-            found = self.sections.setdefault((said.from_ms // BIN_MS, said.kind), [said.from_ms, 0])
-            found[1] += said.length_ms
-            self.to_ms = max(self.to_ms, said.to_ms)
-        elif isinstance(said, SignOfLife):
-            self.to_ms = max(self.to_ms, said.at_ms)
-            self.dropped += said.dropped
+        elif isinstance(record, SectionTime):
+            found = self.sections.setdefault((record.from_ms // BIN_MS, record.kind), [record.from_ms, 0])
+            found[1] += record.length_ms
+            self.to_ms = max(self.to_ms, record.to_ms)
+        elif isinstance(record, SignOfLife):
+            self.to_ms = max(self.to_ms, record.at_ms)
+            self.dropped += record.dropped
 
     def _work(self, work: Work) -> None:
         self.to_ms = max(self.to_ms, work.to_ms)
@@ -336,7 +336,7 @@ class ProcessProgress:
         self.ended_epoch = False
 
     def forget_before(self, bins: int) -> None:
-        """Keep the last bins only: what was said of earlier ones stands."""
+        """Keep the last bins only: rows of earlier ones stand."""
         del self.bins[:-bins]
         if self.bins:
             since_ms = self.bins[0].from_ms

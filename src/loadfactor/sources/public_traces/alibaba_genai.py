@@ -87,7 +87,7 @@ def _number_keys(one: _PodSeries, two: _PodSeries) -> tuple[NDArray[np.int64], N
 
 
 def _find_step(duty: _PodSeries, options: ReadOptions, where: str) -> int:
-    """The trace's nominal step: as told, else the median distance between neighbouring samples of a pod."""
+    """The trace's nominal step: as given, else the median distance between neighbouring samples of a pod."""
     step_ms = learn_step(np.diff(duty.at_ms)[duty.pod[1:] == duty.pod[:-1]], options.step_s)
     if step_ms is None:
         raise SourceError(f"{where}: no pod has two samples, so the step is not known; give it with --step")
@@ -115,9 +115,9 @@ def _make_samples(duty: _PodSeries, memory: _PodSeries | None, step_ms: int, whe
     """Duty cycle and, where it was taken at the same instant, memory in use."""
     used = np.full(len(duty.at_ms), np.nan)
     if memory is not None and len(memory.at_ms):
-        keys, wanted = _number_keys(memory, duty)
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        used = np.where(keys[at] == wanted, memory.value[at], np.nan)
+        keys, keys_of_duty = _number_keys(memory, duty)
+        at = np.minimum(np.searchsorted(keys, keys_of_duty), len(keys) - 1)
+        used = np.where(keys[at] == keys_of_duty, memory.value[at], np.nan)
     empty = int(np.isnan(duty.value).sum())
     if empty:
         yield Gap(where, "duty cycle without a value", empty)

@@ -1,4 +1,4 @@
-"""The pods of Alibaba's GPU-sharing cluster: what they asked for, waited for and held (cluster-trace-gpu-v2023, "openb").
+"""The pods of Alibaba's GPU-sharing cluster: what they requested, waited for and held (cluster-trace-gpu-v2023, "openb").
 
 Nodes become devices, pods with GPUs become allocations of a share of GPUs somewhere in the pool, because the trace does not say
 on which GPU or node a pod ran. Second 0 of the trace is booked as 2023-01-01T00:00Z, because the trace gives no date. The fleet is

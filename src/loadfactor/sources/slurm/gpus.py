@@ -191,7 +191,7 @@ class JobGpus:
 
     held: Numbers
     share: Numbers
-    asked: Numbers  # whole GPUs
+    requested: Numbers  # whole GPUs
 
 
 def measure_gpus(jobs: pa.Table, sizes: ShardSizes, label: str) -> JobGpus:
@@ -211,7 +211,7 @@ def measure_gpus(jobs: pa.Table, sizes: ShardSizes, label: str) -> JobGpus:
     def share(count: GpuCount) -> float:
         return float("nan") if count.share is None else count.share
 
-    return JobGpus(read("held", gpus), read("held", share), read("asked", whole))
+    return JobGpus(read("held", gpus), read("held", share), read("requested", whole))
 
 
 def _spread(jobs: pa.Table, name: str, number: Callable[[GpuCount], float], label: str) -> Numbers:
@@ -236,7 +236,7 @@ def refuse(jobs: pa.Table, name: str, text: str, label: str, why: str) -> Source
 
 def note_unsized(notes: Notes, label: str, gpus: JobGpus, lines: Any) -> None:
     """Say how many jobs hold shards of unknown size."""
-    unsized = np.isnan(gpus.held) | np.isnan(gpus.asked)
+    unsized = np.isnan(gpus.held) | np.isnan(gpus.requested)
     if unsized.any():
         notes.add(label, UNSIZED, int(unsized.sum()), lines[int(unsized.argmax())].as_py())
 
@@ -425,7 +425,7 @@ def count_placed(gres: Mapping[str, str]) -> dict[str, float]:
 
 
 def write_indices(gres: Mapping[str, str]) -> str | None:
-    """Numbers of GPUs by node as one text; None where none are said.
+    """Numbers of GPUs by node as one text; None where none are known.
 
     >>> write_indices({"n1": "gpu:h100:3(IDX:0-2)", "n2": "gpu:h100:1(IDX:5)", "n3": "gpu:h100:1"})
     'n1=0 1 2,n2=5'

@@ -40,7 +40,7 @@ NO_END: Final = "jobs that ended, and nobody says when: not booked"
 BACKWARDS: Final = "jobs that end before they start, or after ten years: not booked"
 LATE_SUBMIT: Final = "jobs that were submitted after they started: their wait is unknown"
 GIVEN_NONE: Final = "jobs that asked for GPUs and were given none: not booked"
-ASKED_ONLY: Final = "jobs of which nobody says what they were given: what they asked for is booked"
+REQUESTED_ONLY: Final = "jobs of which nobody says what they were given: what they asked for is booked"
 MOST_TASKS: Final = 1_000_000  # of one array; Slurm allows 4 million, and nobody waits with so many
 _CONDENSED: Final = re.compile(r"(\d+)_\[([^\]]*)\]?")
 _TASKS: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
@@ -82,15 +82,15 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
         return
     gpus = measure_gpus(jobs, around.sizes, label)
     note_unsized(notes, label, gpus, jobs["line"])
-    notes.add(label, NO_GPUS_AT_ALL, int(((gpus.held == 0) & (gpus.asked == 0)).sum()))
+    notes.add(label, NO_GPUS_AT_ALL, int(((gpus.held == 0) & (gpus.requested == 0)).sum()))
     jobs = _set_right(jobs, notes, label)
     begun = jobs["started"].is_valid().to_numpy()
     has_grant = jobs["held"].is_valid().to_numpy()
     ran = begun & (has_grant | ~_is_state(jobs, ("cancelled",)))
-    assumed = ran & ~has_grant & (gpus.asked > 0)
-    _note(notes, label, ASKED_ONLY, assumed, jobs)
-    held = np.where(assumed, gpus.asked, gpus.held)
-    _note(notes, label, GIVEN_NONE, ran & (held == 0) & (gpus.asked > 0), jobs)
+    assumed = ran & ~has_grant & (gpus.requested > 0)
+    _note(notes, label, REQUESTED_ONLY, assumed, jobs)
+    held = np.where(assumed, gpus.requested, gpus.held)
+    _note(notes, label, GIVEN_NONE, ran & (held == 0) & (gpus.requested > 0), jobs)
     open_end = jobs["ended"].is_null().to_numpy()
     nobody_knows = ran & (held > 0) & open_end & ~(_is_state(jobs, OPEN_STATES) | jobs["state"].is_null().to_numpy())
     _note(notes, label, NO_END, nobody_knows, jobs)
@@ -98,11 +98,11 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
     backwards = ran & (held > 0) & ((length < 0) | (length > LONGEST_RUN_MS))
     _note(notes, label, BACKWARDS, backwards, jobs)
     booked = ran & (held > 0) & ~nobody_knows & ~backwards  # NaN, shards of unknown size, is not above 0
-    chosen = JobGpus(held, gpus.share, gpus.asked)
+    chosen = JobGpus(held, gpus.share, gpus.requested)
     for rows in _allocate(jobs, booked, chosen, around, label, notes):
         yield Rows("allocations", rows, label)
-    asked = np.where(gpus.asked > 0, gpus.asked, gpus.held)
-    for rows in list_events(jobs, ~ran & (asked > 0), booked, asked, around.pool, label, notes):
+    requested = np.where(gpus.requested > 0, gpus.requested, gpus.held)
+    for rows in list_events(jobs, ~ran & (requested > 0), booked, requested, around.pool, label, notes):
         yield from (Rows("queue_events", part, label) for part in slices(rows))
 
 
@@ -156,7 +156,7 @@ def _allocate(
 
 def _set_right(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
     """Jobs with times that fit together: what waits has not begun, and nobody is eligible before being submitted."""
-    begun, asked, able = (
+    begun, submitted, able = (
         jobs["started"].combine_chunks(),
         jobs["submitted"].combine_chunks(),
         jobs["eligible"].combine_chunks(),
@@ -164,13 +164,13 @@ def _set_right(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
     pending = pa.array(_is_state(jobs, ("pending",)))
     nothing = pa.scalar(None, pa.int64())
     begun = pc.if_else(pending, nothing, begun)
-    late = pc.fill_null(pc.greater(asked, begun), False)
+    late = pc.fill_null(pc.greater(submitted, begun), False)
     _note(notes, label, LATE_SUBMIT, late.to_numpy(zero_copy_only=False), jobs)
-    asked = pc.if_else(late, nothing, asked)
+    submitted = pc.if_else(late, nothing, submitted)
     able = pc.if_else(pc.fill_null(pc.or_(pc.greater(able, begun), late), False), nothing, able)
     able = pc.if_else(pc.fill_null(pc.greater(able, jobs["ended"].combine_chunks()), False), nothing, able)
-    able = pc.if_else(pc.fill_null(pc.less(able, asked), False), asked, able)
-    for name, values in (("started", begun), ("submitted", asked), ("eligible", able)):
+    able = pc.if_else(pc.fill_null(pc.less(able, submitted), False), submitted, able)
+    for name, values in (("started", begun), ("submitted", submitted), ("eligible", able)):
         jobs = jobs.set_column(jobs.column_names.index(name), name, values)
     return jobs
 
@@ -254,12 +254,12 @@ def list_events(
     label: str,
     notes: Notes,
 ) -> Iterator[pa.Table]:
-    """Events of jobs that were never started (`waits`), and of those `booked` whose reason is known, with the GPUs asked for."""
+    """Events of jobs that were never started (`waits`), and of those `booked` whose reason is known, with the GPUs requested."""
     explained = booked & jobs["reason"].is_valid().to_numpy()
-    wanted = waits | explained
-    if not wanted.any():
+    chosen_rows = waits | explained
+    if not chosen_rows.any():
         return
-    chosen, gpus, waits = jobs.filter(pa.array(wanted)), gpus[wanted], waits[wanted]
+    chosen, gpus, waits = jobs.filter(pa.array(chosen_rows)), gpus[chosen_rows], waits[chosen_rows]
     own = pa.table(
         {
             "job_id": chosen["job_id"],
@@ -316,7 +316,7 @@ def _expand_tasks(jobs: pa.Table, waits: NDArray[np.bool_], label: str, notes: N
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """What is said of a job's GPUs on one node. `named` of them are spoken of; of `measured` ones the mean utilization is known."""
+    """A summary of a job's GPUs on one node. `named` of them are spoken of; of `measured` ones the mean utilization is known."""
 
     named: int
     measured: int
@@ -382,7 +382,7 @@ class JobSummaries:
             return jobs
         placed = jobs["placed"].to_pylist()
         for row, nodes in self.of.items():
-            named = {node: float(said.named) for node, said in nodes.items()}
+            named = {node: float(summaries.named) for node, summaries in nodes.items()}
             if len(nodes) > 1 and placed[row] is None and all(named.values()) and sum(named.values()) == gpus[row]:
                 placed[row] = write_placed(named)
         return jobs.set_column(jobs.column_names.index("placed"), "placed", pa.array(placed, pa.string()))
@@ -391,11 +391,11 @@ class JobSummaries:
         """The columns of `allocations` that say them, by entry of `places`; none of them where there is no summary."""
         if not self.of:
             return {}
-        said = [
+        summaries = [
             self.of.get(row, {}).get(node)
             for row, node in zip(places.row.to_pylist(), places.node.to_pylist(), strict=True)
         ]
-        known = [one if one is not None and one.measured else None for one in said]
+        known = [one if one is not None and one.measured else None for one in summaries]
         return {
             "summary_gpus": pa.array([one and float(one.measured) for one in known], pa.float64()),
             "summary_busy_share": pa.array([one and one.busy_share for one in known], pa.float64()),
@@ -413,30 +413,30 @@ def read_summaries(
     columns = (jobs.take(pa.array(rows))[name].to_pylist() for name in ("admin_comment", "nodes", "line"))
     for row, text, nodes, line in zip(rows.tolist(), *columns, strict=True):
         try:
-            said, held_on = read_summary(text), expand_hostlist(nodes) if nodes else ()
+            summaries, held_on = read_summary(text), expand_hostlist(nodes) if nodes else ()
         except ValueError:
             notes.add(label, UNREADABLE, 1, line)
             continue
-        if not any(node.named for node in said.values()):
+        if not any(node.named for node in summaries.values()):
             continue
         if not np.isnan(share[row]):
             notes.add(label, SHARED, 1, line)
             continue
-        matched = _match_nodes(said, held_on)
-        if matched is None or sum(node.named for node in said.values()) > gpus[row]:
+        matched = _match_nodes(summaries, held_on)
+        if matched is None or sum(node.named for node in summaries.values()) > gpus[row]:
             notes.add(label, NOT_ITS_GPUS, 1, line)
             continue
         found[row] = matched
     return JobSummaries(found)
 
 
-def _match_nodes(said: Mapping[str, NodeSummary], nodes: Sequence[str]) -> dict[str, NodeSummary] | None:
-    """What is said, by the names that the job has of its nodes; None where it is of other ones.
+def _match_nodes(summaries: Mapping[str, NodeSummary], nodes: Sequence[str]) -> dict[str, NodeSummary] | None:
+    """The summaries by the names that the job has of its nodes; None where it is of other ones.
 
     Exporters may be known by a name with a domain; of a job on one node that is the one, whatever it is called.
     """
-    if len(said) == 1 == len(nodes):
-        return {nodes[0]: next(iter(said.values()))}
+    if len(summaries) == 1 == len(nodes):
+        return {nodes[0]: next(iter(summaries.values()))}
     own = {node.partition(".")[0]: node for node in nodes}
-    named = {own.get(name.partition(".")[0], ""): one for name, one in said.items()}
-    return None if "" in named or len(named) < len(said) or len(own) < len(nodes) else named
+    named = {own.get(name.partition(".")[0], ""): one for name, one in summaries.items()}
+    return None if "" in named or len(named) < len(summaries) or len(own) < len(nodes) else named

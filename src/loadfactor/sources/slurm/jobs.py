@@ -34,7 +34,7 @@ TEXTS: Final = (
     "reason",  # why it waits, or waited last
     "state",  # the first word, in lower case: running, cancelled
     "held",  # TRES or GRES that it was given
-    "asked",  # TRES or GRES that it asked for
+    "requested",  # TRES or GRES
     "nodes",  # hostlist
     "placed",  # GPUs on each of its nodes, where that is known: n1=3,n2=1
     "indices",  # which of them these are, as Slurm numbers them, where that is known: n1=0 1 2,n2=5
@@ -338,7 +338,7 @@ def _when(row: Row) -> tuple[int, int, int]:
 
 
 def _drop_sayings(rows: list[Row]) -> list[Row]:
-    """Each run once; one that is told of before it started counts only where nobody tells more."""
+    """Each run once; one that is known from before it started counts only where no other is."""
     best: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         key = (row["cluster"], row["submitted"], row["started"])

@@ -153,12 +153,17 @@ def _upgrade(stored: dict[str, Any]) -> dict[str, Any]:
     beside = {"accounted": "is_accounted", "waits": "waited_ms", "waits_for": "waits_for", "told_as": "emitted_as"}
 
     def split(run: dict[str, Any]) -> dict[str, Any]:
-        facts = {name: value for name, value in run.items() if name not in beside}
+        facts = _rename_columns({name: value for name, value in run.items() if name not in beside})
         return {"facts": facts, **{new: run[old] for old, new in beside.items() if old in run}}
 
     runs = {job_id: [split(run) for run in runs] for job_id, runs in stored["runs"].items()}
     nodes = [_read_node(values) for values in stored["nodes"]]
     return {**stored, "version": 2, "runs": runs, "emitted": stored["told"], "nodes": nodes}
+
+
+def _rename_columns(report: JobReport) -> JobReport:
+    """A report with the columns that JOBS has now: the log of a server that was stopped may hold older ones."""
+    return {"requested" if name == "asked" else name: value for name, value in report.items()}
 
 
 def _read_node(values: Sequence[Any]) -> NodeRecord:
@@ -178,6 +183,7 @@ class KnownJobs:
 
     def put(self, report: JobReport, is_accounting: bool, at_ms: int) -> None:
         """Take what was reported at an instant."""
+        report = _rename_columns(report)
         report = self._name_task(_drop_expected(report, is_accounting, at_ms))
         runs = self.runs.setdefault(report["job_id"], [])
         known = _find_run(runs, report)

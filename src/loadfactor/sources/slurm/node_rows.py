@@ -50,7 +50,7 @@ class NodeRecord:
     reason: str | None
     since_ms: int | None
     partitions: tuple[str, ...] = ()
-    at_ms: int | None = None  # when that was said
+    at_ms: int | None = None  # when that was reported
 
 
 def read_node_state(text: str) -> frozenset[str]:

@@ -142,7 +142,7 @@ def _read_queued(job: Document) -> dict[str, Any]:
         **{ours: texts.get(theirs) for ours, theirs in _QUEUED.items()},
         "state": read_state(first_word(job.get("job_state"))),
         "held": find_grant(texts.get("tres_alloc_str"), placed, per_node, count) if nodes else None,
-        "asked": find_grant(texts.get("tres_req_str"), {}, per_node, count),
+        "requested": find_grant(texts.get("tres_req_str"), {}, per_node, count),
         "placed": write_placed(placed),
         "indices": write_indices(gres),
         "restarts": _count(job.get("restart_cnt")),
@@ -161,8 +161,8 @@ def _read_recorded(job: Document) -> dict[str, Any]:
         read_id(dig(job, "het", "job_id")),
         _whole(dig(job, "het", "job_offset")),
     )
-    held, asked = (_write_tres(dig(job, "tres", which)) for which in ("allocated", "requested"))
-    count_gpus(held), count_gpus(asked)
+    held, requested = (_write_tres(dig(job, "tres", which)) for which in ("allocated", "requested"))
+    count_gpus(held), count_gpus(requested)
     return {
         **_name_parts(name, number),
         "cluster": read_text(job.get("cluster")) or read_text(dig(job, "association", "cluster")),
@@ -178,7 +178,7 @@ def _read_recorded(job: Document) -> dict[str, Any]:
         "reason": read_text(dig(job, "state", "reason")),
         "state": read_state(first_word(dig(job, "state", "current"))),
         "held": held,
-        "asked": asked,
+        "requested": requested,
         "nodes": read_text(job.get("nodes")),
         "restarts": _count(job.get("restart_cnt")),
         "submitted": read_seconds(dig(job, "time", "submission")),

@@ -48,11 +48,11 @@ _PLAIN: Final = {
 """Columns of JOBS and the fields of sacct that say them as they stand."""
 _TIMES: Final = dict(zip(INSTANTS, ("submit", "eligible", "start", "end"), strict=True))
 _HELD: Final = ("alloctres", "tresallocstr", "allocgres")
-_ASKED: Final = ("reqtres", "tresreqstr", "reqgres")
+_REQUESTED: Final = ("reqtres", "tresreqstr", "reqgres")
 _OTHERS: Final = ("jobid", "jobidraw", "state", "nodelist", "restarts", "elapsedraw", "elapsed", "suspended")
 _WANTED: Final = frozenset((*_PLAIN.values(), *_TIMES.values(), *TRES_FIELDS, *_OTHERS))
 _FOR_KEYS: Final = frozenset(("jobid", "jobidraw", *TRES_FIELDS))
-NOT_SAID: Final = "no field says which GPUs jobs were given (AllocTRES): those they asked for are booked"
+NOT_RECORDED: Final = "no field says which GPUs jobs were given (AllocTRES): those they asked for are booked"
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def find_heading(label: str, line: str) -> SacctHeading:
         raise SourceError(f"{label}: its columns are aligned with spaces, and cut off; write it with `sacct -P`")
     missing = [name for name in _NEEDED if name not in fields]
     if missing:
-        said = {"state": "State", "start": "Start", "end": "End"}
+        names = {"state": "State", "start": "Start", "end": "End"}
         raise SourceError(
-            f"{label}: sacct's fields {', '.join(said[name] for name in missing)} are missing; add them to --format"
+            f"{label}: sacct's fields {', '.join(names[name] for name in missing)} are missing; add them to --format"
         )
     if not set(fields) & set(TRES_FIELDS):
         raise SourceError(f"{label}: no field says which GPUs a job has; add AllocTRES,ReqTRES to --format")
@@ -108,8 +108,8 @@ def find_heading(label: str, line: str) -> SacctHeading:
     return SacctHeading(text, fields, between, is_closed)
 
 
-def split_sacct(source: Input, wanted: frozenset[str]) -> Iterator[CellBatch]:
-    """The rows under the heading, of their fields those wanted; blank lines and repeated headings are read over.
+def split_sacct(source: Input, fields: frozenset[str]) -> Iterator[CellBatch]:
+    """The rows under the heading, of these fields alone; blank lines and repeated headings are read over.
 
     SourceError names input and line: no heading, not text, more or fewer fields than the heading names.
     """
@@ -128,12 +128,12 @@ def split_sacct(source: Input, wanted: frozenset[str]) -> Iterator[CellBatch]:
             if data.startswith(b"---"):
                 raise SourceError(f"{source.label}: its columns are aligned with spaces; write it with `sacct -P`")
         if data and not data.isspace():
-            yield _split_block(source.label, heading, TextBlock(data, line), wanted, following is None)
+            yield _split_block(source.label, heading, TextBlock(data, line), fields, following is None)
         block = following
 
 
 def _split_block(
-    label: str, heading: SacctHeading, block: TextBlock, wanted: frozenset[str], is_last: bool
+    label: str, heading: SacctHeading, block: TextBlock, fields: frozenset[str], is_last: bool
 ) -> CellBatch:
     data, delimiter = _prepare(heading, block.data)
     is_broken_off = is_last and not data.endswith(b"\n")
@@ -144,7 +144,7 @@ def _split_block(
         wrong.append(row)
         return "skip"
 
-    include = [name for name in heading.fields if name in wanted]
+    include = [name for name in heading.fields if name in fields]
     try:
         cells = pacsv.read_csv(
             pa.BufferReader(data),
@@ -247,7 +247,7 @@ def _find_ids(cells: pa.Table) -> pa.Array:
 
 
 def _mark_gpu_jobs(cells: pa.Table) -> pa.Array:
-    """True for rows of jobs, not of their steps, in which anything is said of GPUs."""
+    """True for rows of jobs, not of their steps, that have anything of GPUs."""
     speaks = pa.array(np.zeros(cells.num_rows, dtype=bool))
     for name in TRES_FIELDS:
         if name in cells.column_names:
@@ -265,11 +265,11 @@ def _flatten(values: Any) -> pa.Array:
 
 def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
     cells, label = batch.cells, batch.label
-    wanted = _mark_gpu_jobs(cells)
+    is_gpu_job = _mark_gpu_jobs(cells)
     jobs = cells.num_rows - int(pc.sum(_mark_steps(cells)).as_py() or 0)
-    picked = wanted.to_numpy(zero_copy_only=False)
+    picked = is_gpu_job.to_numpy(zero_copy_only=False)
     notes.add(label, NO_GPUS_AT_ALL, jobs - int(picked.sum()))
-    cells, lines = cells.filter(wanted).combine_chunks(), batch.lines[picked]
+    cells, lines = cells.filter(is_gpu_job).combine_chunks(), batch.lines[picked]
     if not cells.num_rows:
         return JOBS.empty_table()
     names = set(cells.column_names)
@@ -282,16 +282,16 @@ def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
     texts = {ours: column(theirs) for ours, theirs in _TIMES.items() if theirs in names}
     found = times.convert(texts, lines, _measure_runs(cells, names))
     held = [column(name) for name in _HELD if name in names]
-    asked = [column(name) for name in _ASKED if name in names]
+    requested = [column(name) for name in _REQUESTED if name in names]
     if not held:
-        notes.add(label, NOT_SAID, cells.num_rows)
+        notes.add(label, NOT_RECORDED, cells.num_rows)
     given: dict[str, pa.Array] = {ours: clear_nothing(column(theirs)) for ours, theirs in _PLAIN.items()}
     given |= {
         "job_id": ids,
         "job_number": pc.if_else(pc.equal(raw, ids), pa.scalar(None, pa.string()), raw),
         "state": _map_distinct(column("state"), read_state),
-        "held": pc.coalesce(*held) if held else pc.coalesce(*asked),
-        "asked": pc.coalesce(*asked) if asked else pa.nulls(cells.num_rows, pa.string()),
+        "held": pc.coalesce(*held) if held else pc.coalesce(*requested),
+        "requested": pc.coalesce(*requested) if requested else pa.nulls(cells.num_rows, pa.string()),
         "nodes": column("nodelist"),
         "restarts": _map_distinct(column("restarts"), _read_count).cast(pa.int64()),
         "line": pa.array(lines),
@@ -310,7 +310,7 @@ def clear_nothing(texts: pa.Array) -> pa.Array:
 
 
 def _map_distinct(texts: pa.Array, convert: Any) -> pa.Array:
-    """What `convert` makes of each text, asked once for each distinct one."""
+    """What `convert` makes of each text, made once for each distinct one."""
     encoded = texts.dictionary_encode()
     return pa.array([convert(t) for t in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 

@@ -49,16 +49,16 @@ def decode_scontrol_nodes(source: Input, zone: tzinfo | None, notes: Notes) -> I
         if record.kind != "NodeName":
             continue
         of = record.first()
-        said = _REASON.fullmatch(of.get("Reason", ""))
+        reason = _REASON.fullmatch(of.get("Reason", ""))
         since = None
-        if said is not None:
-            texts = {"since": pa.array([said[2]], pa.string())}
+        if reason is not None:
+            texts = {"since": pa.array([reason[2]], pa.string())}
             since = clock.convert(texts, np.array([record.line], dtype=np.int64), None)["since"][0].as_py()
         yield NodeRecord(
             of["NodeName"],
             read_text(of.get("Gres")),
             read_node_state(of.get("State", "")),
-            read_text(said[1] if said else of.get("Reason")),
+            read_text(reason[1] if reason else of.get("Reason")),
             since,
             tuple(filter(None, of.get("Partitions", "").split(","))),
         )
@@ -105,7 +105,7 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
         "reason": texts.get("Reason"),
         "state": read_state(of.get("JobState")),
         "held": find_grant(held, placed, per_node, nodes) if texts.get("NodeList") else None,
-        "asked": find_grant(texts.get("ReqTRES") or texts.get("TRES"), {}, per_node, nodes),
+        "requested": find_grant(texts.get("ReqTRES") or texts.get("TRES"), {}, per_node, nodes),
         "nodes": texts.get("NodeList"),
         "placed": write_placed(placed),
         "indices": write_indices(gres),

@@ -91,7 +91,7 @@ _PAIR_FIELDS: Final = (
 
 
 class JsonEvents:
-    """One text of JSON, gone through once by `batches`; then `members`, `texts` and what was passed over can be asked."""
+    """One text of JSON, gone through once by `batches`; then `members`, `texts` and what was passed over are known."""
 
     def __init__(self, label: str, pieces: Iterator[bytes]) -> None:
         self.label, self._pieces = label, pieces

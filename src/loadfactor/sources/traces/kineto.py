@@ -57,14 +57,14 @@ def read_kineto(pieces: TracePieces) -> TraceCapture:
     names = events.texts
     host, process = _make_host_events(columns)
     calls = join(columns.calls, 2, np.int64)
-    wanted = gpu_rows(columns)[:, AT[EventField.CORRELATION]]
+    launched_by = gpu_rows(columns)[:, AT[EventField.CORRELATION]]
     rows = calls[:, 0]
-    found, unclear = find_launches(wanted, calls[:, 1], host.start_ns[rows], process[rows])
+    found, unclear = find_launches(launched_by, calls[:, 1], host.start_ns[rows], process[rows])
     launch = np.where(found >= 0, rows[found], -1).astype(np.int32) if len(rows) else found
-    thinning = _measure_thinning(columns, calls[:, 1], wanted)
+    thinning = _measure_thinning(columns, calls[:, 1], launched_by)
     gpu, labels = make_gpu_events(columns, names, launch)
-    told = events.members.get("distributedInfo")
-    told = told if isinstance(told, dict) else {}
+    job = events.members.get("distributedInfo")
+    job = job if isinstance(job, dict) else {}
     base = events.members.get("baseTimeNanoseconds")
     return TraceCapture(
         trace=path.name,
@@ -74,8 +74,8 @@ def read_kineto(pieces: TracePieces) -> TraceCapture:
         devices=describe_devices(labels, events.members.get("deviceProperties")),
         gpu=gpu,
         host=host,
-        rank=_whole(told.get("rank"), rank_in_name(path.name)),
-        world_size=_whole(told.get("world_size"), None),
+        rank=_whole(job.get("rank"), rank_in_name(path.name)),
+        world_size=_whole(job.get("world_size"), None),
         clock_ns=base if isinstance(base, int) else 0,
         steps=_list_steps(host, names),
         memory=read_memory(columns.memory),
@@ -119,7 +119,7 @@ def _make_host_events(columns: KinetoColumns) -> tuple[HostEvents, NDArray[np.in
 
 
 def _list_steps(host: HostEvents, names: list[str]) -> tuple[TraceStep, ...]:
-    """The steps that the profiler was told of, by their start."""
+    """The steps that were announced to the profiler, by their start."""
     steps = {number for number, name in enumerate(names) if _STEP.fullmatch(name)}
     if not steps:
         return ()
@@ -128,13 +128,13 @@ def _list_steps(host: HostEvents, names: list[str]) -> tuple[TraceStep, ...]:
     return tuple(sorted(found, key=lambda step: step.start_ns))
 
 
-def _measure_thinning(columns: KinetoColumns, calls: Int64s, wanted: Int64s) -> Thinning:
+def _measure_thinning(columns: KinetoColumns, calls: Int64s, launched_by: Int64s) -> Thinning:
     """How densely calls and operators are numbered, and how many calls have no GPU event."""
     numbers = np.unique(calls[calls > 0])
     density = without = operators = None
     if len(numbers) >= _FEWEST:
         density = len(numbers) / int(numbers[-1] - numbers[0] + 1)
-        without = 1 - float(np.isin(numbers, wanted).sum()) / len(numbers)
+        without = 1 - float(np.isin(numbers, launched_by).sum()) / len(numbers)
     if columns.operators >= _FEWEST and columns.first_operator is not None and columns.last_operator is not None:
         operators = min(columns.operators / (columns.last_operator - columns.first_operator + 1), 1.0)
     return Thinning(density, without, operators)
@@ -182,13 +182,13 @@ def count_flops(operator: str, shapes: str) -> float | None:
 
 
 def match_flops(
-    calls: NDArray[np.int64], names: list[str], wanted: NDArray[np.int64], length_ns: NDArray[np.int64]
+    calls: NDArray[np.int64], names: list[str], operator: NDArray[np.int64], length_ns: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """The operations of each GPU event, at the longest event of each call; NaN where they are unknown.
 
-    `calls` has an operator's name, shapes and number a row; `wanted` is the number of the operator that each event belongs to.
+    `calls` has an operator's name, shapes and number a row; `operator` is the number of the operator that each event belongs to.
     """
-    found = np.full(len(wanted), np.nan, np.float32)
+    found = np.full(len(operator), np.nan, np.float32)
     flops: dict[tuple[int, int], float | None] = {}
     of_call = {}
     for name, shapes, number in calls.tolist():
@@ -200,7 +200,7 @@ def match_flops(
     if not of_call:
         return found
     for event in np.argsort(-length_ns, kind="stable").tolist():
-        found[event] = of_call.pop(int(wanted[event]), np.nan)
+        found[event] = of_call.pop(int(operator[event]), np.nan)
     return found
 
 
@@ -244,9 +244,9 @@ def _or_minus_one(values: Int64s) -> Int64s:
 
 def _number_devices(rows: Int64s, names: list[str]) -> tuple[list[int | str], NDArray[np.int32]]:
     """The labels of devices, and for each row which one it is: the device it names, else its process, as old traces have it."""
-    said, pid = rows[:, AT[EventField.DEVICE]], rows[:, AT[EventField.PID]]
-    named = (said != MISSING) & (said != TOO_LARGE)
-    pairs, device = np.unique(np.where(named, said, MISSING + 2 + pid), return_inverse=True)
+    numbered, pid = rows[:, AT[EventField.DEVICE]], rows[:, AT[EventField.PID]]
+    named = (numbered != MISSING) & (numbered != TOO_LARGE)
+    pairs, device = np.unique(np.where(named, numbered, MISSING + 2 + pid), return_inverse=True)
     labels: list[int | str] = []
     for number in pairs.tolist():
         if number > MISSING // 2:
@@ -267,12 +267,12 @@ def _merge(labels: list[int | str], device: NDArray[np.int32]) -> tuple[list[int
 
 def describe_devices(labels: list[int | str], properties: Any) -> tuple[TraceDevice, ...]:
     """The devices of a trace with what its header says of them."""
-    told = (
+    properties = (
         {item.get("id"): item for item in properties if isinstance(item, dict)} if isinstance(properties, list) else {}
     )
     found = []
     for label in labels:
-        own = told.get(label, {})
+        own = properties.get(label, {})
         count = own.get("numSms")
         found.append(TraceDevice(label, str(own.get("name", "")), count if isinstance(count, int) else None))
     return tuple(found)

@@ -87,9 +87,9 @@ def _read(tables: Tables) -> TraceCapture:
     host, process, correlation = _read_calls(tables, names)
     calls = np.arange(len(host), dtype=np.int64)
     is_joined = work.has_process
-    wanted = _key(work.process, work.correlation, is_joined)
+    launched_by = _key(work.process, work.correlation, is_joined)
     given = _key(process, correlation, is_joined)
-    launch, unclear = find_launches(wanted, given, host.start_ns[calls], np.zeros(len(calls), np.int32))
+    launch, unclear = find_launches(launched_by, given, host.start_ns[calls], np.zeros(len(calls), np.int32))
     events = GpuEvents(**{**vars(work.events), "launch": launch})
     ranges, steps = _read_ranges(tables, names, host)
     notes = [*_list_diagnostics(tables)]
@@ -218,14 +218,14 @@ def _read_ranges(tables: Tables, names: ExportNames, host: HostEvents) -> tuple[
 
 
 def _describe(tables: Tables, devices: list[int]) -> tuple[TraceDevice, ...]:
-    told: dict[int, tuple[str, int | None]] = {}
+    properties: dict[int, tuple[str, int | None]] = {}
     if "TARGET_INFO_GPU" in tables.names():
         known = tables.columns("TARGET_INFO_GPU")
         numbers = read_columns(tables, "TARGET_INFO_GPU", ("id", "smCount"))
         product = tables.texts("TARGET_INFO_GPU", "name") if "name" in known else [""] * len(numbers)
         for (device, count), name in zip(numbers.tolist(), product, strict=True):
-            told[device] = (str(name or ""), count if count != NULL else None)
-    return tuple(TraceDevice(device, *told.get(device, ("", None))) for device in devices)
+            properties[device] = (str(name or ""), count if count != NULL else None)
+    return tuple(TraceDevice(device, *properties.get(device, ("", None))) for device in devices)
 
 
 def _read_clock(tables: Tables) -> int | None:
@@ -249,12 +249,12 @@ def _list_diagnostics(tables: Tables) -> list[str]:
     """What the profiler says that it dropped."""
     if "DIAGNOSTIC_EVENT" not in tables.names() or "text" not in tables.columns("DIAGNOSTIC_EVENT"):
         return []
-    said = [
+    reported = [
         str(text).splitlines()[0]
         for text in tables.texts("DIAGNOSTIC_EVENT", "text")
         if text and _DROPPED.search(str(text))
     ]
-    return [f"The profiler says: {text}" for text in dict.fromkeys(said[:5])]
+    return [f"The profiler says: {text}" for text in dict.fromkeys(reported[:5])]
 
 
 def find_tables(tables: Tables, kind: str) -> list[str]:

@@ -109,8 +109,8 @@ def _as_numbers(rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
 
 
 def _damaged(path: Path, error: Exception) -> SourceError:
-    said = error if isinstance(error, sqlite3.Error) else "names that are no text"
-    return SourceError(f"{path} is a damaged SQLite file ({said}); export it again")
+    why = error if isinstance(error, sqlite3.Error) else "names that are no text"
+    return SourceError(f"{path} is a damaged SQLite file ({why}); export it again")
 
 
 class ArrowTables:
@@ -162,8 +162,8 @@ class ArrowTables:
             read.validate(full=True)  # texts that are none, and places outside of the file
             return read
         except (pa.ArrowException, OSError) as e:
-            said = next(iter(str(e).splitlines()), "it cannot be read")
-            raise SourceError(f"{file} is a damaged table ({said}); export it again") from None
+            why = next(iter(str(e).splitlines()), "it cannot be read")
+            raise SourceError(f"{file} is a damaged table ({why}); export it again") from None
         except UnicodeDecodeError:
             raise SourceError(f"{file} is a damaged table (names that are no text); export it again") from None
 

@@ -136,8 +136,8 @@ def _rows(data: NDArray[np.uint8], plane: XPlane, line: XLine) -> NDArray[np.int
     if count < 0:
         raise WireError(f"line {line.name!r} of {plane.name} is damaged")
     rows: NDArray[np.int64] = np.empty((count, scan.COLUMNS), np.int64)
-    wanted = np.array([plane.stat_id(name) for name in ("correlation_id", "step_num", "group_id")], np.int64)
-    if scan.scan_line(data, line.begin, line.end, wanted, rows) < 0:
+    stats = np.array([plane.stat_id(name) for name in ("correlation_id", "step_num", "group_id")], np.int64)
+    if scan.scan_line(data, line.begin, line.end, stats, rows) < 0:
         raise WireError(f"line {line.name!r} of {plane.name} is damaged")
     return rows
 
@@ -192,12 +192,12 @@ def kind_of_work(name: str, category: str) -> GpuKind:
     >>> [kind_of_work(*w).name for w in (("%copy-done.2", "copy-done"), ("MemcpyH2D", ""), ("%psum", "all-reduce"), ("fusion", ""))]
     ['MEMCPY', 'MEMCPY', 'COMM', 'COMPUTE']
     """
-    for said in (category, name):
-        if _COMM.search(said):
+    for label in (category, name):
+        if _COMM.search(label):
             return GpuKind.COMM
-        if _COPY.search(said):
+        if _COPY.search(label):
             return GpuKind.MEMCPY
-        if _FILL.search(said):
+        if _FILL.search(label):
             return GpuKind.MEMSET
         if category:
             return GpuKind.COMPUTE

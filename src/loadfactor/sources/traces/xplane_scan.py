@@ -31,7 +31,7 @@ _UINT, _INT, _REF = 3, 4, 7
 
 
 @inner
-def _read_stat(data: Bytes, i: int, end: int, wanted: Ints, row: Ints) -> int:
+def _read_stat(data: Bytes, i: int, end: int, stats: Ints, row: Ints) -> int:
     """Puts a statistic into its column where it is looked for; gives where it ends or a fault."""
     key: Any = np.int64(0)
     value: Any = np.int64(NONE)
@@ -51,13 +51,13 @@ def _read_stat(data: Bytes, i: int, end: int, wanted: Ints, row: Ints) -> int:
         if i < 0:
             return i
     for k in range(WANTED):
-        if key == wanted[k]:
+        if key == stats[k]:
             row[FIRST_STAT + k] = value
     return i
 
 
 @inner
-def _read_event(data: Bytes, i: int, end: int, wanted: Ints, row: Ints) -> int:
+def _read_event(data: Bytes, i: int, end: int, stats: Ints, row: Ints) -> int:
     row[:] = NONE
     row[:FIRST_STAT] = 0
     while i < end:
@@ -74,7 +74,7 @@ def _read_event(data: Bytes, i: int, end: int, wanted: Ints, row: Ints) -> int:
             size, i = read_length(data, i, end)
             if i < 0:
                 return i
-            i = _read_stat(data, i, i + size, wanted, row)
+            i = _read_stat(data, i, i + size, stats, row)
         else:
             i = skip_field(data, i, end, tag)
         if i < 0:
@@ -98,7 +98,7 @@ def count_events(data: Bytes, i: int, end: int) -> int:
 
 
 @entry
-def scan_line(data: Bytes, i: int, end: int, wanted: Ints, rows: Ints) -> int:
+def scan_line(data: Bytes, i: int, end: int, stats: Ints, rows: Ints) -> int:
     """Reads the events of a line into rows, of which there are as many; gives 0 or a fault."""
     at = 0
     while i < end:
@@ -106,7 +106,7 @@ def scan_line(data: Bytes, i: int, end: int, wanted: Ints, rows: Ints) -> int:
         if i >= 0 and tag == _EVENTS << WIRE_BITS | BYTES:
             size, i = read_length(data, i, end)
             if i >= 0:
-                i = _read_event(data, i, i + size, wanted, rows[at])
+                i = _read_event(data, i, i + size, stats, rows[at])
                 at += 1
         elif i >= 0:
             i = skip_field(data, i, end, tag)

@@ -77,7 +77,7 @@ def _say_the_same(log: RunLog, other: RunLog) -> bool:
 def _set_gpus(logs: list[RunLog], gpus: int) -> None:
     """What the user says of the GPUs counts, whatever the log does."""
     for one in chain.from_iterable(attempt.iterations for log in logs for attempt in log.attempts):
-        one.said = one.said | {"gpus": float(gpus)}
+        one.of_run = one.of_run | {"gpus": float(gpus)}
 
 
 def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
@@ -85,7 +85,7 @@ def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
     for log in logs:
         for one in chain.from_iterable(attempt.iterations for attempt in log.attempts):
             reported = {"tflops", "megatron_tflops"} & one.values.keys()
-            if reported and "gpus" not in one.said:
+            if reported and "gpus" not in one.of_run:
                 gaps.add(log.where, "TFLOP/s of a GPU, of unknown many GPUs; --gpus says how many")
-            elif reported == {"megatron_tflops"} and "recomputes" not in one.said:
+            elif reported == {"megatron_tflops"} and "recomputes" not in one.of_run:
                 gaps.add(log.where, "TFLOP/s, not said whether with recomputed work; no model FLOPs")

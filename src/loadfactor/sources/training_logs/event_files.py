@@ -153,27 +153,27 @@ class Scalar(NamedTuple):
 def read_event_file(source: Input, gaps: Gaps) -> RunLog:
     """The run that an event file tells of: an iteration for each step at which a loss, or else anything, was written."""
     scalars = _read_scalars(source, gaps)
-    told = [s for s in scalars if not _OTHER.search(s.tag)]
-    losses = [s for s in told if _LOSS.search(s.tag)]
+    chosen = [s for s in scalars if not _OTHER.search(s.tag)]
+    losses = [s for s in chosen if _LOSS.search(s.tag)]
     attempts = [Attempt()]
-    for scalar in losses or [s for s in told if _name(s.tag)]:
+    for scalar in losses or [s for s in chosen if _name(s.tag)]:
         seen = attempts[-1].iterations
         if seen and scalar.step == seen[-1].step:
             continue
         if seen and scalar.step < seen[-1].step:
             attempts.append(Attempt())
         attempts[-1].iterations.append(Iteration(scalar.step, {}, {}, scalar.at_ms))
-    _add_values(attempts, told)
+    _add_values(attempts, chosen)
     return RunLog(source.label, "TensorBoard", [a for a in attempts if a.iterations])
 
 
-def _add_values(attempts: list[Attempt], told: list[Scalar]) -> None:
+def _add_values(attempts: list[Attempt], chosen: list[Scalar]) -> None:
     """Each value to the iteration of its step that was written nearest to it."""
     at: dict[int, list[Iteration]] = {}
     for attempt in attempts:
         for one in attempt.iterations:
             at.setdefault(one.step, []).append(one)
-    for scalar in told:
+    for scalar in chosen:
         name, same = _name(scalar.tag), at.get(scalar.step)
         if name and same and scalar.value >= 0:
             nearest = min(same, key=lambda one: abs((one.at_ms or 0) - scalar.at_ms))

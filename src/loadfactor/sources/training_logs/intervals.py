@@ -39,8 +39,8 @@ def find_seconds(before: Iteration | None, one: Iteration, steps: int) -> float 
 
 
 def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> Counted:
-    """What `steps` steps made that took so many seconds. `totals`: what earlier lines of the attempt said last."""
-    said = one.said | one.values
+    """What `steps` steps made that took so many seconds. `totals`: the last ones of earlier lines of the attempt."""
+    values = one.of_run | one.values
     done = {
         "step": float(steps),
         "train_sample": _count(totals, one, steps, "samples", "step_samples"),
@@ -49,20 +49,20 @@ def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> 
         "epoch": _count(totals, one, steps, "epoch", ""),
         "model_flop": _count(totals, one, steps, "flops", ""),
     }
-    if done["train_sample"] is None and "samples_per_s" in said:
-        done["train_sample"] = said["samples_per_s"] * seconds
+    if done["train_sample"] is None and "samples_per_s" in values:
+        done["train_sample"] = values["samples_per_s"] * seconds
     if done["train_token"] is None:
-        done["train_token"] = _find_tokens(said, done["train_sample"], seconds)
-    if done["padded_token"] is None and "seq" in said and done["train_sample"] is not None:
-        done["padded_token"] = done["train_sample"] * said["seq"]
+        done["train_token"] = _find_tokens(values, done["train_sample"], seconds)
+    if done["padded_token"] is None and "seq" in values and done["train_sample"] is not None:
+        done["padded_token"] = done["train_sample"] * values["seq"]
     if done["model_flop"] is None:
-        done["model_flop"] = _find_flops(said, seconds)
+        done["model_flop"] = _find_flops(values, seconds)
     known = {unit: amount for unit, amount in done.items() if amount}
     share = _find_skipped(totals, one, steps) / steps
     return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {})
 
 
-def cap_epochs(said: Values, step: int) -> float | None:
+def cap_epochs(values: Values, step: int) -> float | None:
     """Samples seen after so many steps where an epoch's last batch is smaller; None where the log does not say enough.
 
     >>> cap_epochs({"examples": 1000, "epochs": 1, "steps": 4, "step_samples": 256}, 3)
@@ -71,9 +71,9 @@ def cap_epochs(said: Values, step: int) -> float | None:
     1256.0
     """
     try:
-        of_epoch = said["steps"] / said["epochs"]
+        of_epoch = values["steps"] / values["epochs"]
         whole, rest = divmod(step, of_epoch)
-        return whole * said["examples"] + min(rest * said["step_samples"], said["examples"])
+        return whole * values["examples"] + min(rest * values["step_samples"], values["examples"])
     except (KeyError, ZeroDivisionError):
         return None
 
@@ -86,27 +86,27 @@ def _count(totals: Values, one: Iteration, steps: int, total: str, of_step: str)
     if now is not None and steps == one.step:
         return now  # since the run began
     if total == "samples":
-        capped = cap_epochs(one.said, one.step), cap_epochs(one.said, one.step - steps)
+        capped = cap_epochs(one.of_run, one.step), cap_epochs(one.of_run, one.step - steps)
         if capped[0] is not None and capped[1] is not None:
             return capped[0] - capped[1]
-    each = one.values.get(of_step, one.said.get(of_step))
+    each = one.values.get(of_step, one.of_run.get(of_step))
     return each * steps if each is not None else None
 
 
-def _find_tokens(said: Values, samples: float | None, seconds: float) -> float | None:
+def _find_tokens(values: Values, samples: float | None, seconds: float) -> float | None:
     """Tokens by their rate; of torchtitan, whose samples are cut to one length, by the samples."""
-    if "gpu_tokens_per_s" in said and "seq" in said and samples is not None:
-        return samples * said["seq"]
-    if "gpu_tokens_per_s" in said and "gpus" in said:
-        return said["gpu_tokens_per_s"] * said["gpus"] * seconds
-    return said["tokens_per_s"] * seconds if "tokens_per_s" in said else None
+    if "gpu_tokens_per_s" in values and "seq" in values and samples is not None:
+        return samples * values["seq"]
+    if "gpu_tokens_per_s" in values and "gpus" in values:
+        return values["gpu_tokens_per_s"] * values["gpus"] * seconds
+    return values["tokens_per_s"] * seconds if "tokens_per_s" in values else None
 
 
-def _find_flops(said: Values, seconds: float) -> float | None:
-    gpus, reported = said.get("gpus"), said.get("tflops")
-    if reported is None and "megatron_tflops" in said:
-        share = _model_share(said)
-        reported = said["megatron_tflops"] * share if share is not None else None
+def _find_flops(values: Values, seconds: float) -> float | None:
+    gpus, reported = values.get("gpus"), values.get("tflops")
+    if reported is None and "megatron_tflops" in values:
+        share = _model_share(values)
+        reported = values["megatron_tflops"] * share if share is not None else None
     return reported * FLOPS_PER_TFLOPS * gpus * seconds if gpus and reported is not None else None
 
 
@@ -144,8 +144,8 @@ def list_intervals(
     found = []
     for log in logs:
         if usual_s is None and not all(_can_be_timed(one) for a in log.attempts for one in a.iterations[1:]):
-            asked = SAY_STEP if end_ms or log.began_ms or options.begun_ms else f"{SAY_START} --step SECONDS_OF_A_STEP"
-            raise SourceError(f"{log.where}: no line says how long a step took or when it was written; {asked}")
+            option = SAY_STEP if end_ms or log.began_ms or options.begun_ms else f"{SAY_START} --step SECONDS_OF_A_STEP"
+            raise SourceError(f"{log.where}: no line says how long a step took or when it was written; {option}")
         for attempt in log.attempts:
             begin_ms = attempt.began_ms if attempt.began_ms is not None else attempt.iterations[0].clock_ms
             if begin_ms is None and attempt.iterations[0].at_ms is None:
@@ -178,7 +178,7 @@ def count_first_steps(attempt: Attempt) -> int:
     if attempt.from_step is not None and attempt.from_step <= first.step:
         return first.step - attempt.from_step
     apart = [b.step - a.step for a, b in zip(attempt.iterations, attempt.iterations[1:], strict=False)]
-    between = first.said.get("log_interval") or min((steps for steps in apart if steps > 0), default=1)
+    between = first.of_run.get("log_interval") or min((steps for steps in apart if steps > 0), default=1)
     return min(int(between), first.step)
 
 
@@ -324,7 +324,7 @@ def _rows(batch: list[tuple[object, ...]], where: str) -> Rows:
     return Rows("progress", pa.table({name: pa.array(cells, types[name]) for name, cells in columns.items()}), where)
 
 
-def _model_share(said: Values) -> float | None:
+def _model_share(values: Values) -> float | None:
     """Model FLOPs ÷ the FLOPs that Megatron-DeepSpeed reports; None where the log does not say whether activations are recomputed.
 
     It reports 24·c·B·s·l·h²(1 + s/6h + V/16lh), with c = 4 where activations are recomputed and 3 where not. Of the terms the last,
@@ -335,11 +335,11 @@ def _model_share(said: Values) -> float | None:
     >>> _model_share({"recomputes": 1}), _model_share({"recomputes": 0}), _model_share({})
     (0.75, 1.0, None)
     """
-    recomputes = said.get("recomputes")
+    recomputes = values.get("recomputes")
     if recomputes is None:
         return None
     counted = 1.0 if recomputes else 0.75
-    hidden, layers, seq, vocabulary = (said.get(k) for k in ("hidden", "layers", "seq", "vocabulary"))
+    hidden, layers, seq, vocabulary = (values.get(k) for k in ("hidden", "layers", "seq", "vocabulary"))
     if not (hidden and layers and seq and vocabulary):
         return 0.75 / counted
     blocks, logits = 1 + seq / (6 * hidden), vocabulary / (16 * layers * hidden)

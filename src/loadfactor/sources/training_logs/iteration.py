@@ -40,7 +40,7 @@ of an epoch, and what each family needs besides.
 class Pause:
     """Sections of one kind between two iterations, put together."""
 
-    rank: str  # that said so: others say the same again
+    rank: str  # that wrote it: others write the same again
     length_s: float = 0.0
     at_ms: int | None = None  # when the last of them was over, where its line says so
 
@@ -90,7 +90,7 @@ class Iteration:
 
     step: int
     values: Values
-    said: Values  # what was said of the run before this line
+    of_run: Values  # of the whole run, as far as they were known before this line
     at_ms: int | None = None  # when the line was written, where it says so
     clock_ms: int | None = None  # the last time that a line before it says
     pauses: Pauses = field(default_factory=dict)  # what came between it and the next one

@@ -79,7 +79,7 @@ class TextLog:
     def __init__(self, where: str, zone: tzinfo) -> None:
         self._where = where
         self.times = LineTimes(zone)
-        self._said: Values = {}
+        self._of_run: Values = {}
         self._clock_ms: int | None = None
         self._seen = {family.name: _Attempts(family) for family in FAMILIES}
 
@@ -111,7 +111,7 @@ class TextLog:
 
     def finish(self) -> RunLog | None:
         """What the most telling family says that any line was of; None where there is none."""
-        self._seen[BARS.name].choose_bar(self._said)
+        self._seen[BARS.name].choose_bar(self._of_run)
         for family in FAMILIES:
             attempts = self._seen[family.name].attempts
             if any(attempt.iterations for attempt in attempts):
@@ -124,7 +124,7 @@ class TextLog:
         else:
             values = [found for found in (self._find_step(family, line.text),) if found]
         for step, of_line in values:
-            one = Iteration(step, of_line, self._said, at_ms, self._clock_ms)
+            one = Iteration(step, of_line, self._of_run, at_ms, self._clock_ms)
             self._seen[family.name].add(one, line.rank)
 
     def _find_step(self, family: LogFamily, text: str) -> tuple[int, Values] | None:
@@ -146,7 +146,7 @@ class TextLog:
     def _step_of(self, found: re.Match[str]) -> int | None:
         if "step" in found.groupdict():
             return int(found["step"]) if len(found["step"]) < len(str(_STEP_MAX)) else None
-        steps, epochs, epoch = self._said.get("steps"), self._said.get("epochs"), read_number(found["epoch"])
+        steps, epochs, epoch = self._of_run.get("steps"), self._of_run.get("epochs"), read_number(found["epoch"])
         return round(epoch * steps / epochs) if steps and epochs and epoch is not None else None
 
     def _find_bars(self, text: str) -> list[tuple[int, Values]]:
@@ -158,17 +158,17 @@ class TextLog:
         return bars
 
     def _learn(self, text: str) -> None:
-        """What a line says of the run. The iterations before keep what was said before them."""
+        """Values of the run in a line. The iterations before keep those that were known before them."""
         new = dict(find_values(REPORTED, text))
         for name, pattern in FLAGS:
             flag = pattern.search(text)
-            if flag and not (name in self._said and flag[1] in ("False", "None")):
+            if flag and not (name in self._of_run and flag[1] in ("False", "None")):
                 new[name] = float(flag[1] in ("True", "full"))
         mesh = MESH.search(text)
         if mesh:
             new["gpus"] = float(prod(int(size) for size in mesh["sizes"].split(", ")))
-        if any(self._said.get(name) != number for name, number in new.items()):
-            self._said = self._said | new
+        if any(self._of_run.get(name) != number for name, number in new.items()):
+            self._of_run = self._of_run | new
 
     def _pause(self, kind: str, length_s: float, rank: str, at_ms: int | None) -> None:
         for steps in self._seen.values():
@@ -198,7 +198,7 @@ class _Attempts:
         attempt.began_ms = at_ms if attempt.began_ms is None else attempt.began_ms
 
     def add(self, one: Iteration, rank: str) -> None:
-        """An iteration, unless another rank or another line of it said it before."""
+        """An iteration, unless another rank or another line of it wrote it before."""
         seen = self.attempts[-1].iterations
         if self._again == "rank":
             key = f"{one.values.get('total')}"  # bars of evaluation are drawn between those of training
@@ -221,15 +221,15 @@ class _Attempts:
         self.attempts.append(Attempt([one]))
         self._last_of = {rank: one.step}
 
-    def choose_bar(self, said: Values) -> None:
+    def choose_bar(self, of_run: Values) -> None:
         """Leave the bar of training, of several: the one with the steps that the log says, else the one that took longest."""
         longest: dict[float, float] = {}
         for attempt in self.attempts:
             for one in attempt.iterations:
                 total = one.values["total"]
                 longest[total] = max(longest.get(total, 0.0), one.values["elapsed_s"])
-        steps = said.get("steps")
-        if not longest or (steps is None and "trains" not in said):
+        steps = of_run.get("steps")
+        if not longest or (steps is None and "trains" not in of_run):
             self.attempts = []
             return
         chosen = steps if steps in longest else max(longest, key=lambda total: longest[total])
@@ -356,9 +356,9 @@ def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
     end = ends[-1] if ends else {}
     last = int(_number(end.get("step")) or 0)
     runtime_s, samples_per_s = _number(end.get("train_runtime")), _number(end.get("train_samples_per_second"))
-    said: Values = {}
+    of_run: Values = {}
     if runtime_s and samples_per_s and last:
-        said["step_samples"] = runtime_s * samples_per_s / last
+        of_run["step_samples"] = runtime_s * samples_per_s / last
     iterations: list[Iteration] = []
     for entry in entries:
         step = int(_number(entry["step"]) or 0)
@@ -372,7 +372,7 @@ def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
             "padded_tokens": _number(entry.get("num_input_tokens_seen")),
             "step_s": runtime_s / last if runtime_s and last else None,
         }
-        iterations.append(Iteration(step, {k: v for k, v in found.items() if v is not None}, said))
+        iterations.append(Iteration(step, {k: v for k, v in found.items() if v is not None}, of_run))
     total = _number(end.get("total_flos")) or _number(state.get("total_flos"))
     for one in iterations if total else ():
         one.values["flops"] = total * one.step / iterations[-1].step if total else 0.0  # the state keeps the sum alone
