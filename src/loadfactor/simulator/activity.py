@@ -195,7 +195,6 @@ def _compute_serving(calendar: Calendar, how: Behaviour, holding: Ints, t: Ints,
 def _find_measured(
     sim: Simulation, first: int, from_ms: Ints, step: int, hi: Ints, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """False where there is no sample: before and after the GPU's life, in failures, in exporter_failures, and now and then."""
     fleet = sim.fleet
     to_ms = from_ms + step
     rows = slice(first, first + len(from_ms))

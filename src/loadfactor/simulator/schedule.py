@@ -328,7 +328,6 @@ class _PoolQueue:
 
 
 def _find_limit_ms(job: SubmittedJob) -> int:
-    """How long one attempt may hold its GPUs, before its idle tail."""
     if job.urgent:
         return FOREVER_MS
     need = WORKLOADS[job.workload].startup_s * MS_PER_S + job.work_ms

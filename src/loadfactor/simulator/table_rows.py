@@ -127,7 +127,6 @@ def _list_outages(sim: Simulation) -> Iterator[Row]:
 
 
 def _list_device_events(sim: Simulation) -> Iterator[Row]:
-    """What the driver says of a GPU that fails."""
     for outage in sim.outages:
         if outage.reason == "gpu failed":
             for device in outage.devices:

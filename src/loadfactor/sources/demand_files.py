@@ -116,7 +116,6 @@ def decode_demand(source: Input) -> Demand:
 
 
 def _matches_openb(header: Sequence[str]) -> bool:
-    """True for the pod list's header."""
     return {"num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time"} <= set(header)
 
 
@@ -158,7 +157,6 @@ def _decode_openb(frame: pd.DataFrame, name: str) -> JobTrace:
 
 
 def _matches_muri(header: Sequence[str]) -> bool:
-    """True for a submitted trace or a result file."""
     names = set(header)
     return {"num_gpu", "submit_time", "duration"} <= names and bool({"iteration_time", "real_executed_time"} & names)
 
@@ -189,7 +187,6 @@ def _decode_muri(frame: pd.DataFrame, name: str) -> JobTrace:
 
 
 def _matches_helios(header: Sequence[str]) -> bool:
-    """True for the per-minute state of a virtual cluster."""
     return {"total_gpu_num", "running_gpu_num", "pending_gpu_num", "pending_gpu_num_noless_8"} <= set(header)
 
 
@@ -215,14 +212,12 @@ def _decode_helios(frame: pd.DataFrame, name: str) -> StateTrace:
 
 
 def _matches_own(header: Sequence[str]) -> bool:
-    """True for a header with GPUs and either durations or hours."""
     return _find_column(header, GPUS_COLUMNS) is not None and (
         _find_column(header, DURATION) is not None or header[0] in ("hour", "time_utc")
     )
 
 
 def _decode_own(frame: pd.DataFrame, name: str) -> Demand:
-    """Jobs, or hourly demand. Raises SourceError naming the row that cannot be."""
     frame.columns = [str(c).strip() for c in frame.columns]
     header = list(frame.columns)
     gpus_column, duration_column = _find_column(header, GPUS_COLUMNS) or "gpus", _find_column(header, DURATION)

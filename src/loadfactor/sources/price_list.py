@@ -54,7 +54,6 @@ def _parse(source: Input, toml: bool) -> Any:
 
 
 def _check_prices(label: str, parsed: Any) -> list[dict[str, Any]]:
-    """The prices as plain dictionaries, their names checked."""
     if isinstance(parsed, dict) and len(parsed) == 1 and next(iter(parsed)) in _LISTS:
         parsed = next(iter(parsed.values()))
     if not isinstance(parsed, list) or not parsed or not all(isinstance(p, dict) for p in parsed):

@@ -229,19 +229,18 @@ def _fill_in(template: str, facts: Facts, rows: Places, groups: Groups) -> Texts
 
 
 def _write(rows: pa.Table, original: dict[str, Texts], final: dict[str, Texts]) -> pa.Table:
-    """The rows with their final columns, and the original ones beside where these differ."""
     replaced = {column: final[column] != original[column] for column in original}
     kept = np.full(rows.num_rows, None, dtype=object)
     written: dict[tuple[tuple[str, str], ...], str] = {}  # few differ
     for row in np.flatnonzero(np.logical_or.reduce(list(replaced.values()))).tolist():
-        kept = tuple((column, original[column][row] or "") for column in original if replaced[column][row])
-        text = written.get(kept)
+        values = tuple((column, original[column][row] or "") for column in original if replaced[column][row])
+        text = written.get(values)
         if text is None:
-            text = written[kept] = json.dumps(dict(kept), sort_keys=True, ensure_ascii=False)
+            text = written[values] = json.dumps(dict(values), sort_keys=True, ensure_ascii=False)
         kept[row] = text
-    for column, values in (*final.items(), (ORIGINAL, kept)):
+    for column, texts in (*final.items(), (ORIGINAL, kept)):
         if column == ORIGINAL or replaced[column].any():
-            rows = rows.set_column(rows.column_names.index(column), column, pa.array(values, pa.string()))
+            rows = rows.set_column(rows.column_names.index(column), column, pa.array(texts, pa.string()))
     return rows
 
 

@@ -1,9 +1,8 @@
 """Claims of dynamic resource allocation: which GPUs a pod was given, and how much of each."""
 
-import json
-import zlib
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from tests.sources.kubernetes.decoding import decode
@@ -11,6 +10,8 @@ from tests.sources.kubernetes.objects import container, listed, ms, node, pod
 
 from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
+
+STATES = Path(__file__).parents[1] / "earlier_states"
 
 GPUS = [f"GPU-0000000{i}-1111-2222-3333-444444444444" for i in range(3)]
 LAYERS = {
@@ -233,8 +234,8 @@ def follow(*steps, restarted=False):
     """The last row of each key that a watch tells, objects coming in one by one; `restarted`: a new process for each."""
     decoder, rows = LiveKubernetesDecoder("prod"), {}
     for at, what, one in steps:
-        decoder.feed([[ms(at), one["kind"], what, prune(one["kind"], one)]])
-        for item in decoder.drain():
+        decoder.put([[ms(at), one["kind"], what, prune(one["kind"], one)]])
+        for item in decoder.take():
             for row in item.data.to_pylist() if hasattr(item, "data") and item.table == "allocations" else ():
                 rows[row["job_id"], row.get("device_id"), row.get("node"), row["from_utc"]] = row
         if restarted:
@@ -273,24 +274,11 @@ def test_what_was_told_and_is_not_so_is_taken_back():
     assert found == {("a", gpu_id): hours((2, 9, 1)) for gpu_id in (None, GPUS[0])}
 
 
-def test_a_state_of_before_goes_on():
-    """It knew how many GPUs claims are: what is told after it counts the same, and ends."""
-    decoder = LiveKubernetesDecoder("prod")
-    for one in (node("n1"), claim("one", "gpu-1-mig-19-0-1"), asking("a", "one")):
-        decoder.feed([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)]])
-    list(decoder.drain())
-    said = json.loads(zlib.decompress(decoder.state()))
-    given = ["gpu.nvidia.com", "n1", "gpu-1-mig-19-0-1"]
-    said |= {
-        "version": 1,
-        "claims": [["team-a/one", [given], 1]],
-        "shares": [[*given, 1 / 7]],
-        "held": {"a": [1 / 7, None, True]},
-    }
-    del said["devices"], said["given"]
-    decoder = LiveKubernetesDecoder("prod", zlib.compress(json.dumps(said).encode()))
-    decoder.feed([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
-    (rows,) = decoder.drain()
+def test_a_state_of_version_1_goes_on():
+    """It knew how many GPUs claims are: rows after it count the same, and end."""
+    decoder = LiveKubernetesDecoder("prod", (STATES / "kubernetes-1.state").read_bytes())
+    decoder.put([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
+    (rows,) = decoder.take()
     assert spans({"allocations": rows.data.to_pylist()}) == {("a", None): hours((2, 9, 1 / 7))}
 
 

@@ -1,7 +1,7 @@
 """Quotas of Kueue's ClusterQueues: how many GPUs of which flavor, borrowed and lent in a cohort, and where LocalQueues lead."""
 
 import json
-import zlib
+from pathlib import Path
 
 import pytest
 from tests.sources.kubernetes.decoding import decode
@@ -121,10 +121,10 @@ def test_a_quota_holds_until_it_changes():
 
     def see(*events):
         nonlocal decoder
-        decoder.feed(
+        decoder.put(
             [[ms(hour), "ClusterQueue", what, one and prune("ClusterQueue", one)] for hour, what, one in events]
         )
-        for item in decoder.drain():
+        for item in decoder.take():
             rows.update(
                 {(row["queue"], row["from_utc"]): (row["gpus"], row.get("to_utc")) for row in item.data.to_pylist()}
             )
@@ -209,12 +209,12 @@ def test_a_cohort_that_is_gone_ends():
         cluster_queue(flavors={"h100": {"nvidia.com/gpu": 8}}),
         cohort("all", "", {"h100": {"nvidia.com/gpu": 4}}),
     )
-    decoder.feed([[ms(2), "Cohort", LISTING, None]])
-    decoder.feed([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)] for one in (queue, above)])
-    decoder.feed([[ms(2), "Cohort", LISTED, None]])
+    decoder.put([[ms(2), "Cohort", LISTING, None]])
+    decoder.put([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)] for one in (queue, above)])
+    decoder.put([[ms(2), "Cohort", LISTED, None]])
     decoder = LiveKubernetesDecoder("prod", decoder.state())
-    decoder.feed([[ms(5), "Cohort", ALIVE, None], [ms(9), "Cohort", LISTING, None], [ms(9), "Cohort", LISTED, None]])
-    for item in decoder.drain():
+    decoder.put([[ms(5), "Cohort", ALIVE, None], [ms(9), "Cohort", LISTING, None], [ms(9), "Cohort", LISTED, None]])
+    for item in decoder.take():
         rows.update({row["queue"]: row.get("to_utc") for row in item.data.to_pylist()})
     assert rows == {"cohort/all": ms(5)}
 
@@ -267,8 +267,5 @@ def test_how_full_each_flavor_is_and_what_is_borrowed(tmp_path):
 
 def test_a_state_of_before_flavors_goes_on():
     """Its workloads say none."""
-    decoder = LiveKubernetesDecoder("prod")
-    decoder.feed([[ms(3), "Workload", "ADDED", prune("Workload", workload("w", 1, ADMITTED))]])
-    said = json.loads(zlib.decompress(decoder.state()))
-    said["workloads"] = [values[:-1] for values in said["workloads"]]
-    LiveKubernetesDecoder("prod", zlib.compress(json.dumps(said).encode()))
+    state = Path(__file__).parents[1] / "earlier_states" / "kubernetes-2-without-flavors.state"
+    LiveKubernetesDecoder("prod", state.read_bytes())

@@ -13,10 +13,11 @@ from tests.sources.traces.kineto_text import HAND, call, kernel, write
 from loadfactor.base.errors import SourceError
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.insight.traces.report import DeviceReport
+from loadfactor.sources.protobuf import WireError
 from loadfactor.sources.traces.json_events import JsonEvents
 from loadfactor.sources.traces.json_tokens import EventField
 from loadfactor.sources.traces.read import read_trace
-from loadfactor.sources.traces.xplane_wire import WireError, read_space
+from loadfactor.sources.traces.xplane_wire import read_space
 
 
 def reports(path: Path) -> tuple[DeviceReport, ...]:

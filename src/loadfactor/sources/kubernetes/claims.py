@@ -178,14 +178,12 @@ def read_attribute(attributes: Object, name: str, driver: str) -> str:
 
 
 def _read_amounts(amounts: Any) -> Amounts:
-    """Quantities by the last part of their names."""
     named = part({"amounts": amounts}, "amounts")
     found = ((str(name).rpartition("/")[2], quantity(named, name)) for name in named)
     return tuple(sorted((name, amount) for name, amount in found if amount))
 
 
 def _count_requested(request: Object) -> float:
-    """GPUs that a request asks for; of alternatives the first one counts."""
     for one in (part(request, "exactly"), *_list_first(request), request):
         name = text(one, "deviceClassName")
         if name:
@@ -286,7 +284,6 @@ class Inventory:
         self._changed = {}
 
     def _forget(self, now_ms: int) -> None:
-        """Know GPUs no longer that went too long ago to be back."""
         old = [
             name for name, gpu in self.installed.items() if gpu.to_ms is not None and now_ms - gpu.to_ms > RETURNS_MS
         ]
@@ -343,7 +340,6 @@ def _pick_current(slices: list[SliceFacts]) -> list[SliceFacts]:
 
 
 def _name_gpus(node: str, gpus: list[SliceGpu]) -> dict[str, str]:
-    """Models of the GPUs of a node by name."""
     named = {gpu.uuid: gpu.model for gpu in gpus if gpu.uuid and not gpu.is_divided}
     others = sorted(gpu for gpu in gpus if not gpu.uuid or gpu.is_divided)
     numbered = {f"{node}:gpu{number}": gpu.model for number, gpu in enumerate(others, len(named))}

@@ -305,7 +305,6 @@ class ClusterFacts:
                 yield "queue_events", event | {"event": name, "at_utc": at_ms, "reason": reason or None}
 
     def _name_queue(self, workload: WorkloadFacts) -> dict[str, str]:
-        """Where a workload was admitted, or where its local queue leads."""
         leads_to = self.quotas.local_queues.get(f"{workload.namespace}/{workload.queue}", "")
         return {"cluster_queue": workload.cluster_queue or leads_to, "priority": workload.priority}
 
@@ -324,7 +323,6 @@ def _names_of(workload: WorkloadFacts) -> tuple[str, ...]:
 
 
 def _tell_wait(pod: PodFacts, who: Mapping[str, Any]) -> Iterator[TableRow]:
-    """The queue events of a pod that holds nothing yet, or never did."""
     if pod.created_ms is None:
         return
     yield "queue_events", {**who, "event": "submitted", "at_utc": pod.created_ms, "reason": pod.waits_for or None}

@@ -245,7 +245,6 @@ class KubernetesDecoder:
             self.changed.update(self._list_pods(text(part(found, "metadata"), "namespace")))
 
     def _list_pods(self, namespace: str) -> list[str]:
-        """The uids of the pods of a namespace, of all where it is empty."""
         return [uid for uid, pod in self.cluster.pods.items() if namespace in ("", pod.namespace)]
 
     def _end_pod(self, pod: PodFacts, gone_ms: int | None, gone_as: str) -> None:
@@ -255,7 +254,6 @@ class KubernetesDecoder:
         self.changed.add(pod.uid)
 
     def _forget_pods(self) -> None:
-        """Know pods no longer that were gone some time ago."""
         old_ms = self._newest_ms - KNOWN_MS
         old = {uid for uid, pod in self.cluster.pods.items() if pod.gone_as and pod.learnt_ms < old_ms}
         for uid in [uid for uid in old if self.cluster.granted.list_sharing(uid) <= old]:  # else others' parts need it

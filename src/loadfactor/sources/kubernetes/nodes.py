@@ -262,7 +262,6 @@ def _list_registered(node: Object) -> list[tuple[str, float]]:
 
 
 def _read_memory_mb(node: Object, labels: dict[str, str]) -> float | None:
-    """Memory of one GPU, where all of the node have the same."""
     registered = {mb for _, mb in _list_registered(node) if mb}
     if registered:
         return registered.pop() if len(registered) == 1 else None
@@ -277,7 +276,6 @@ def _read_not_ready(ready: Object) -> tuple[int | None, str] | None:
 
 
 def _read_cordon(node: Object) -> tuple[int | None, str] | None:
-    """Since when nothing more is put on a node, and why, where its taints say it."""
     spec = part(node, "spec")
     if spec.get("unschedulable") is not True:
         return None

@@ -257,7 +257,6 @@ def name_deletion(pod: Object) -> str:
 
 
 def _read_end_state(pod: Object) -> str:
-    """How a pod ended; empty while it has not."""
     status = part(pod, "status")
     phase, reason = text(status, "phase"), text(status, "reason")
     if phase == "Succeeded":
@@ -297,7 +296,6 @@ def _read_end(pod: Object, from_ms: int | None) -> int | None:
 
 
 def _read_finished(pod: Object) -> int | None:
-    """When the last container ended that did."""
     ends = [
         instant(part(container, "state", "terminated"), "finishedAt")
         for name in ("containerStatuses", "initContainerStatuses")
@@ -307,13 +305,11 @@ def _read_finished(pod: Object) -> int | None:
 
 
 def _has_finished(pod: Object) -> bool:
-    """Whether all containers of a pod have ended."""
     states = [part(container, "state") for container in parts(part(pod, "status"), "containerStatuses")]
     return bool(states) and all("terminated" in state for state in states)
 
 
 def _explain(bound: Object) -> str:
-    """Why a pod is not bound, in one line."""
     why = ": ".join(t for t in (text(bound, "reason"), text(bound, "message")) if t)
     return " ".join(why.split())[:_REASON_CHARACTERS]
 
@@ -404,7 +400,6 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
 
 
 def _list_flavors(admission: Object) -> Iterator[tuple[str, str]]:
-    """Pod sets with the flavor of their GPUs; of several resources that are GPUs the first one's."""
     for assigned in parts(admission, "podSetAssignments"):
         flavors = texts(assigned, "flavors")
         found = next((flavors[resource] for resource in sorted(flavors) if is_gpu(resource)), "")

@@ -81,7 +81,6 @@ def read_events(source: Input) -> Iterator[Event]:
 
 
 def _read_text(source: Input) -> str:
-    """All of a file as text; a line may be as long as the file."""
     data = join_pieces(source.label, source.chunks, LARGEST_BYTES, "save fewer kinds, or one namespace at a time")
     try:
         return data.decode("utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
@@ -112,7 +111,6 @@ def _list_events(label: str, found: Any, kind: str, depth: int) -> Iterator[Even
 
 
 def _list_instants(found: Any, depth: int) -> Iterator[int]:
-    """Every instant in an object that had passed when it was saved."""
     if depth > _DEEPEST:
         return
     if isinstance(found, list):

@@ -131,7 +131,6 @@ def _strip_ending(path: Path) -> str:
 
 
 def _match_name(path: Path) -> Table | None:
-    """The table of `samples.csv` or `samples-2026-05.csv`."""
     stem = _strip_ending(path)
     return next((t for t in GIVEN if stem == t.name or stem.startswith(f"{t.name}-")), None)
 

@@ -72,7 +72,6 @@ class LiveProgressDecoder:
                 yield make_batch(name, rows[start : start + BATCH_ROWS], PROGRESS_ORIGIN)
 
     def _forget_silent(self) -> None:
-        """Forget runs of which nobody heard for long, as the records tell the time."""
         last: defaultdict[str, int] = defaultdict(int)
         for process in self._processes.values():
             last[process.begin.lineage] = max(last[process.begin.lineage], process.to_ms)

@@ -73,7 +73,6 @@ def _read_series(inputs: list[Input], pods: tuple[str, ...]) -> _PodSeries:
 
 
 def _read_timed(source: Input, needed: tuple[str, ...]) -> pa.Table:
-    """The columns of one file, with the time in milliseconds."""
     rows = read_columns(source, _KINDS, needed)
     at_ms = convert_seconds(rows["timestamp_anon"], source.label, "timestamp_anon")
     return rows.drop_columns("timestamp_anon").append_column("at_ms", at_ms)
@@ -112,7 +111,6 @@ def _make_holders(duty: _PodSeries, step_ms: int, pool: str, where: str) -> Iter
 
 
 def _make_samples(duty: _PodSeries, memory: _PodSeries | None, step_ms: int, where: str) -> Iterator[Rows | Gap]:
-    """Duty cycle and, where it was taken at the same instant, memory in use."""
     used = np.full(len(duty.at_ms), np.nan)
     if memory is not None and len(memory.at_ms):
         keys, keys_of_duty = _number_keys(memory, duty)

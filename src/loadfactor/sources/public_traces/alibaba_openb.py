@@ -72,7 +72,6 @@ def _find_one(inputs: Sequence[Input], part: str) -> Input:
 
 
 def _make_devices(source: Input, pool: str, end_ms: int) -> Iterator[Rows]:
-    """One device per GPU of every node."""
     nodes = read_columns(source, _NODE, ("sn", "gpu"))
     gpus = nodes["gpu"].to_numpy()
     if not np.isfinite(gpus).all() or (gpus < 0).any() or (gpus > MOST_GPUS).any() or (gpus % 1).any():
@@ -111,7 +110,6 @@ def _make_allocations(pods: pa.Table, pool: str) -> pa.Table:
 
 
 def _make_queue_events(pods: pa.Table, pool: str) -> pa.Table:
-    """Every pod is submitted; those that were scheduled are started too."""
     gpus = pc.divide(pc.multiply(pods["num_gpu"], pods["gpu_milli"]), float(MILLIGPUS_PER_GPU))
     started = pc.is_valid(pods["scheduled_time"])
 

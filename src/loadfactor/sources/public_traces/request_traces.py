@@ -179,7 +179,6 @@ def scale_requests(stream: Iterator[RequestChunk], scale: float, seed: int) -> I
 
 
 def _pick(chunk: RequestChunk, picked: Ints, at_ns: Ints) -> RequestChunk:
-    """These requests of a chunk, at other times."""
     prompts, outputs = chunk.prompt_tokens[picked], chunk.output_tokens[picked]
     if not chunk.offsets.size:
         return RequestChunk(at_ns, prompts, outputs, chunk.offsets, chunk.hashes)
@@ -254,7 +253,6 @@ def _draw_tokens(rng: np.random.Generator, table: TokenTable, count: int) -> NDA
 
 
 def _parse_dataset(text: str) -> tuple[TokenTable, TokenTable]:
-    """The distributions of a client, summed over its windows."""
     sums: dict[str, dict[int, float]] = {"input_tokens": {}, "output_tokens": {}}
     try:
         for window in json.loads(text).values():
@@ -359,7 +357,6 @@ def _count(stream: Iterator[RequestChunk], report: TraceReport) -> Iterator[Requ
 
 
 def _is_population(path: Path) -> bool:
-    """Whether this is a folder or tar of client chunks."""
     if path.is_dir():
         return any(NAME.search(p.name) for p in path.iterdir())
     return path.is_file() and ".tar" in path.name and tarfile.is_tarfile(path)

@@ -278,7 +278,6 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
 
 
 def _split_names(text: str) -> Iterator[str]:
-    """The parts between commas outside of brackets."""
     depth = start = 0
     for at, mark in enumerate(text):
         depth += (mark == "[") - (mark == "]")
@@ -308,7 +307,6 @@ def _expand_name(name: str) -> Iterator[str]:
 
 
 def _expand_ranges(text: str) -> tuple[str, ...]:
-    """`001-003,7` as its numbers."""
     out: list[str] = []
     for part in text.split(","):
         found = _RANGE.fullmatch(part)

@@ -115,7 +115,6 @@ def slices(rows: pa.Table) -> Iterator[pa.Table]:
 def _allocate(
     jobs: pa.Table, booked: NDArray[np.bool_], gpus: JobGpus, around: JobSurroundings, label: str, notes: Notes
 ) -> Iterator[pa.Table]:
-    """One row a job and node."""
     if not booked.any():
         return
     kept = jobs.filter(pa.array(booked))
@@ -236,7 +235,6 @@ def write_tags(jobs: pa.Table) -> pa.Array:
 
 
 def _quote(texts: pa.Array) -> pa.Array:
-    """Texts as JSON."""
     quoted = pc.binary_join_element_wise('"', texts, '"', "")
     special = pc.fill_null(pc.match_substring_regex(texts, _SPECIAL), False)
     if not pc.any(special).as_py():

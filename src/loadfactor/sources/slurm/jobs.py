@@ -251,7 +251,6 @@ class JobTimes:
 
 
 def _fits(times: Mapping[str, int], known: Mapping[str, NDArray[np.bool_]], row: int, ran_ms: int | None) -> bool:
-    """Whether a job's times are in order and as far apart as it ran."""
     there = [times[name] for name in INSTANTS if name in times and known[name][row]]
     if any(later < earlier for earlier, later in pairwise(there)):
         return False
@@ -352,7 +351,6 @@ def _drop_sayings(rows: list[Row]) -> list[Row]:
 
 
 def _split_jobs(runs: list[Row]) -> Iterator[list[Row]]:
-    """Runs of one id by the job they are of."""
     job: list[Row] = []
     for run in runs:
         if job and not _follows(job[-1], run):
@@ -364,7 +362,6 @@ def _split_jobs(runs: list[Row]) -> Iterator[list[Row]]:
 
 
 def _follows(before: Row, run: Row) -> bool:
-    """Whether a run is of the same job as the one before it."""
     if before["cluster"] != run["cluster"]:
         return False
     if before["submitted"] is not None and before["submitted"] == run["submitted"]:

@@ -117,7 +117,6 @@ def measure_shards(nodes: Iterable[NodeRecord]) -> ShardSizes:
 
 
 def _list_gpus(node: NodeRecord, label: str) -> Iterator[tuple[str | None, float | None]]:
-    """Type and share of each GPU of a node."""
     try:
         total, typed, _ = tally(node.gres or "")
     except ValueError as error:

@@ -310,7 +310,6 @@ def clear_nothing(texts: pa.Array) -> pa.Array:
 
 
 def _map_distinct(texts: pa.Array, convert: Any) -> pa.Array:
-    """What `convert` makes of each text, made once for each distinct one."""
     encoded = texts.dictionary_encode()
     return pa.array([convert(t) for t in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 

@@ -316,7 +316,6 @@ class KinetoColumns:
             self._join_pairs(events)
 
     def _classify(self, categories: Int64s, events: JsonEvents) -> Int64s:
-        """What each row is, by the number of its category's text."""
         highest = int(categories.max(initial=-1))
         if highest >= len(self._categories):
             self._categories += [category_of(text) for text in events.texts[len(self._categories) : highest + 1]]

@@ -65,7 +65,6 @@ _OPERATORS: Final = np.frombuffer(b"aten::", np.uint8)
 
 @inner
 def _find_member(data: Bytes, i: int, size: int, text: Bytes, begins: Ints, columns: Ints) -> int:
-    """The column of a member by its name; NOTHING where it is not kept."""
     for k in range(len(columns)):
         begin = begins[k]
         length = begins[k + 1] - begin

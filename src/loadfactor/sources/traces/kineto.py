@@ -141,7 +141,6 @@ def _measure_thinning(columns: KinetoColumns, calls: Int64s, launched_by: Int64s
 
 
 def _list_notes(events: JsonEvents, columns: KinetoColumns, fault: str, unclear: int) -> tuple[str, ...]:
-    """What could not be read, in sentences."""
     notes = []
     if events.is_cut or fault:
         why = fault or "its JSON ends early"
@@ -259,7 +258,6 @@ def _number_devices(rows: Int64s, names: list[str]) -> tuple[list[int | str], ND
 
 
 def _merge(labels: list[int | str], device: NDArray[np.int32]) -> tuple[list[int | str], NDArray[np.int32]]:
-    """Devices that are called the same are one."""
     merged = list(dict.fromkeys(labels))
     table = np.array([merged.index(label) for label in labels], np.int32)
     return merged, table[device] if len(labels) else device

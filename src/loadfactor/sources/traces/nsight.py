@@ -162,7 +162,6 @@ class ExportNames:
 
 
 def _read_calls(tables: Tables, names: ExportNames) -> tuple[HostEvents, NDArray[np.int64], NDArray[np.int64]]:
-    """Calls of the runtime and the driver, with the process and correlation number of each."""
     pieces = [
         read_columns(tables, table, ("start", "end", "globalTid", "correlationId", "nameId"))
         for table in find_tables(tables, "RUNTIME")

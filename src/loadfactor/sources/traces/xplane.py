@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import PS_PER_NS
+from loadfactor.sources.protobuf import WireError
 from loadfactor.sources.traces import xplane_scan as scan
 from loadfactor.sources.traces.kineto import rank_in_name
 from loadfactor.sources.traces.pieces import TracePieces, find_launches, kind_of_kernel
 from loadfactor.sources.traces.xplane_scan import DURATION_PS, FIRST_STAT, KIND, NONE, OCCURRENCES, OFFSET_PS
-from loadfactor.sources.traces.xplane_wire import WireError, XLine, XPlane, read_space
+from loadfactor.sources.traces.xplane_wire import XLine, XPlane, read_space
 from loadfactor.tables.trace_events import (
     GpuEvents,
     GpuKind,
@@ -120,7 +121,6 @@ def _make_capture(pieces: TracePieces, planes: list[XPlane], hosts: list[str], d
 
 
 def _working_lines(plane: XPlane) -> list[XLine]:
-    """The lines on which a device's work is, each once."""
     ops = [line for line in plane.lines if line.name == _OPS]
     streams = [line for line in plane.lines if line.name.startswith("Stream")]
     if streams:
@@ -143,7 +143,6 @@ def _rows(data: NDArray[np.uint8], plane: XPlane, line: XLine) -> NDArray[np.int
 
 
 def _list_steps(plane: XPlane, data: NDArray[np.uint8], device: int) -> list[TraceStep]:
-    """The steps that the profiler derived for a device."""
     found = []
     for line in plane.lines:
         if line.name == "Steps":

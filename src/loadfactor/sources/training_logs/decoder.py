@@ -75,7 +75,6 @@ def _say_the_same(log: RunLog, other: RunLog) -> bool:
 
 
 def _set_gpus(logs: list[RunLog], gpus: int) -> None:
-    """What the user says of the GPUs counts, whatever the log does."""
     for one in chain.from_iterable(attempt.iterations for log in logs for attempt in log.attempts):
         one.of_run = one.of_run | {"gpus": float(gpus)}
 

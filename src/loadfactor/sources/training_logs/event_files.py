@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Gaps, Input
 from loadfactor.sources.parsing.times import SECONDS_BELOW
+from loadfactor.sources.protobuf import VARINT, WireError, walk
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
 
 _POLYNOMIAL: Final = 0x82F63B78  # Castagnoli's, bits reversed
@@ -108,37 +109,11 @@ def split_records(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def split_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field: a varint as a number, others as their bytes. Ends at the first that is none."""
-    i, end = 0, len(message)
-    while i < end:
-        tag, i = _read_varint(message, i)
-        kind = tag & 7
-        if i < 0:
-            return
-        if kind == 0:
-            number, i = _read_varint(message, i)
-            if i < 0:
-                return
-            yield tag >> 3, number
-            continue
-        size = {1: 8, 5: 4}.get(kind, -1)
-        if kind == 2:
-            size, i = _read_varint(message, i)
-        if i < 0 or size < 0 or i + size > end:
-            return
-        yield tag >> 3, message[i : i + size]
-        i += size
-
-
-def _read_varint(data: bytes, i: int) -> tuple[int, int]:
-    number = shift = 0
-    while i < len(data) and shift < 70:
-        byte = data[i]
-        number |= (byte & 0x7F) << shift
-        i += 1
-        if byte < 0x80:
-            return number & 0xFFFFFFFFFFFFFFFF, i
-        shift += 7
-    return 0, -1
+    try:
+        for number, value, end, wire in walk(memoryview(message), 0, len(message)):
+            yield number, value if wire == VARINT else message[value:end]
+    except WireError:
+        return
 
 
 class Scalar(NamedTuple):
