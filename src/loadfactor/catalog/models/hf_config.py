@@ -13,6 +13,7 @@ from typing import Any, Final
 from loadfactor.base.errors import InputError
 from loadfactor.base.limits import Limits, shorten
 from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.catalog.facts import read_toml
 from loadfactor.catalog.models.network import (
     Experts,
     GlobalAttention,
@@ -75,61 +76,10 @@ _QUANTIZATION: Final = {
 }
 Config = Mapping[str, Any]
 LIMIT_BYTES = 16 * BYTES_PER_MIB  # of a config.json; real ones have some kilobytes
-# Which keys say it, in the order they are tried.
-SPELLINGS = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "vocabulary": ("vocab_size", "padded_vocab_size"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "kv_n_heads"),
-    "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "ffn_hidden"),
-    "max_context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "model_max_length"),
-    "experts": ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"),
-    "experts_per_token": (
-        "num_experts_per_tok",
-        "experts_per_token",
-        "top_k_experts",
-        "moe_top_k",
-        "num_experts_per_token",
-    ),
-    "shared_experts": ("n_shared_experts", "num_shared_experts"),
-}
-PARTS_OF_MULTIMODAL = ("text_config", "language_config", "llm_config", "thinker_config", "text_model_config")
-STATE_SPACE = ("mamba", "ssm", "jamba", "rwkv", "recurrent_gemma", "falcon_h1", "zamba", "bamba")
-UNGATED = (
-    "gpt2",
-    "gpt_neo",
-    "gpt_neox",
-    "gptj",
-    "opt",
-    "bloom",
-    "mpt",
-    "falcon",
-    "phi",
-    "starcoder2",
-    "gpt_bigcode",
-    "codegen",
-)
-UNGATED_BY_ACTIVATION = ("nemotron", "arcee")  # squared ReLU
-ALL_BIASED = ("gpt2", "gpt_neo", "gpt_neox", "opt", "bloom", "phi", "starcoder2", "gpt_bigcode")
-LAYER_NORM = (*UNGATED, "cohere", "cohere2", "nemotron", "stablelm", "dbrx", "olmo_1")
-LEARNED_POSITIONS = ("gpt2", "gpt_neo", "opt", "gpt_bigcode")
-FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4, "llama4": 4, "llama4_text": 4}
-QKV_BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "chatglm", "qwen")
-TIED_BY_DEFAULT = (
-    "gpt2",
-    "gpt_neo",
-    "opt",
-    "bloom",
-    "mpt",
-    "falcon",
-    "gemma",
-    "gpt_bigcode",
-    "cohere",
-    "cohere2",
-    "starcoder2",
-)
-SANDWICH_NORM = ("gemma2", "gemma3", "gemma3_text", "gemma4_text", "glm4", "olmo2")
+_FILE: Final = read_toml("loadfactor.catalog", "hf_families.toml")
+_SPELLINGS: Final = {fact: tuple(keys) for fact, keys in _FILE["spellings"].items()}
+_FAMILIES: Final = {name: tuple(kinds) for name, kinds in _FILE["families"].items()}
+_FULL_EVERY: Final[Mapping[str, int]] = _FILE["families"]["full_every"]
 
 
 def read_quantization(q: Config | None) -> Quantization | None:
@@ -233,6 +183,8 @@ def from_hf_config(source: str | Path | Config, name: str | None = None) -> Netw
     merged = {"quantization_config": quantization, "tie_word_embeddings": config.get("tie_word_embeddings"), **text}
     known = {k: v for k, v in merged.items() if v is not None}
     check_config_numbers(known, where)
+    for part in (known.get("attn_config"), known.get("ffn_config")):
+        known = {**{k: v for k, v in (part or {}).items() if k in _LIMITS}, **known}
     try:
         return _network(known, label)
     except KeyError as missing:
@@ -259,14 +211,14 @@ def _read(source: str | Path | Config, name: str | None) -> tuple[Config, str]:
 
 
 def _text_part(config: Config) -> Config:
-    for key in PARTS_OF_MULTIMODAL:
+    for key in _SPELLINGS["parts_of_multimodal"]:
         if isinstance(config.get(key), Mapping) and any(k in config[key] for k in ("model_type", "hidden_size")):
             return _text_part(config[key])
     return config
 
 
 def _first(c: Config, what: str) -> Any:
-    return next((c[k] for k in SPELLINGS[what] if c.get(k) is not None), None)
+    return next((c[k] for k in _SPELLINGS[what] if c.get(k) is not None), None)
 
 
 def _need(c: Config, what: str, label: str) -> int:
@@ -274,14 +226,18 @@ def _need(c: Config, what: str, label: str) -> int:
     if value is None:
         kind = c.get("model_type", "unknown kind")
         raise InputError(
-            f"{label} ({kind}) does not say its {what}: none of {', '.join(SPELLINGS[what])} is in the config"
+            f"{label} ({kind}) does not say its {what}: none of {', '.join(_SPELLINGS[what])} is in the config"
         )
     return int(value)
 
 
 def _network(c: Config, label: str) -> Network:
     kind = str(c.get("model_type", "")).lower()
-    if any(word in kind for word in STATE_SPACE) or "layers_block_type" in c or "hybrid_override_pattern" in c:
+    if (
+        any(word in kind for word in _FAMILIES["state_space"])
+        or "layers_block_type" in c
+        or "hybrid_override_pattern" in c
+    ):
         raise InputError(f"{label} ({kind}) has state-space layers, which are not described; transformers can be read")
     layers, hidden, heads = (_need(c, w, label) for w in ("layers", "hidden", "heads"))
     latent, experts = _latent(c), _experts(c, kind, layers)
@@ -306,13 +262,15 @@ def _network(c: Config, label: str) -> Network:
         ffn_hidden=_ffn_hidden(c, kind, hidden, experts),
         vocabulary=_need(c, "vocabulary", label),
         max_context=int(_first(c, "max_context") or 2048),
-        gated_mlp=not (kind in UNGATED or kind in UNGATED_BY_ACTIVATION),
-        tied_embeddings=bool(c.get("tie_word_embeddings", kind.startswith(TIED_BY_DEFAULT))),
+        gated_mlp=not (kind in _FAMILIES["ungated"] or kind in _FAMILIES["ungated_by_activation"]),
+        tied_embeddings=bool(c.get("tie_word_embeddings", kind.startswith(_FAMILIES["tied_by_default"]))),
         positional=_positional(c, kind),
-        norm="layer" if kind in LAYER_NORM else "rms",
+        norm="layer" if kind in _FAMILIES["layer_norm"] else "rms",
         norms_per_layer=_norms(c, kind),
         linear_bias=_linear_bias(c, kind),
-        qkv_bias=bool(c.get("attention_bias") or c.get("qkv_bias") or c.get("add_qkv_bias") or kind in QKV_BIASED),
+        qkv_bias=bool(
+            c.get("attention_bias") or c.get("qkv_bias") or c.get("add_qkv_bias") or kind in _FAMILIES["qkv_biased"]
+        ),
         output_gate=bool(c.get("attn_output_gate", kind == "qwen3_next")),
         experts=experts,
         latent=latent,
@@ -327,30 +285,27 @@ def _network(c: Config, label: str) -> Network:
 
 
 def _kv_heads(c: Config, kind: str, heads: int) -> int:
-    nested = c.get("attn_config") or {}
-    found = _first(c, "kv_heads") or (nested.get("kv_n_heads") if isinstance(nested, Mapping) else None)
     if kind in ("falcon", "gpt_bigcode") and c.get("multi_query", True) and not c.get("new_decoder_architecture"):
         return 1
-    return int(found or heads)
+    return int(_first(c, "kv_heads") or heads)
 
 
 def _ffn_hidden(c: Config, kind: str, hidden: int, experts: Experts | None) -> int:
-    nested = c.get("ffn_config") or {}
     dense = c.get("intermediate_size_mlp") if kind.startswith("llama4") else None
-    found = dense or _first(c, "ffn_hidden") or (nested.get("ffn_hidden_size") if isinstance(nested, Mapping) else None)
+    found = dense or _first(c, "ffn_hidden")
     if found is None:
         return experts.ffn_hidden if experts else int(hidden * c.get("expansion_ratio", 4))
     return int(found)
 
 
 def _positional(c: Config, kind: str) -> str:
-    if kind in LEARNED_POSITIONS:
+    if kind in _FAMILIES["learned_positions"]:
         return "learned"
     return "alibi" if c.get("alibi") or kind in ("mpt", "bloom") else "rope"
 
 
 def _norms(c: Config, kind: str) -> int:
-    if kind in SANDWICH_NORM:
+    if kind in _FAMILIES["sandwich_norm"]:
         return 4
     parallel = c.get("parallel_attn") or c.get("use_parallel_residual") or kind in ("phi", "cohere", "cohere2", "gptj")
     return 1 if parallel and kind not in ("gpt_neox",) else 2
@@ -361,7 +316,7 @@ def _linear_bias(c: Config, kind: str) -> bool:
         return True
     if kind in ("mpt", "falcon"):
         return not c.get("no_bias", True) if kind == "mpt" else bool(c.get("bias", False))
-    return bool(c.get("mlp_bias") or c.get("use_bias", kind in ALL_BIASED))
+    return bool(c.get("mlp_bias") or c.get("use_bias", kind in _FAMILIES["all_biased"]))
 
 
 def _latent(c: Config) -> LatentAttention | None:
@@ -379,17 +334,16 @@ def _latent(c: Config) -> LatentAttention | None:
 
 
 def _experts(c: Config, kind: str, layers: int) -> Experts | None:
-    nested = c.get("ffn_config") if isinstance(c.get("ffn_config"), Mapping) else {}
-    count = int(_first(c, "experts") or (nested or {}).get("moe_num_experts") or 0)
+    count = int(_first(c, "experts") or 0)
     if count <= 1 or c.get("enable_moe_block") is False:
         return None
-    per_token = _first(c, "experts_per_token") or (nested or {}).get("moe_top_k")
+    per_token = _first(c, "experts_per_token")
     if per_token is None:
         raise InputError(f"{kind} has {count} experts but does not say how many a token uses (num_experts_per_tok)")
     if not 1 <= per_token <= count:
         raise InputError(f"{kind} uses {per_token} experts a token; it must be at least 1 and at most its {count}")
     width = c.get("moe_intermediate_size") or c.get("expert_intermediate_size") or _first(c, "ffn_hidden")
-    width = int(width or (nested or {})["ffn_hidden_size"])
+    width = int(width or c["ffn_hidden_size"])
     shared = c.get("shared_expert_intermediate_size") or c.get("shared_intermediate_size")
     shared = int(shared) if shared is not None else int(_first(c, "shared_experts") or 0) * width
     if kind.startswith("gemma4"):  # an ordinary MLP stands beside the experts in every layer
@@ -423,7 +377,7 @@ def _layer_kinds(c: Config, kind: str, layers: int) -> list[str]:
     full_every = c.get("full_attention_interval")
     if kind == "qwen3_next" or full_every:
         return ["linear_attention" if (i + 1) % int(full_every or 4) else "full_attention" for i in range(layers)]
-    pattern = c.get("sliding_window_pattern") or FULL_EVERY.get(kind)
+    pattern = c.get("sliding_window_pattern") or _FULL_EVERY.get(kind)
     if isinstance(pattern, int):
         return ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(layers)]
     if c.get("sliding_window") and c.get("use_sliding_window", not kind.startswith("qwen")):
