@@ -23,7 +23,7 @@ from loadfactor.base.paths import read_path
 from loadfactor.base.quantities import parse_number
 
 RequestT = TypeVar("RequestT", bound="Request")
-_OPTION = "loadfactor.option"
+_OPTION, _NAME = "loadfactor.option", "loadfactor.name"
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Option:
     """One thing a command takes: its name on the command line, what it says, which values make sense."""
 
     flag: str
-    help: str
+    field: str
+    default: Any
     kind: type
     many: bool
     optional: bool
-    default: Any
+    choices: tuple[str, ...]
+    help: str
     short: str
     limits: Limits
-    choices: tuple[str, ...]
     is_argument: bool
-    field: str
 
     @property
     def required(self) -> bool:
@@ -65,9 +65,9 @@ def option(
 
     The range is one that has a name in `limits.py` (`within`), or is given by its ends.
     """
-    declared = {"help": help, "name": name, "short": short, "is_argument": is_argument}
     limits = within or Limits(above, at_least, below, at_most)
-    return field(default=default, metadata={_OPTION: declared | {"limits": limits}})
+    declared = {"help": help, "short": short, "limits": limits, "is_argument": is_argument}
+    return field(default=default, metadata={_OPTION: declared, _NAME: name})
 
 
 class Request:
@@ -86,24 +86,10 @@ def options_of(request: Callable[..., Any]) -> tuple[Option, ...]:
     kinds = get_type_hints(request)
     found = []
     for item in fields(request):  # type: ignore[arg-type]
-        declared: Mapping[str, Any] = item.metadata[_OPTION]
-        kind, many, optional, choices = _kind_of(kinds[item.name])
-        flag = declared["name"] or "--" + item.name.replace("_", "-")
-        found.append(
-            Option(
-                item.name.upper() if declared["is_argument"] else flag,
-                declared["help"],
-                kind,
-                many,
-                optional,
-                item.default,
-                declared["short"],
-                declared["limits"],
-                choices,
-                declared["is_argument"],
-                item.name,
-            )
-        )
+        declared = item.metadata[_OPTION]
+        name = item.name.upper() if declared["is_argument"] else item.metadata[_NAME]
+        flag = name or "--" + item.name.replace("_", "-")
+        found.append(Option(flag, item.name, item.default, *_kind_of(kinds[item.name]), **declared))
     return tuple(found)
 
 
@@ -113,14 +99,10 @@ def make_request(request: Callable[..., RequestT], given: Mapping[str, Any]) -> 
     for name in given:
         if name not in known:
             raise no_such("argument", name, known)
-    missing = [item.flag for name, item in known.items() if item.required and name not in given]
-    if missing:
-        raise InputError(f"{missing[0]} is missing: {known[_field(missing[0], known)].help}")
+    for name, item in known.items():
+        if item.required and name not in given:
+            raise InputError(f"{item.flag} is missing: {item.help}")
     return request(**given)
-
-
-def _field(flag: str, known: Mapping[str, Option]) -> str:
-    return next(name for name, item in known.items() if item.flag == flag)
 
 
 def _kind_of(hint: Any) -> tuple[type, bool, bool, tuple[str, ...]]:

@@ -5,8 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sources.kubernetes.decoding import decode
-from tests.sources.kubernetes.objects import condition, container, listed, node, owner, pod, workload
+from tests.sources.kubernetes.objects import condition, container, decode, listed, node, owner, pod, workload
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions

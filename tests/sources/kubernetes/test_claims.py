@@ -5,8 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.sources.kubernetes.decoding import decode
-from tests.sources.kubernetes.objects import container, listed, ms, node, pod
+from tests.sources.kubernetes.objects import container, decode, listed, ms, node, pod
 
 from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder

@@ -1,8 +1,7 @@
 """GPUs that ResourceSlices list: each once, on its node, since when and until when."""
 
 import pytest
-from tests.sources.kubernetes.decoding import decode
-from tests.sources.kubernetes.objects import listed, ms, node
+from tests.sources.kubernetes.objects import decode, listed, ms, node
 from tests.sources.kubernetes.test_claims import GPUS, LAYERS, asking, claim, gpu, mig, resource_slice, spans
 
 from loadfactor.sources.kubernetes.fields import prune

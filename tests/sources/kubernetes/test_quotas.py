@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.sources.kubernetes.decoding import decode
-from tests.sources.kubernetes.objects import at, condition, listed, ms, node, pod, workload
+from tests.sources.kubernetes.objects import at, condition, decode, listed, ms, node, pod, workload
 
 from loadfactor import Books
 from loadfactor.interfaces.pages.waits import build_waits

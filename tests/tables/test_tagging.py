@@ -1,15 +1,17 @@
 """Rules applied to rows: what counts first, what stays, dates, and any rules against a slow oracle."""
 
 import json
+import re
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tables.tagging.rule_oracle import tag_row
 
+from loadfactor.base.errors import InputError
 from loadfactor.tables.schema import table
 from loadfactor.tables.tagging import apply_rules
 from loadfactor.tables.tagging_rules import Tagging, read_mapping, read_rules
@@ -130,3 +132,144 @@ def test_tags_that_are_no_object_of_texts_break_nothing(text: str) -> None:
     rows = pa.Table.from_pylist([{"job_id": "1", "from_utc": 5, "tags": text}], schema=SCHEMA)
     (row,) = apply(rows, {"match": {"comment": "exp*"}, "experiment": "x"})
     assert row["experiment_id"] is None
+
+
+COLUMNS = {"experiment": "experiment_id", "team": "team", "project": "project", "purpose": "purpose"}
+
+
+def tag_row(row: dict[str, Any], rules: list[dict[str, Any]], mapping: list[dict[str, Any]], at: str) -> dict[str, Any]:
+    """One row, tagged. Rules as in loadfactor.toml; rows of a mapping alike, with `from_ms` and `to_ms`."""
+    row = dict(row)
+    for column, said in json.loads(row["original_holder"] or "{}").items():
+        row[column] = said or None
+    given: dict[str, str] = {}
+    for rule in rules:
+        for name, text in find(rule, row, at).items():
+            given.setdefault(name, text)
+    for rule in mapping:
+        for name, text in find(rule, row, at).items():
+            said = row[COLUMNS[name]]
+            stands_in = name == "team" and said in (value(row, "account"), value(row, "namespace"))
+            if said is None or stands_in:
+                given.setdefault(name, text)
+    original = {}
+    for name, text in given.items():
+        if text != row[COLUMNS[name]]:
+            original[COLUMNS[name]] = row[COLUMNS[name]] or ""
+            row[COLUMNS[name]] = text
+    row["original_holder"] = json.dumps(original, sort_keys=True, ensure_ascii=False) if original else None
+    return row
+
+
+def find(rule: dict[str, Any], row: dict[str, Any], at: str) -> dict[str, str]:
+    """What a rule gives a row by itself."""
+    if not rule.get("from_ms", 0) <= row[at] < rule.get("to_ms", 2**62):
+        return {}
+    groups: dict[str, str | None] = {}
+    for field, patterns in rule.get("match", {}).items():
+        fits = False
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            has = value(row, field)
+            if pattern == "":
+                fits = has is None
+            elif pattern.startswith("regex:"):
+                found = re.search(pattern.removeprefix("regex:"), has, re.DOTALL) if has is not None else None
+                fits = found is not None
+                groups |= found.groupdict() if found else {}
+            else:
+                fits = has is not None and fnmatchcase(has, pattern)
+            if fits:
+                break
+        if not fits:
+            return {}
+    out = {}
+    for name in COLUMNS:
+        if name in rule:
+            lacks = False
+
+            def fill(found: re.Match[str]) -> str:
+                nonlocal lacks
+                text = groups[found[1]] if found[1] in groups else value(row, found[1])
+                lacks = lacks or text is None
+                return text or ""
+
+            text = re.sub(r"\{([^{}]*)\}", fill, rule[name]).strip()
+            if text and not lacks:
+                out[name] = text
+    return out
+
+
+def value(row: dict[str, Any], field: str) -> str | None:
+    """What a rule sees of a row."""
+    column = COLUMNS.get(field, field)
+    if column in ("user", "queue", "pool", "node", "job_id", "job_number", *COLUMNS.values()):
+        return row.get(column)
+    return (json.loads(row["tags"] or "{}").get(field) or "").strip() or None
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"match": {"commnt": "x"}, "team": "a"}, "[[tag]] number 1: no tag called 'commnt'; did you mean 'comment'?"),
+        ({"match": {"comment": "x"}}, "[[tag]] number 1 gives nothing; add one of experiment, team, project, purpose"),
+        (
+            {"match": {"comment": 5}, "team": "a"},
+            '[[tag]] number 1: comment is a pattern or a list of them: comment = "exp-*"',
+        ),
+        ({"match": "x", "team": "a"}, '[[tag]] number 1: match is a table: match = { account = "vision*" }'),
+        ({"team": ""}, '[[tag]] number 1: team is a text, like team = "{comment}"'),
+        ({"team": "{coment}"}, "[[tag]] number 1: team: no tag called 'coment'; did you mean 'comment'?"),
+        ({"teem": "a"}, "[[tag]] number 1: no key called 'teem'; did you mean 'team'?"),
+        (
+            {"match": {"comment": "regex:("}, "team": "a"},
+            "[[tag]] number 1: comment: 'regex:(' is no regular expression: missing ), unterminated subpattern at position 0",
+        ),
+    ],
+)
+def test_a_wrong_rule_is_named_with_what_to_write(written: dict[str, Any], said: str) -> None:
+    """One line with the number of the table."""
+    with pytest.raises(InputError) as error:
+        read_rules([written])
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "m.csv is empty; begin with a header: user,from,to,experiment,team"),
+        ("usr,team\n", "m.csv: line 1: no tag called 'usr'; did you mean 'user'?"),
+        ("user\nann\n", "m.csv: line 1: no column says what is given; add one of experiment, team, project, purpose"),
+        ("user,user,team\n", "m.csv: line 1: column 'user' is there twice"),
+        ("user,team\nann\n", "m.csv: line 2 has 1 cells, the header has 2"),
+        ("user,team\nann,A\n,B\n", "m.csv: line 3 matches every job; fill in a column that says which"),
+        ("user,team\nann,\n", "m.csv: line 2 gives nothing; add one of experiment, team, project, purpose"),
+        ("user,from,team\nann,1.2.2026,A\n", "m.csv: line 2: from '1.2.2026' is no day; write 2026-10-01"),
+        (
+            "user,from,team\nann,2026-10-01T08:00,A\n",
+            "m.csv: line 2: from '2026-10-01T08:00' has no zone; write 2026-10-01T08:00Z, or the day alone",
+        ),
+        (
+            "user,from,to,team\nann,2026-10-02,2026-10-01,A\n",
+            "m.csv: line 2: `to` 2026-10-01 is not after `from` 2026-10-02",
+        ),
+    ],
+)
+def test_a_wrong_mapping_is_named_by_file_and_line(text: str, said: str) -> None:
+    """One line with the file, the line and what to write."""
+    with pytest.raises(InputError) as error:
+        read_mapping(text, "m.csv")
+    assert str(error.value) == said
+
+
+def test_a_mapping_is_read_as_spreadsheets_write_it() -> None:
+    """With a byte order mark, quotes, empty lines and comments."""
+    rules = read_mapping('\ufeff"job_name",experiment\r\n\r\n# old ones\r\n"a,b*",x\r\n', "m.csv")
+    assert [(c.field, c.patterns[0].text) for rule in rules for c in rule.conditions] == [("job_name", "a,b*")]
+
+
+def test_points_in_names_of_tags_may_be_written_as_tables() -> None:
+    """`label.app = …` and `"label.app" = …` are one."""
+    dotted, quoted = read_rules(
+        [{"match": {"label": {"app": "x"}}, "team": "a"}, {"match": {"label.app": "x"}, "team": "a"}]
+    )
+    assert dotted == quoted
