@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -82,7 +83,7 @@ def tagged(team: str) -> str:
     return f'{{"team": "{team}"}}' if team else ""
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", rest_long(range(2)))
 def test_spent_is_the_exact_sum_of_the_charges(seed: int, tmp_path: Path, write: Write) -> None:
     """By hand in Python's decimals: each column by itself, credits with their sign, every charge on its days."""
     write(BUDGETS)

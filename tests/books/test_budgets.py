@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -67,7 +68,7 @@ def simulate(folder: Path, seed: int) -> Books:
     return books
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", rest_long(range(2)))
 def test_budgets_stand_on_the_readings_of_every_day(seed: int, tmp_path: Path, write: Write) -> None:
     """Spent, forecast, thresholds and unusual days are those of the cost that `show` says of each day."""
     write(BUDGETS)

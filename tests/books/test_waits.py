@@ -10,11 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import Fleet, add, batches, full
 from tests.ledger.oracle_waits import EVENTS, list_waits
-from tests.ledger.test_books_balance import SETTINGS
+from tests.ledger.test_books_balance import EXAMPLES, SETTINGS
+from tests.long import rest_long
 from tests.metrics.test_survival import multiply
 
 from loadfactor.base.errors import InputError
@@ -209,10 +210,11 @@ def test_mistakes_are_named(tell: Tell) -> None:
     assert books.estimate_wait("c").rest_s_p50 == Interval(None, None, None)
 
 
-def test_waits_are_those_of_a_slow_loop() -> None:
+@pytest.mark.parametrize("examples", rest_long((2, EXAMPLES)))
+def test_waits_are_those_of_a_slow_loop(examples: int) -> None:
     """Random events, asked in random windows by random dimensions: the same groups, counts and quantiles, by fractions."""
 
-    @SETTINGS
+    @settings(SETTINGS, max_examples=examples)
     @given(st.randoms(use_true_random=False))
     def run(rnd: random.Random) -> None:
         check_one(rnd)

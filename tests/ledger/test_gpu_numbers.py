@@ -5,10 +5,11 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, add, batch
-from tests.ledger.test_books_balance import SETTINGS, check_one
+from tests.ledger.test_books_balance import EXAMPLES, SETTINGS, check_one
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.sources.base import ReadOptions
@@ -235,10 +236,11 @@ class NumberedFleet(Fleet):
             self._label(keys)
 
 
-def test_numbered_fleets_are_what_the_oracle_says() -> None:
+@pytest.mark.parametrize("examples", rest_long((2, EXAMPLES)))
+def test_numbered_fleets_are_what_the_oracle_says(examples: int) -> None:
     """Random nodes with numbered GPUs and jobs, moves and labels: the books equal a slow loop over every instant."""
 
-    @SETTINGS
+    @settings(SETTINGS, max_examples=examples)
     @given(st.randoms(use_true_random=False))
     def run(rnd: random.Random) -> None:
         check_one(rnd, NumberedFleet)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, add, batch, batches
 from tests.ledger.test_books_balance import assert_same_ledger, ledger_of
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", rest_long(range(3)))
 def test_in_pieces_in_any_order_is_all_at_once(seed: int, tmp_path: Path) -> None:
     """Rows that come late, shuffled and in pieces, each piece booked as it comes, give the ledger of all at once."""
     rnd = random.Random(1000 + seed)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.ledger.fleets import HOUR, Row, add, batch
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 
@@ -74,7 +75,7 @@ def test_other_names_are_other_nodes(tmp_path: Path, names: tuple[str, ...]) -> 
     assert {r.by["node"]: r.value for r in books.show("paid_gpu_hours", "node")} == dict.fromkeys(names, 4.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rest_long(range(6)))
 def test_names_that_come_later_change_the_books_of_before(tmp_path: Path, seed: int) -> None:
     """Whatever comes first, a list, a job or a second domain that makes a short name ambiguous: the books are the same."""
     rnd = random.Random(seed)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.long import rest_long
 from tests.small_disk import mounted_disk
 from tests.store.live_batches import START, batch, in_child
 
@@ -191,7 +192,7 @@ class Modelled(NamedTuple):
     states: dict[str, OriginState]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", rest_long(range(12)))
 def test_any_sequence_of_steps_is_what_a_dictionary_would_hold(tmp_path: Path, seed: int) -> None:
     """Keep, book, acknowledge, discard and open again in any order: bodies, states and batches are those of a model in memory."""
     draw = random.Random(seed)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.books.charging.focus_bills import USUAL, tag, write_bill
 from tests.books.charging.test_billed_prices import make_books
+from tests.long import rest_long
 
 from loadfactor.books.bill_comparison import HOURS, NEVER_SEEN
 from loadfactor.books.books import Books
@@ -233,7 +234,7 @@ def write_part(path: Path, rows: list[Row], form: str) -> None:
         path.with_suffix(".csv").unlink()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", rest_long(range(4)))
 def test_no_order_and_no_parts_change_a_statement(seed: int, tmp_path: Path) -> None:
     """The rows of a bill in one file, or shuffled over parts of every form in a folder, or those parts named in any order."""
     rnd = random.Random(seed)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.insight.levers.fleet import START, at, held, keep
+from tests.long import rest_long
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN
 from loadfactor.books.booking import book
@@ -70,7 +71,7 @@ def find_slowly(facts: LossFacts, without: list[tuple[str, str]]) -> Found:
     return out
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", rest_long(range(12), 2))
 def test_idle_stretches_are_those_of_the_ledger(tmp_path: Path, seed: int) -> None:
     """Whatever jobs hold and do, in a window that cuts hours, too, and without a GPU of a job: the same, to the millisecond."""
     rng = np.random.default_rng(seed)

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.insight.alerts.small_fleet import MINUTE, START, make_books
 from tests.ledger.fleets import Row, Tables, add, batches
-from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Transition
@@ -140,7 +139,8 @@ def judge_in_portions(books: Books, rnd: random.Random, portions: tuple[int, ...
     return [(told.key, told.at_ms) for told in found]
 
 
-@pytest.mark.parametrize("seed", rest_long(range(3)))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
 def test_one_go_portions_and_restarts_tell_the_same(seed: int) -> None:
     """In portions of an hour or of some minutes, stopped in between or not."""
     rnd = random.Random(seed)
@@ -152,7 +152,8 @@ def test_one_go_portions_and_restarts_tell_the_same(seed: int) -> None:
         assert judge_in_portions(books, rnd, (7, 45, 61)) == whole
 
 
-@pytest.mark.parametrize("seed", rest_long(range(3)))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
 def test_late_data_leaves_the_same_alerts_as_data_in_time(seed: int) -> None:
     """Samples of an hour of some GPUs come when two more hours were judged: what fires then is what would have fired."""
     rnd = random.Random(seed)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.insight.alerts.small_fleet import MINUTE, START, make_books, make_samples, make_tables, minutes
 from tests.ledger.fleets import Row, add, batches
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert, Transition
@@ -67,7 +68,7 @@ def test_the_groups_of_rules_are_told_with_their_holders(tmp_path: Path) -> None
     assert (dict(alert.by), dict(alert.holder)) == ({"job": "j"}, {"node": "n0", "user": "ann", "team": "red"})
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rest_long(range(6)))
 def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(tmp_path: Path, seed: int) -> None:
     """Judged in random portions, dumped as JSON and loaded in between, the transitions are those of one go."""
     rnd = random.Random(seed)
@@ -125,7 +126,7 @@ def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
     assert judge.alive == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rest_long(range(6)))
 def test_after_late_data_the_same_alerts_fire_as_if_it_had_been_in_time(tmp_path: Path, seed: int) -> None:
     """Samples of random stretches come in later, in random order: in the end the alerts that fire are those of a replay."""
     rnd = random.Random(seed)
