@@ -48,7 +48,7 @@ class AlertTable(SettingsTable):
     )
     meaning: str = Field(default="", max_length=500, description="One sentence that says what it means.")
     ask_first: str = Field(default="", max_length=500, description="The question to ask first.")
-    look_next: str = Field(default="", max_length=500, description="What to look at next.")
+    look_next: str = Field(default="", max_length=500, description="What to look at after that question is answered.")
 
     @property
     def label(self) -> str:
@@ -95,7 +95,7 @@ class AlertReceiver(SettingsTable):
 class HttpReceiver(AlertReceiver):
     """What receivers have in common that are reached over HTTP."""
 
-    url: str = Field(default="", pattern=_URL_OR_NONE, description="Address of the receiver.")
+    url: str = Field(default="", pattern=_URL_OR_NONE, description="Address at which the receiver listens.")
     url_file: HomePath | None = Field(default=None, description="File with the address, where the address is a secret.")
     bearer_token_file: HomePath | None = Field(
         default=None, description="File with the token that the receiver asks for."
@@ -132,8 +132,8 @@ class EmailReceiver(AlertReceiver):
     """Readers of e-mail, through an SMTP server."""
 
     kind: Literal["email"] = Field(description=_KIND)
-    host: str = Field(min_length=1, pattern=r"^\S+$", description="The SMTP server.")
-    port: int = Field(default=587, ge=1, le=65_535, description="Port of the SMTP server.")
+    host: str = Field(min_length=1, pattern=r"^\S+$", description="Host name of the SMTP server.")
+    port: int = Field(default=587, ge=1, le=65_535, description="Port of the SMTP server: 587, or 465 with tls.")
     tls: Literal["starttls", "tls", "none"] = Field(default="starttls", description="How the connection is encrypted.")
     ca_file: HomePath | None = Field(default=None, description="File with the certificates that its own is checked by.")
     user: str = Field(default="", description="The name to log in with, where the server asks for one.")

@@ -53,7 +53,7 @@ class ServerSettings(SettingsTable):
 class Settings(SettingsTable):
     """Everything that can be set once."""
 
-    store: Path = Field(default=Path("books"), description="Folder of the books.")
+    store: Path = Field(default=Path("books"), description="Folder in which the books are kept.")
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
     idle_below: float = Field(default=IDLE_BELOW, gt=0, lt=1, description="Held, and activity under this share: idle.")
 

@@ -21,7 +21,9 @@ class JobNetwork(SettingsTable):
     model: str | None = Field(
         default=None, min_length=1, description="A name of the catalog, or a path to a config.json."
     )
-    sequence_length: int | str | None = Field(default=None, description="Tokens of one sequence.")
+    sequence_length: int | str | None = Field(
+        default=None, description="Tokens of one sequence that the network is trained on."
+    )
     datatype: str | None = Field(
         default=None, description="Datatype of matrix products: its dense peak is that of MFU."
     )

@@ -81,9 +81,15 @@ class ChargebackPolicy(SettingsTable):
     shared: Bearing = _bearing("own pool", "Who bears what serves everybody: support, control planes, taxes.")
     unused_commitment: Bearing = _bearing("own pool", "Who bears commitments and reservations that nobody used.")
     untagged: Bearing = _bearing("own pool", "Who bears what has no owner.")
-    storage: Literal["included", "apart"] = Field(default="included", description="Storage, in an owner's statement.")
-    network: Literal["included", "apart"] = Field(default="included", description="Network, in an owner's statement.")
-    egress: Literal["included", "apart"] = Field(default="included", description="Egress, in an owner's statement.")
+    storage: Literal["included", "apart"] = Field(
+        default="included", description="Whether storage is included in an owner's statement, or stands apart."
+    )
+    network: Literal["included", "apart"] = Field(
+        default="included", description="Whether network is included in an owner's statement, or stands apart."
+    )
+    egress: Literal["included", "apart"] = Field(
+        default="included", description="Whether egress is included in an owner's statement, or stands apart."
+    )
 
     @field_validator("unallocated", "down", "shared", "unused_commitment", "untagged")
     @classmethod
@@ -117,7 +123,9 @@ class Budget(SettingsTable):
     team: str | None = Field(default=None, description="The team whose budget it is.")
     project: str | None = Field(default=None, description="The project whose budget it is.")
     amount: Amount = Field(gt=0, description="What may be spent in a period.")
-    period: Literal["month", "quarter", "year"] = Field(default="month", description="How long a period is.")
+    period: Literal["month", "quarter", "year"] = Field(
+        default="month", description="The period that the amount is for."
+    )
     column: CostColumn = Field(
         default="EffectiveCost", description="Which cost counts: BilledCost as invoiced, or amortized."
     )
@@ -204,7 +212,9 @@ class ProjectPlan(SettingsTable):
     retry_percent: Amount = Field(
         default=Decimal(0), ge=0, description="GPU-hours of runs that fail, of those that succeed."
     )
-    evaluation_gpu_hours: Amount = Field(default=Decimal(0), ge=0, description="GPU-hours of evaluation.")
+    evaluation_gpu_hours: Amount = Field(
+        default=Decimal(0), ge=0, description="GPU-hours of evaluation, for the whole project."
+    )
     price_per_gpu_hour: Amount = Field(gt=0, description="Planned price of a held GPU-hour.")
     storage_cost: Amount = Field(default=Decimal(0), ge=0, description="Storage of the whole project.")
     staff_cost: Amount = Field(default=Decimal(0), ge=0, description="Staff of the whole project.")
@@ -237,12 +247,16 @@ class OwnedPool(SettingsTable):
     pool: str | None = Field(default=None, min_length=1, description="Pool of the GPUs. By default, any.")
     accelerator: str | None = Field(default=None, min_length=1, description="Their model. By default, any.")
     server_price: float = Field(gt=0, le=_MOST_COST, description="Capital: one server with all its GPUs.")
-    gpus_per_server: int | None = Field(default=None, ge=1, description="GPUs of one; the catalog's by default.")
-    life_years: float | None = Field(default=None, gt=0, le=MOST_YEARS, description="Years until it is sold.")
-    discount_rate_percent: float | None = Field(default=None, ge=0, description="Cost of capital a year.")
-    residual_percent: float | None = Field(default=None, ge=0, le=100, description="What it is sold for, of its price.")
+    gpus_per_server: int | None = Field(default=None, ge=1, description="GPUs of one server; the catalog's by default.")
+    life_years: float | None = Field(default=None, gt=0, le=MOST_YEARS, description="Years until a server is sold.")
+    discount_rate_percent: float | None = Field(
+        default=None, ge=0, description="Discount rate: cost of capital a year, in percent."
+    )
+    residual_percent: float | None = Field(
+        default=None, ge=0, le=100, description="What it is sold for, in percent of its price."
+    )
     server_kw: float | None = Field(default=None, ge=0, description="Power at full load; the catalog's by default.")
-    load_percent: float | None = Field(default=None, ge=0, le=100, description="Mean power, of full power.")
+    load_percent: float | None = Field(default=None, ge=0, le=100, description="Mean power, in percent of full power.")
     pue: float | None = Field(default=None, ge=1, description="Power into the building over power into the servers.")
     price_per_kwh: float | None = Field(default=None, ge=0, description="Price of a kilowatt-hour.")
     colocation_price_per_kw_month: float | None = Field(
@@ -253,8 +267,12 @@ class OwnedPool(SettingsTable):
     )
     support_percent: float | None = Field(default=None, ge=0, description="Support and repair a year, of its price.")
     staff_cost: float | None = Field(default=None, ge=0, le=_MOST_COST, description="Staff a year for one server.")
-    availability_percent: float | None = Field(default=None, gt=0, le=100, description="Time it is up.")
-    currency: str | None = Field(default=None, pattern=CURRENCY, description="By default, that of the books.")
+    availability_percent: float | None = Field(
+        default=None, gt=0, le=100, description="Share of the time that it is up, in percent."
+    )
+    currency: str | None = Field(
+        default=None, pattern=CURRENCY, description="Currency of these amounts. By default, that of the books."
+    )
     measured_load: bool = Field(default=False, description="Measured energy in place of `load_percent`.")
     gpu_w: float | None = Field(
         default=None,

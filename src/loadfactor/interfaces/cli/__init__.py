@@ -217,6 +217,11 @@ COMMANDS = (
         "loadfactor.interfaces.requests.TablesRequest",
     ),
     CommandEntry(
+        "settings",
+        "List every setting of loadfactor.toml with its type, default and meaning.",
+        "loadfactor.interfaces.pages.lists.build_settings",
+    ),
+    CommandEntry(
         "catalog",
         "List the known models, accelerators, prices or types of instances.\n\n"
         "Each with its source and date; take --json for every fact.",

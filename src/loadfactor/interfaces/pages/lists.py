@@ -1,7 +1,8 @@
-"""The pages of `loadfactor catalog`: known models, accelerators, prices and types of instances, each with its source and date."""
+"""The pages that list what there is: tables, metrics, settings, and the facts of the catalog with source and date."""
 
 from dataclasses import dataclass
 from datetime import date
+from itertools import groupby
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -19,6 +20,7 @@ from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import CatalogRequest, NoRequest, TablesRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics import METRICS, Metric
+from loadfactor.settings.reference import list_settings, name_table
 from loadfactor.sources.own_tables.templates import describe_kind, make_templates
 from loadfactor.tables.columns import Column, Table
 from loadfactor.tables.schema import GIVEN
@@ -154,6 +156,24 @@ def _table(topic: str) -> DataTable:
 
 def _meaning(metric: Metric) -> str:
     return metric.meaning if metric.better == "neither" else f"{metric.meaning} {metric.better.capitalize()} is better."
+
+
+def build_settings(_request: NoRequest = NoRequest()) -> Document:
+    """The settings, a table for each table of loadfactor.toml, and as data one entry each."""
+    entries = list_settings()
+    sections = []
+    for name, items in groupby(entries, key=lambda entry: entry.name.rpartition(".")[0]):
+        listed = table(
+            items,
+            col("setting", lambda entry: entry.name.rpartition(".")[2]),
+            col("type", "type"),
+            col("default", lambda entry: entry.shown_default),
+            col("meaning", "description"),
+            title=name_table(name),
+        )
+        sections.append(Section(tables=(listed,)))
+    headline = f"{len(entries)} settings of loadfactor.toml; those in no table may be given as LOADFACTOR_NAME as well."
+    return Document(headline, sections, data=[vars(entry) for entry in entries])
 
 
 SOURCED = (col("source", "source"), col("as of", lambda entry: str(entry.retrieved_on)), col("status", "status"))
