@@ -10,7 +10,7 @@ from loadfactor.catalog.models import network
 from loadfactor.planner.serving.latency import fill_s
 from loadfactor.planner.serving.layout_search import list_options
 from loadfactor.planner.serving.layouts import (
-    AskedLayout,
+    FixedLayout,
     ReplicaLayout,
     choose_precision,
     explain_no_layout,
@@ -87,9 +87,9 @@ def test_tables_of_the_simulation_say_what_the_equations_say() -> None:
 def test_what_is_asked_for_is_what_is_looked_at() -> None:
     """Ranks and stages that are given are the only ones; a number of GPUs beyond a node may be stages or a group."""
     net, chip = network("deepseek-v3"), accelerator("h200-sxm")
-    asked = AskedLayout(tp=(1,), pp=(2,), ep=(32,), attention_dp=(32,))
+    asked = FixedLayout(tp=(1,), pp=(2,), ep=(32,), attention_dp=(32,))
     assert list_layouts(net, chip, asked) == [ReplicaLayout(64, 32, 32, 2)]
-    wide = {str(x) for x in list_layouts(net, chip, AskedLayout(gpus=32))}
+    wide = {str(x) for x in list_layouts(net, chip, FixedLayout(gpus=32))}
     assert {"32 GPUs, attention DP 32, EP 32", "32 GPUs, TP 8, PP 4"} <= wide
     assert max(x.gpus for x in list_layouts(net, chip)) == 8
     rack = list_layouts(net, accelerator("gb300-nvl72"))
@@ -100,15 +100,15 @@ def test_what_is_asked_for_is_what_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "reason"),
     [
-        ("llama-3.1-70b", AskedLayout(tp=(6,)), "64 heads, which 6 tensor ranks cannot share; --tp 1, 2, 4, 8 can"),
-        ("llama-3.1-70b", AskedLayout(pp=(81,)), "80 layers, fewer than 81 pipeline stages"),
-        ("llama-3.1-70b", AskedLayout(ep=(8,)), "no experts to spread"),
-        ("mixtral-8x7b", AskedLayout((1,), (), (16,), (16,)), "8 experts, fewer than 16 ranks"),
-        ("deepseek-v3", AskedLayout((1,), (), (24,), (32,)), "--ep 24 does not divide the 32 GPUs of a stage"),
-        ("llama-3.1-70b", AskedLayout(gpus=7), "no layout of llama-3.1-70b has 7 GPUs a replica"),
+        ("llama-3.1-70b", FixedLayout(tp=(6,)), "64 heads, which 6 tensor ranks cannot share; --tp 1, 2, 4, 8 can"),
+        ("llama-3.1-70b", FixedLayout(pp=(81,)), "80 layers, fewer than 81 pipeline stages"),
+        ("llama-3.1-70b", FixedLayout(ep=(8,)), "no experts to spread"),
+        ("mixtral-8x7b", FixedLayout((1,), (), (16,), (16,)), "8 experts, fewer than 16 ranks"),
+        ("deepseek-v3", FixedLayout((1,), (), (24,), (32,)), "--ep 24 does not divide the 32 GPUs of a stage"),
+        ("llama-3.1-70b", FixedLayout(gpus=7), "no layout of llama-3.1-70b has 7 GPUs a replica"),
     ],
 )
-def test_a_refusal_names_what_is_in_the_way(model: str, asked: AskedLayout, reason: str) -> None:
+def test_a_refusal_names_what_is_in_the_way(model: str, asked: FixedLayout, reason: str) -> None:
     """Heads, layers, experts or the number itself: the true reason, and what would do."""
     net, chip = network(model), accelerator("h100-sxm")
     assert list_layouts(net, chip, asked) == []

@@ -52,7 +52,6 @@ plan_ownership = make_function(
 
 
 def _read_demand(request: OwnRequest) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:
-    """The demand as a curve and the line about it; nothing where none is given."""
     path, store, typed = request.demand, request.store, request.demand_gpus
     if typed and (path is not None or store is not None):
         raise InputError("give the demand once: --demand FILE, --store DIR or --demand-gpus, not both")
@@ -271,7 +270,6 @@ def _list_assumptions(request: OwnRequest, plan: OwnPlan) -> tuple[Assumption, .
 
 
 def _cite(server: Server | None, fact: str, given: float | None) -> tuple[str, str]:
-    """Source and age of a fact of the server."""
     known = None if server is None else server.price if fact == "price" else server.power_w
     if given is not None or known is None or server is None:
         return ("your --server-price" if fact == "price" else "your --server-kw"), ""

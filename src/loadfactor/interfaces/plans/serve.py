@@ -142,7 +142,6 @@ def write_headline(p: ServingPlan) -> str:
 
 
 def _write_notes(p: ServingPlan, requests_per_day: float) -> Iterator[str]:
-    """What would change the answer."""
     helpful = [(e.cost_factor, e) for e in p.levers if e.cost_factor is not None and e.cost_factor < 1]
     if helpful:
         factor, best = min(helpful, key=lambda pair: pair[0])

@@ -100,7 +100,6 @@ plan_size = make_function("plan_size", SizeRequest, build_document, "The answer 
 
 
 def _simulate(trace: JobTrace, question: SizeQuestion) -> SizePlan:
-    """The plan, with a bar on standard error where a person looks at it."""
     jobs = read_jobs(trace)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

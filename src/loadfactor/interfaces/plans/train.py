@@ -172,7 +172,6 @@ def write_layout(x: TrainingLayout) -> str:
 
 
 def write_time(p: TrainingPlan) -> str:
-    """How long the run takes, in days, or in hours where it is short."""
     return f"{number(p.days)} days" if p.wall_s >= 2 * S_PER_DAY else duration(p.wall_s)
 
 
@@ -216,7 +215,6 @@ def _draw_scaling(answer: TrainingPlans) -> Section:
 
 
 def _draw_summary(p: TrainingPlan) -> Section:
-    """The numbers of the run, each with what it means."""
     c = p.checkpoints
     first_order = percent(c.first_order_efficiency_share)
     flops = (p.model_flops_per_gpu_per_s, p.hardware_flops_per_gpu_per_s)
@@ -293,7 +291,6 @@ def draw_step(p: TrainingPlan) -> Section:
 
 
 def _draw_memory(p: TrainingPlan) -> Section:
-    """What fills the memory of the fullest GPU."""
     parts = [(n.removesuffix("_bytes"), b / BYTES_PER_GIB) for n, b in p.best.memory_parts.items() if b > 0]
     names, gib = zip(*parts, strict=True)
     usable = p.best.usable_bytes / BYTES_PER_GIB

@@ -24,7 +24,6 @@ class ApiPrice:
     output_price_per_mtok: float
 
     def __post_init__(self) -> None:
-        """An API that costs nothing is always cheaper: refuse to compare."""
         if self.input_price_per_mtok + self.output_price_per_mtok == 0:
             raise PlanError("the API price is zero: nothing self-hosted beats it; give a price above 0")
 
@@ -37,7 +36,6 @@ class MeanRequest:
     output_tokens: float
 
     def __post_init__(self) -> None:
-        """A request without tokens has no price."""
         if min(self.input_tokens, self.output_tokens) < 0 or self.tokens <= 0:
             raise PlanError(
                 f"a request needs tokens: got {self.input_tokens:g} in and {self.output_tokens:g} out; for a chat try 500 and 250"
@@ -64,7 +62,6 @@ class ReplicaCost:
     gpus: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         if self.tokens_per_s <= 0:
             raise PlanError(f"a replica's saturated throughput must be positive, got {self.tokens_per_s:g} tokens/s")
 

@@ -79,7 +79,6 @@ def choose_api(request: BreakEvenRequest, model: str) -> ApiChoice:
 
 
 def read_price(listed: TokenPrice) -> ApiPrice:
-    """The price of a catalog entry."""
     return ApiPrice(listed.input_price_per_mtok, listed.output_price_per_mtok)
 
 

@@ -95,7 +95,6 @@ class Tier:
     used_cost_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
-        """A tier that costs nothing decides everything by accident."""
         if min(self.fixed_cost_per_hour, self.used_cost_per_hour) < 0 or not self.cost_per_hour(1.0) > 0:
             raise PlanError(
                 f"tier {self.name!r} costs {self.fixed_cost_per_hour:g} held, {self.used_cost_per_hour:g} used; one must be above 0"

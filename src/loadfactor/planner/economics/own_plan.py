@@ -39,7 +39,7 @@ OWNED, COMMITTED, ON_DEMAND, SPOT = "owned", "committed", "on demand", "spot"
 
 @dataclass(frozen=True)
 class OwnQuestion:
-    """What is asked. Prices are per GPU-hour; an option that does not exist is None. `demand` may be left out.
+    """The question. Prices are per GPU-hour; an option that does not exist is None. `demand` may be left out.
 
     `api_price` is what an API charges for the work of a used GPU-hour, `value` what that work is worth.
     """

@@ -60,7 +60,6 @@ class OwnedServer:
     availability_share: float = 0.97
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be, naming the input."""
         for name, limits in SERVER_LIMITS.items():
             value = getattr(self, name)
             if value is not None and not limits.admit(value):
@@ -225,13 +224,13 @@ def require_server(name: str, price: float | None, power_w: float | None, gpus: 
 
     Raises InputError naming the options to give where the catalog does not know the server of this accelerator.
     """
-    wanted = accelerator(name).id
-    server = find_server(wanted)
+    card = accelerator(name).id
+    server = find_server(card)
     if server is not None:
         price = server.price.value if price is None and server.price is not None else price
         power_w = server.power_w.value if power_w is None and server.power_w is not None else power_w
         gpus = int(server.gpus.value) if gpus is None else gpus
     missing = [flag for flag, value in (("--server-price", price), ("--server-kw", power_w)) if value is None]
     if price is None or power_w is None:
-        raise InputError(f"the catalog does not know what a server of {wanted} is; give {' and '.join(missing)}")
+        raise InputError(f"the catalog does not know what a server of {card} is; give {' and '.join(missing)}")
     return price, power_w, gpus or 8

@@ -46,7 +46,6 @@ class Commitment:
     used_gpus: float
 
     def __post_init__(self) -> None:
-        """Refuse prices of zero and negative amounts."""
         if min(self.committed_price_per_gpu_hour, self.on_demand_price_per_gpu_hour) <= 0:
             raise PlanError("a committed and an on-demand GPU-hour must both cost something; give prices above 0")
         if self.committed_gpus <= 0 or self.used_gpus < 0:
@@ -108,7 +107,6 @@ class SpotOffer:
     notice_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         if self.hours_between_interruptions <= 0:
             raise PlanError(f"hours between interruptions must be positive, got {self.hours_between_interruptions:g}")
 

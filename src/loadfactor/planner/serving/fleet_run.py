@@ -183,8 +183,8 @@ def run_fleet(
     return FleetRun(fleet, run, multiplier)
 
 
-def find_fewest_replicas(run: Callable[[int], FleetRun], first: int, wanted_share: float) -> tuple[int, FleetRun]:
-    """The fewest replicas, from `first` on, that keep the objective for the wanted share of requests.
+def find_fewest_replicas(run: Callable[[int], FleetRun], first: int, slo_share: float) -> tuple[int, FleetRun]:
+    """The fewest replicas, from `first` on, that keep the objective for that share of requests.
 
     Gives up, with the last fleet tried, at three times the first size, or when two more sizes have left more than `HOPELESS_SHARE`
     of what was missing: then replicas are not what is missing.
@@ -192,7 +192,7 @@ def find_fewest_replicas(run: Callable[[int], FleetRun], first: int, wanted_shar
     n, missing = max(1, first), [1.0, 1.0]
     while True:
         found = run(n)
-        missing.append(wanted_share - (found.run.total.slo_share or 0.0))
+        missing.append(slo_share - (found.run.total.slo_share or 0.0))
         hopeless = len(missing) > 4 and missing[-1] > HOPELESS_SHARE * missing[-3]
         if missing[-1] <= 0 or n >= 3 * first + 4 or hopeless:
             return n, found

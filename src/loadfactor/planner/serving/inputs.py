@@ -12,7 +12,7 @@ from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.planner.serving.demand import Lengths, RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import Policy
-from loadfactor.planner.serving.layouts import AskedLayout, choose_precision
+from loadfactor.planner.serving.layouts import FixedLayout, choose_precision
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.serving_plan import ServingInputs
@@ -67,7 +67,7 @@ def build_inputs(
         traffic=traffic,
         policy=_policy(request, trace.prefix_block_tokens if trace else 0),
         replicas=request.replicas,
-        asked=AskedLayout(request.tp, request.pp, request.ep, request.attention_dp, request.gpus_per_replica),
+        fixed=FixedLayout(request.tp, request.pp, request.ep, request.attention_dp, request.gpus_per_replica),
         trace=trace.stream if trace else None,
         seed=request.seed,
     )

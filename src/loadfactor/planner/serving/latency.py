@@ -176,7 +176,7 @@ def predict_offline(r: Replica, requests: float | None, prompt: float, output: f
 
         seconds = waves × cycle(batch) + cycle(rest)        cycle(b) = output × step(b) + b × what a prompt adds
 
-    Nobody is told of single tokens, so that the host does nothing for each sequence and step.
+    Single tokens are not streamed, so that the host does nothing for each sequence and step.
     """
     r = replace(r, engine=replace(r.engine, sequence_s=0.0))
     together = max(min(most_sequences(r, prompt + output), float(MOST_TOGETHER * r.layout.attention_dp)), 1.0)

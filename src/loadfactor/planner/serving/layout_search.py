@@ -10,7 +10,7 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.serving.layouts import (
     EVERY_LAYOUT,
-    AskedLayout,
+    FixedLayout,
     Precision,
     choose_precision,
     explain_no_layout,
@@ -47,16 +47,16 @@ def list_options(
     engine: EngineConstants,
     traffic: Traffic,
     slo: Slo,
-    asked: AskedLayout = EVERY_LAYOUT,
+    fixed: FixedLayout = EVERY_LAYOUT,
 ) -> tuple[LayoutOption, ...]:
     """Every layout on which at least one whole request fits. Raises PlanError, naming what would do, when there is none."""
-    found, layouts = [], list_layouts(network, chip, asked)
+    found, layouts = [], list_layouts(network, chip, fixed)
     for layout in layouts:
         replica = Replica(network, chip, layout, kept, engine)
         if most_sequences(replica, traffic.prompt + traffic.output) >= 1:
             found.append(LayoutOption(replica, find_capacity(replica, traffic, slo), find_benchmark(replica, traffic)))
     if not layouts:
-        raise PlanError(explain_no_layout(network, chip, asked))
+        raise PlanError(explain_no_layout(network, chip, fixed))
     if not found:
         largest = max(layouts, key=lambda x: (x.gpus, -x.attention_dp))
         check_fits(Replica(network, chip, largest, kept, engine), traffic.prompt + traffic.output)

@@ -1,6 +1,6 @@
 """Layouts worth looking at: every width the network can be split to inside a scale-up domain, experts spread or split.
 
-What is asked for may go beyond: pipeline stages, and groups of attention ranks over several domains.
+What is given may go beyond: pipeline stages, and groups of attention ranks over several domains.
 """
 
 from collections.abc import Sequence
@@ -104,20 +104,20 @@ def choose_precision(network: Network, name: str | None = None, kv_bytes_per_val
     16.0
     """
     stored = network.quantization
-    wanted = (
+    precision = (
         (name or (_stored_name(network) if stored else "bf16")).lower().replace("nvfp4", "fp4").replace("mxfp4", "fp4")
     )
-    if wanted not in WEIGHT_BITS:
+    if precision not in WEIGHT_BITS:
         raise PlanError(f"precision {name!r} is not known; there are {', '.join(WEIGHT_BITS)}")
-    bits = WEIGHT_BITS[wanted]
+    bits = WEIGHT_BITS[precision]
     attention = mlp = bits
     if bits < 8 and network.experts is not None:
         native = stored.weight_bits if stored and stored.weight_bits >= 8 else 16.0
         attention = mlp = native
     if stored and "attention" in stored.kept and bits < 16:
         attention = 16.0
-    kv = kv_bytes_per_value or (1.0 if wanted in NARROW else 2.0)
-    return Precision(wanted, attention, mlp, bits if network.experts else mlp, kv)
+    kv = kv_bytes_per_value or (1.0 if precision in NARROW else 2.0)
+    return Precision(precision, attention, mlp, bits if network.experts else mlp, kv)
 
 
 def _stored_name(network: Network) -> str:
@@ -163,7 +163,7 @@ MOST_STAGES = 16  # pipeline stages looked at for a number of GPUs
 
 
 @dataclass(frozen=True)
-class AskedLayout:
+class FixedLayout:
     """What is given of the layout of a replica; what is left empty is searched."""
 
     tp: tuple[int, ...] = ()
@@ -173,62 +173,61 @@ class AskedLayout:
     gpus: int | None = None
 
     def excludes(self, gpus: int) -> bool:
-        """Whether another number of GPUs was asked for."""
+        """Whether another number of GPUs is given."""
         return self.gpus is not None and gpus != self.gpus
 
 
-EVERY_LAYOUT = AskedLayout()
+EVERY_LAYOUT = FixedLayout()
 
 
 def list_widths(network: Network, chip: Accelerator) -> list[int]:
-    """Powers of two up to the scale-up domain (or two of them) that divide the heads."""
     most = max(chip.scale_up_gpus, BOARD_GPUS)
     return [w for w in WIDTHS if w <= most and network.heads % w == 0]
 
 
-def list_layouts(network: Network, chip: Accelerator, asked: AskedLayout = EVERY_LAYOUT) -> list[ReplicaLayout]:
+def list_layouts(network: Network, chip: Accelerator, fixed: FixedLayout = EVERY_LAYOUT) -> list[ReplicaLayout]:
     """Tensor parallel at every width; with experts also expert parallel, and with copies of the attention (for latent caches).
 
-    Inside a domain without anything asked for. Pipeline stages, and groups of attention ranks beyond a domain, are for who asks:
+    Inside a domain where nothing is given. Pipeline stages, and groups of attention ranks beyond a domain, only where given:
     there is no measurement of them to choose by.
     """
     found = []
     for stages, tensor, copies in product(
-        _stages(network, chip, asked), _widths(network, chip, asked), _copies(network, chip, asked)
+        _stages(network, chip, fixed), _widths(network, chip, fixed), _copies(network, chip, fixed)
     ):
-        if network.heads % tensor or stages > network.layers or asked.excludes(stages * tensor * copies):
+        if network.heads % tensor or stages > network.layers or fixed.excludes(stages * tensor * copies):
             continue
         stage = tensor * copies
-        if copies > 1 and not asked.attention_dp and tensor > 1:
+        if copies > 1 and not fixed.attention_dp and tensor > 1:
             continue
-        for ranks in asked.ep or _expert_ranks(network, stage, copies):
+        for ranks in fixed.ep or _expert_ranks(network, stage, copies):
             if stage % ranks == 0 and (ranks == 1 or _has_experts_for(network, ranks)):
                 found.append(ReplicaLayout(stage * stages, copies, ranks, stages))
     return found
 
 
-def _stages(network: Network, chip: Accelerator, asked: AskedLayout) -> Sequence[int]:
-    """Pipeline stages to look at: those asked for, or what a number of GPUs asked for leaves beyond a domain."""
-    if asked.pp:
-        return asked.pp
-    if asked.gpus is None or asked.gpus <= max(chip.scale_up_gpus, BOARD_GPUS):
+def _stages(network: Network, chip: Accelerator, fixed: FixedLayout) -> Sequence[int]:
+    """Pipeline stages to look at: those given, or what a given number of GPUs leaves beyond a domain."""
+    if fixed.pp:
+        return fixed.pp
+    if fixed.gpus is None or fixed.gpus <= max(chip.scale_up_gpus, BOARD_GPUS):
         return (1,)
-    widths = asked.tp or list_widths(network, chip)
-    return sorted({1} | {asked.gpus // w for w in widths if asked.gpus % w == 0 and asked.gpus // w <= MOST_STAGES})
+    widths = fixed.tp or list_widths(network, chip)
+    return sorted({1} | {fixed.gpus // w for w in widths if fixed.gpus % w == 0 and fixed.gpus // w <= MOST_STAGES})
 
 
-def _widths(network: Network, chip: Accelerator, asked: AskedLayout) -> Sequence[int]:
-    return asked.tp or list_widths(network, chip)
+def _widths(network: Network, chip: Accelerator, fixed: FixedLayout) -> Sequence[int]:
+    return fixed.tp or list_widths(network, chip)
 
 
-def _copies(network: Network, chip: Accelerator, asked: AskedLayout) -> Sequence[int]:
+def _copies(network: Network, chip: Accelerator, fixed: FixedLayout) -> Sequence[int]:
     """Numbers of attention ranks to look at: with experts, as many as GPUs."""
-    if asked.attention_dp:
-        return asked.attention_dp
+    if fixed.attention_dp:
+        return fixed.attention_dp
     if network.experts is None:
         return (1,)
     most = max(chip.scale_up_gpus, BOARD_GPUS)
-    if asked.gpus is not None or asked.ep:
+    if fixed.gpus is not None or fixed.ep:
         most = max(most, MOST_GROUP)
     return sorted({1, *(w for w in (*WIDTHS, *RACK_WIDTHS) if w <= most)})
 
@@ -248,25 +247,25 @@ def _has_experts_for(network: Network, ranks: int) -> bool:
     return count % ranks == 0 or (ranks > BOARD_GPUS and count >= ranks)
 
 
-def explain_no_layout(network: Network, chip: Accelerator, asked: AskedLayout) -> str:
-    """Why nothing that was asked for is a layout, and what is."""
+def explain_no_layout(network: Network, chip: Accelerator, fixed: FixedLayout) -> str:
+    """Why nothing that is given is a layout, and what is."""
     name, able = network.name, ", ".join(map(str, list_widths(network, chip)))
-    wrong = [t for t in asked.tp if network.heads % t]
+    wrong = [t for t in fixed.tp if network.heads % t]
     if wrong:
         return f"{name} has {network.heads} heads, which {wrong[0]} tensor ranks cannot share; --tp {able} can"
-    deep = [p for p in asked.pp if p > network.layers]
+    deep = [p for p in fixed.pp if p > network.layers]
     if deep:
         return f"{name} has {network.layers} layers, fewer than {deep[0]} pipeline stages; give a smaller --pp"
-    if network.experts is None and max((*asked.ep, 1)) > 1:
+    if network.experts is None and max((*fixed.ep, 1)) > 1:
         return f"{name} has no experts to spread; leave --ep out"
-    if network.experts is not None and min(asked.ep or (1,)) > network.experts.count:
-        return f"{name} has {network.experts.count} experts, fewer than {min(asked.ep)} ranks; give a smaller --ep"
-    if asked.ep and asked.tp and asked.attention_dp:
-        stage = asked.tp[0] * asked.attention_dp[0]
-        return f"--ep {asked.ep[0]} does not divide the {stage} GPUs of a stage (--tp × --attention-dp); {stage} does"
-    if asked.gpus is not None:
+    if network.experts is not None and min(fixed.ep or (1,)) > network.experts.count:
+        return f"{name} has {network.experts.count} experts, fewer than {min(fixed.ep)} ranks; give a smaller --ep"
+    if fixed.ep and fixed.tp and fixed.attention_dp:
+        stage = fixed.tp[0] * fixed.attention_dp[0]
+        return f"--ep {fixed.ep[0]} does not divide the {stage} GPUs of a stage (--tp × --attention-dp); {stage} does"
+    if fixed.gpus is not None:
         return (
-            f"no layout of {name} has {asked.gpus} GPUs a replica with what is given: tensor ranks ({able}) × attention ranks × "
+            f"no layout of {name} has {fixed.gpus} GPUs a replica with what is given: tensor ranks ({able}) × attention ranks × "
             "pipeline stages; give another number, or --pp"
         )
     return f"no layout of {name} has what is given together; leave --ep or --attention-dp out"

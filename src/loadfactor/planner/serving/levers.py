@@ -49,7 +49,6 @@ class FleetPricing:
     headroom_share: float
 
     def price_demand(self, option: LayoutOption, demand: RequestDemand, factor: float) -> CostPoint:
-        """The fleet for the peak of `factor` times the demand."""
         scaled, capacity = demand.scale(factor), option.require_capacity()
         replicas = count_replicas(scaled.peak_rate_per_s(), capacity, self.headroom_share)
         gpus = replicas * capacity.gpus
@@ -241,7 +240,7 @@ class TrafficCost:
 
 
 def simulate_traffic_costs(
-    option: LayoutOption, demand: RequestDemand, traffic: Traffic, slo: Slo, wanted_share: float, seed: int = 1
+    option: LayoutOption, demand: RequestDemand, traffic: Traffic, slo: Slo, slo_share: float, seed: int = 1
 ) -> tuple[TrafficCost, ...]:
     """The four services; lengths are those of `demand`. A stretch is simulated open, then, where there are such hours, closed."""
     rate = REPLICAS_OF_LOAD * option.require_capacity().requests_per_s
@@ -265,6 +264,6 @@ def simulate_traffic_costs(
             arrivals = kind.arrivals(open_s / S_PER_DAY, seed)
             return run_fleet(option, n, arrivals, traffic, slo, horizon_s=horizon_s, seed=seed)
 
-        n, fleet_run = find_fewest_replicas(run, int(REPLICAS_OF_LOAD * burst), wanted_share)
+        n, fleet_run = find_fewest_replicas(run, int(REPLICAS_OF_LOAD * burst), slo_share)
         found.append(TrafficCost(name, condition, n, fleet_run.run.total.slo_share, fleet_run.multiplier))
     return tuple(found)

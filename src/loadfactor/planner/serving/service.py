@@ -131,7 +131,6 @@ def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
 
 
 def most_in_batch(r: Replica, traffic: Traffic) -> float:
-    """Sequences that fit at once: by cache, and by the engine's limit."""
     return min(most_sequences(r, traffic.context), float(r.engine.max_sequences * r.layout.attention_dp))
 
 
@@ -145,7 +144,6 @@ def find_benchmark(r: Replica, traffic: Traffic) -> Service:
 
 
 def meets_objective(s: Service, slo: Slo) -> bool:
-    """Whether the means keep the objective, with the queue for prompts stable."""
     return s.tpot_s <= slo.tpot_s and s.ttft_s <= slo.ttft_s
 
 

@@ -23,7 +23,7 @@ from loadfactor.planner.serving.layout_search import (
     count_replicas,
     list_options,
 )
-from loadfactor.planner.serving.layouts import EVERY_LAYOUT, AskedLayout, Precision, ReplicaLayout, compute_datatype
+from loadfactor.planner.serving.layouts import EVERY_LAYOUT, FixedLayout, Precision, ReplicaLayout, compute_datatype
 from loadfactor.planner.serving.levers import (
     BatchGains,
     CostPoint,
@@ -97,7 +97,6 @@ class PricedStatistics(Statistics):
 
 
 def price_statistics(found: Statistics, option: LayoutOption, price_per_gpu_hour: float) -> PricedStatistics:
-    """The same statistics with what they cost on replicas of `option`."""
     return PricedStatistics(**vars(found), option=option, price_per_gpu_hour=price_per_gpu_hour)
 
 
@@ -132,7 +131,7 @@ class ServingInputs:
     traffic: Traffic | None = None
     policy: Policy = field(default_factory=Policy)
     replicas: int | None = None
-    asked: AskedLayout = EVERY_LAYOUT
+    fixed: FixedLayout = EVERY_LAYOUT
     trace: Callable[[], Iterable[Arrivals]] | None = None
     days: float = 1.0
     seed: int = 1
@@ -278,7 +277,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
     """Plan a fleet: equations choose, the simulation checks and sizes. PlanError when nothing fits or none keeps the objective."""
     lengths = q.demand.lengths
     traffic = q.traffic or Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
-    considered = list_options(q.network, q.accelerator, q.precision, q.engine, traffic, q.slo, q.asked)
+    considered = list_options(q.network, q.accelerator, q.precision, q.engine, traffic, q.slo, q.fixed)
     chosen = choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
     _check_number(q, chosen)
     progress("simulating a day of the fleet")
@@ -316,7 +315,6 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
 
 
 def _check_number(q: ServingInputs, chosen: LayoutOption) -> None:
-    """Raise PlanError where the demand takes more GPUs than there are anywhere."""
     peak = q.demand.peak_rate_per_s()
     gpus = count_replicas(peak, chosen.require_capacity(), q.headroom_share) * chosen.replica.layout.gpus
     if gpus > MOST_GPUS:
@@ -337,7 +335,7 @@ class _SizedFleet:
 
 
 def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _SizedFleet:
-    """The replicas given, or the fewest with which the objective is kept for the wanted share of requests.
+    """The replicas given, or the fewest with which the objective is kept for that share of requests.
 
     Where the demand has too many requests or steps to simulate, a whole number of replicas is simulated with exactly its share
     of the demand, so that the fleet it stands for has the number of replicas given.

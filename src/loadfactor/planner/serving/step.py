@@ -264,7 +264,6 @@ def links_s(r: Replica, tokens: Real) -> Real:
 
 
 def _wide_links_s(r: Replica, size: Real) -> Real:
-    """Seconds of links of a wide group: tokens to their experts and back, and all-reduces inside each attention rank."""
     mine, tp, e = size / r.layout.attention_dp, r.layout.attention_tp, r.network.experts
     inside = EXCHANGES_PER_LAYER * r.network.layers * all_reduce_s(mine, tp, 1, r.fabric) if tp > 1 else 0.0
     if e is None:

@@ -127,7 +127,7 @@ def estimate_lost_share(jobs: Jobs, gpus: int) -> float:
 
 @dataclass(frozen=True)
 class HeldGpus:
-    """GPUs the same work keeps held on average: as asked, rounded up to whole GPUs, rounded up to whole instances."""
+    """GPUs the same work keeps held on average: as requested, rounded up to whole GPUs, rounded up to whole instances."""
 
     as_asked_gpus: float
     whole_gpus: float

@@ -48,7 +48,7 @@ MOST_OFFERED_OVER_PEAK = 2  # the offered load is a mean: beyond its own peak th
 
 @dataclass(frozen=True)
 class SizeQuestion:
-    """What is asked beside the jobs. `have_gpus` is today's cluster; `sizes` the ones to try; prices are per GPU-hour."""
+    """The question beside the jobs. `have_gpus` is today's cluster; `sizes` the ones to try; prices are per GPU-hour."""
 
     cost: SizeCost
     policy: SchedulingPolicy = SchedulingPolicy()  # noqa: RUF009  frozen
@@ -273,7 +273,7 @@ def make_question(
     have_gpus: int | None = None,
     team_of_job: Sequence[str] | None = None,
 ) -> SizeQuestion:
-    """The question. `have_gpus` holds where the request names none; waiting costs as much as a GPU-hour where nothing is said."""
+    """The question. `have_gpus` holds where the request names none; waiting costs as much as a GPU-hour where nothing is given."""
     delay_cost = price_per_gpu_hour if request.delay_cost is None else request.delay_cost
     policy, _ = SCHEDULERS[request.scheduler]
     return SizeQuestion(

@@ -104,9 +104,9 @@ def choose_sizes(jobs: Jobs, gpus_per_node: int = 8) -> tuple[int, ...]:
     """
     largest = float(jobs.gpus.max())
     offered = jobs.offered_gpus
-    wanted = jobs.concurrent_gpus(demand_step_s(jobs))
+    demand = jobs.concurrent_gpus(demand_step_s(jobs))
     low = ceil(max(largest, 0.6 * offered, 1) / gpus_per_node)
-    high = max(low + 4, ceil(min(float(wanted.max()) * 1.1, 4 * max(offered, largest)) / gpus_per_node))
+    high = max(low + 4, ceil(min(float(demand.max()) * 1.1, 4 * max(offered, largest)) / gpus_per_node))
     step = max(1, ceil((high - low + 1) / MOST_SIZES))
     return tuple(node * gpus_per_node for node in range(low, high + 1, step))
 

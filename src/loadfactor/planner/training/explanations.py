@@ -155,11 +155,11 @@ def _check_batch(job: TrainingJob, gpus: int, k: SearchSpace) -> None:
             )
 
 
-def _name_nearest(wanted: int, legal: Sequence[int], gpus: int) -> str:
+def _name_nearest(degree: int, legal: Sequence[int], gpus: int) -> str:
     """The nearest below and above of those that can be on these GPUs: that divide them, or where none does, are no more."""
     able = [x for x in legal if gpus % x == 0 and x > 1] or [x for x in legal if x <= gpus]
-    below = [x for x in able if x < wanted]
-    above = [x for x in able if x > wanted]
+    below = [x for x in able if x < degree]
+    above = [x for x in able if x > degree]
     near = [str(x) for x in (below[-1:] + above[:1])]
     return f"the nearest that {'do' if len(near) > 1 else 'does'}: {' and '.join(near)}"
 
@@ -194,16 +194,16 @@ def explain_nothing_fits(job: TrainingJob, gpus: int, space: SearchSpace, found:
     name, size = max(parts.items(), key=lambda item: item[1])
     usable = estimate_memory(job, layout).usable_bytes
     need = f"{found.memory_bytes[i] / BYTES_PER_GIB:.0f} GiB of {usable / BYTES_PER_GIB:.0f} usable"
-    said = (
+    needs = (
         f"nothing fits: {job.network.name} on {gpus} {job.machine.name} needs at least {need} "
         f"({name.removesuffix('_bytes')} {size / BYTES_PER_GIB:.0f} GiB, as {layout})"
     )
     more = _find_enough_gpus(job, gpus, space)
     if more:
-        return PlanError(f"{said}; it fits on {more} GPUs")
+        return PlanError(f"{needs}; it fits on {more} GPUs")
     if space.recompute and RECOMPUTE.index("full") not in space.recompute:
-        return PlanError(f"{said}; try --recompute full")
-    return PlanError(f"{said}; take a GPU with more memory or a shorter --seq")
+        return PlanError(f"{needs}; try --recompute full")
+    return PlanError(f"{needs}; take a GPU with more memory or a shorter --seq")
 
 
 def _find_enough_gpus(job: TrainingJob, gpus: int, space: SearchSpace) -> int | None:
@@ -237,9 +237,9 @@ GROUPS = (
 def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) -> str:
     """How much slower than `best` a layout is and through which terms; and whether it fits at all."""
     gap = one.step_s - best.step_s
-    said = [] if one.fits else [describe_need(one)]
+    needs = [] if one.fits else [describe_need(one)]
     if gap <= 0:
-        return f"would be {_format_percent(-gap / best.step_s)} faster, but {said[0]}" if said else "is as fast"
+        return f"would be {_format_percent(-gap / best.step_s)} faster, but {needs[0]}" if needs else "is as fast"
     parts = []
     for name, terms in GROUPS:
         more = sum(one.terms[t] - best.terms[t] for t in terms)
@@ -247,7 +247,7 @@ def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) 
             parts.append((more, f"{_describe(name, job, one.layout)} +{_format_percent(more / best.step_s)}"))
     parts.sort(reverse=True)
     return "; ".join(
-        [f"{_format_percent(gap / best.step_s)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *said]
+        [f"{_format_percent(gap / best.step_s)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *needs]
     )
 
 

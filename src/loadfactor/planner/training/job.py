@@ -54,7 +54,6 @@ class Adapters:
 
 
 def _widths(network: Network) -> tuple[float, ...]:
-    """Inputs and outputs of every adapted product of a layer."""
     h, kv = network.hidden, network.kv_heads * network.head_dim
     queries, values = network.heads * network.query_dim, network.heads * network.value_dim
     return (h + queries, h + kv, h + kv, values + h)

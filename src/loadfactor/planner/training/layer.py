@@ -128,7 +128,7 @@ def kernels_per_layer(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, R
 
 
 def awaited_kernels(job: TrainingJob, layout: TrainingLayout) -> Real:
-    """Kernels of a mean layer that the host starts only when the GPU has told how many tokens each expert got.
+    """Kernels of a mean layer that the host starts only when the GPU has reported how many tokens each expert got.
 
     Until then its queue runs empty, so what these take to start is not hidden behind earlier work.
     """

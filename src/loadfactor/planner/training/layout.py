@@ -89,7 +89,6 @@ class TrainingLayout:
         return TrainingLayout(**{**named, "recompute_share": float(columns[-1])})
 
     def __iter__(self) -> Iterator["TrainingLayout"]:
-        """One layout after another, as plain numbers."""
         return (self.pick(i) for i in range(len(self)))
 
     def as_json(self) -> dict[str, Any]:

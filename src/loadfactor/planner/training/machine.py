@@ -43,9 +43,9 @@ class Software:
     at the last saved tensor: the down-projection is not run again."""
     overlaps_tensor: bool = True  # tensor-parallel exchange, in pieces behind its own products
     context_by: Literal["ring", "all-to-all"] = "ring"  # how context ranks see each other's tokens; the latter by heads
-    recomputes: Literal["as needed", "products", "all or none", "unless told not to"] = "as needed"
+    recomputes: Literal["as needed", "products", "all or none", "by default"] = "as needed"
     """As few layers as memory needs (with "products" selective recomputation runs every other product again, not attention
-    alone); else all or none, and the last even where its recipes are not asked for it."""
+    alone); else all or none, and "by default" wherever its recipes are not changed."""
     shards_inside: bool = False  # weights are sharded inside a scale-up domain and copied between domains
     sums_at_end: bool = False  # gradients of such copies are summed after the backward pass, as a loop over layers does
     skips_other_documents: bool = False  # attention works on each packed document alone, not on the sequence, masked
@@ -131,17 +131,17 @@ def scale_out_bytes_per_s(accelerator: Accelerator) -> float:
     return accelerator.get("scale_out_bytes_per_s") or min(PLAIN_NETWORK_BYTES_PER_S, accelerator.scale_up_bytes_per_s)
 
 
-def choose_datatype(accelerator: Accelerator, wanted: str = "bf16") -> str:
-    """The datatype to compute in: the one wanted, or 16-bit floats of the other kind where the accelerator has only those.
+def choose_datatype(accelerator: Accelerator, datatype: str = "bf16") -> str:
+    """The datatype to compute in: that one, or 16-bit floats of the other kind where the accelerator has only those.
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> choose_datatype(accelerator("v100-sxm"))
     'fp16'
     """
-    other = {"bf16": "fp16", "fp16": "bf16"}.get(wanted)
-    if accelerator.get(f"peak_{wanted}_flops") is None and other and accelerator.get(f"peak_{other}_flops"):
+    other = {"bf16": "fp16", "fp16": "bf16"}.get(datatype)
+    if accelerator.get(f"peak_{datatype}_flops") is None and other and accelerator.get(f"peak_{other}_flops"):
         return other
-    return wanted
+    return datatype
 
 
 def build_machine(

@@ -157,7 +157,7 @@ def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLay
     True
     """
     x = layout
-    if job.software.recomputes in ("all or none", "unless told not to"):
+    if job.software.recomputes in ("all or none", "by default"):
         return x
     none = replace(x, recompute=NONE + 0 * x.recompute)
     before, after = estimate_memory(job, none), estimate_memory(job, x)

@@ -43,11 +43,11 @@ def choose_batch(seq: int, gpus: int) -> int:
     >>> choose_batch(8192, 512), choose_batch(2048, 3072), choose_batch(8192, 576)
     (512, 3072, 576)
     """
-    wanted = max(USUAL_BATCH_TOKENS // seq, 1)
+    target = max(USUAL_BATCH_TOKENS // seq, 1)
     share = gpus
-    while share > 1.5 * wanted and share % 2 == 0:
+    while share > 1.5 * target and share % 2 == 0:
         share //= 2
-    return max(round(wanted / share), 1) * share
+    return max(round(target / share), 1) * share
 
 
 AGES: tuple[Literal["eager", "modern", "nemo"], ...] = ("eager", "modern", "nemo")  # of software, from the slowest
@@ -74,7 +74,7 @@ class RefusedRun:
 
 @dataclass(frozen=True)
 class TrainingPlans:
-    """The answer to a request: a plan or a refusal for each number of GPUs, in the order asked."""
+    """The answer to a request: a plan or a refusal for each number of GPUs, in the order requested."""
 
     model: str
     parameters: int
@@ -136,15 +136,14 @@ def _compare_software(request: TrainingRequest, facts: TrainingFacts, plan: Trai
         return {}
     days: dict[str, float] = {}
     for name in AGES:
-        asked = replace(request, software=name)
-        software, machine = _choose_software(asked, facts.accelerator), _build_machine(asked, facts)
+        other = replace(request, software=name)
+        software, machine = _choose_software(other, facts.accelerator), _build_machine(other, facts)
         job = replace(plan.job, software=software, machine=machine)
         days[name] = plan.days * evaluate_layout(job, plan.best.layout).step_s / plan.step_s
     return days
 
 
 def _name_source(price: ChosenPrice | None) -> str | None:
-    """Where a price of the catalog comes from and how old it is; None for one that was given."""
     if price is None:
         return NO_PRICE
     return None if price.is_given else f"{price.source} ({price.basis}, {price.as_of})"
@@ -154,7 +153,7 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
     """The job on the first number of GPUs, with what the request leaves open set to what is usual."""
     seq = request.seq or choose_seq(facts.network)
     most = max(request.gpus)
-    usual = choose_batch(seq, most)  # one that the most GPUs asked for divide
+    usual = choose_batch(seq, most)  # one that the most GPUs requested divide
     if request.scaling == "weak":
         usual = max(usual * request.gpus[0] // most, 1)
     return TrainingJob(
@@ -168,7 +167,6 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
 
 
 def _choose_software(request: TrainingRequest, card: Accelerator) -> Software:
-    """The software asked for, with the scales that the datatype has and the exchange of context ranks."""
     scales = DATATYPES.get(request.datatype, (request.datatype, "tensor"))[1]
     return replace(choose_software(card, request.software), scaling=scales, context_by=request.context_by)
 

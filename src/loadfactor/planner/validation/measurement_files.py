@@ -34,11 +34,11 @@ def read_text(row: Row, *names: str) -> str | None:
 def read_number(row: Row, *names: str, limits: Limits = MEASURED) -> float | None:
     """The first of these columns that holds something, as a number; refused where it is none inside the limits."""
     for name in names:
-        said = read_text(row, name)
-        if said is not None:
-            number = _parse(said)
+        text = read_text(row, name)
+        if text is not None:
+            number = _parse(text)
             if not limits.admit(number):
-                raise RowRefused(f"{name} must be a number {limits.words}, got {shorten(said)}")
+                raise RowRefused(f"{name} must be a number {limits.words}, got {shorten(text)}")
             return number
     return None
 
@@ -46,11 +46,11 @@ def read_number(row: Row, *names: str, limits: Limits = MEASURED) -> float | Non
 def read_whole(row: Row, *names: str, default: int | None = None, limits: Limits = COUNTED) -> int:
     """The first of these columns as a whole number; refused where it is none, or missing without a default."""
     for name in names:
-        said = read_text(row, name)
-        if said is not None:
-            number = _parse(said)
+        text = read_text(row, name)
+        if text is not None:
+            number = _parse(text)
             if not limits.admit(number) or number != int(number):
-                raise RowRefused(f"{name} must be a whole number {limits.words}, got {shorten(said)}")
+                raise RowRefused(f"{name} must be a whole number {limits.words}, got {shorten(text)}")
             return int(number)
     if default is None:
         raise RowRefused(f"no {names[0]} in the row")
@@ -58,7 +58,6 @@ def read_whole(row: Row, *names: str, default: int | None = None, limits: Limits
 
 
 def _parse(text: str) -> float:
-    """The number that is written, with commas between thousands or not; NaN where it is none."""
     try:
         return float(text.replace(",", ""))
     except ValueError:
@@ -107,9 +106,9 @@ def fill_sources(rows: Sequence[Row]) -> list[Row]:
         above = result[-1] if result else {}
         if above and (row.get("source") or "").strip().lower() == "same":
             one["source"] = above.get("source")
-        said = (row.get("techniques") or "").strip()
-        if above.get("techniques") and (said.lower().startswith("and ") or "on the above" in said.lower()):
-            one["techniques"] = f"{above['techniques']}, {said}"
+        text = (row.get("techniques") or "").strip()
+        if above.get("techniques") and (text.lower().startswith("and ") or "on the above" in text.lower()):
+            one["techniques"] = f"{above['techniques']}, {text}"
         result.append(one)
     return result
 

@@ -9,7 +9,7 @@ from loadfactor.base.request import Request, option
 
 FREE = "The fastest that fits where not given."
 OF_JOB = ("store", "model", "seq", "datatype", "tp", "pp", "cp", "ep", "micro_batch", "zero")
-"""What is said of a job alone."""
+"""Options of a job alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

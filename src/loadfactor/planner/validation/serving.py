@@ -89,7 +89,6 @@ def relative_error(predicted: float | None, measured: float | None) -> float | N
 
 
 def group_errors(rows: Sequence[ComparedRow]) -> tuple[ServingErrors, ...]:
-    """Errors by (system, backend, model), in alphabetical order."""
     keys = sorted({(r.system, r.backend, r.model) for r in rows})
     return tuple(summarize_errors(*key, [r for r in rows if (r.system, r.backend, r.model) == key]) for key in keys)
 
@@ -129,7 +128,6 @@ def speedup_error(sweep: Sequence[ComparedRow]) -> float | None:
 
 
 def mean_abs(values: Iterable[float | None]) -> float | None:
-    """Mean of the absolute values that are known."""
     known = [abs(v) for v in values if v is not None]
     return sum(known) / len(known) if known else None
 

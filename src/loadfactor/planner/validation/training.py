@@ -268,7 +268,6 @@ def compare_rows(file: str, rows: Sequence[Row]) -> tuple[list[Comparison], list
 
 
 def _explain_other_file(file: MeasurementFile) -> str | None:
-    """Why a file of a folder is not one of training measurements; None when it is, or when it was named by itself."""
     if file.named or any(has_memory(row) for row in file.rows):
         return None
     if not file.rows:
@@ -282,7 +281,6 @@ COLUMNS = ("params_and_optimizer_gib", "activations_none_gib", "activations_seqp
 
 
 def has_memory(row: Row) -> bool:
-    """True for a row of memory parts rather than of speed."""
     return any(name in row for name in COLUMNS)
 
 

@@ -51,7 +51,7 @@ class MemoryValidation:
 
     @property
     def fitting(self) -> int:
-        """Runs that are said to fit."""
+        """Runs that are predicted to fit."""
         return sum(row.fits for row in self.rows)
 
     @property
@@ -95,7 +95,6 @@ def _compare(one: Comparison, row: Row) -> MemoryComparison:
 
 
 def _read_peak(row: Row) -> float | None:
-    """Published peak of a GPU, in bytes."""
     for name, unit in (("peak_memory_gib", BYTES_PER_GIB), ("peak_memory_gb", BYTES_PER_GB)):
         try:
             value = read_number(row, name)

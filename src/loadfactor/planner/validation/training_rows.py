@@ -203,12 +203,11 @@ def _network(row: Row) -> tuple[Network, int]:
 
 
 def _adapters(row: Row) -> Adapters | None:
-    """What is trained in place of all weights, by the row's method."""
-    said = (read_text(row, "method") or "full").lower()
-    if said not in METHODS:
-        raise RowRefused(f"the method {said!r} is not one of {', '.join(METHODS)}")
+    method = (read_text(row, "method") or "full").lower()
+    if method not in METHODS:
+        raise RowRefused(f"the method {method!r} is not one of {', '.join(METHODS)}")
     rank = read_whole(row, "lora_rank", "rank", default=DEFAULT_RANK)
-    return Adapters(rank, said == "qlora") if said in ("lora", "qlora") else None
+    return Adapters(rank, method == "qlora") if method in ("lora", "qlora") else None
 
 
 def _document_tokens(row: Row) -> int | None:
@@ -216,9 +215,9 @@ def _document_tokens(row: Row) -> int | None:
     given = read_whole(row, "document_tokens", default=0)
     if given:
         return given
-    said = (read_text(row, "method") or "pretrain").lower()
+    method = (read_text(row, "method") or "pretrain").lower()
     padded = "padd" in (row.get("techniques") or "").lower()
-    return FINE_TUNING_DOCUMENT if said in FINE_TUNING and not padded else None
+    return FINE_TUNING_DOCUMENT if method in FINE_TUNING and not padded else None
 
 
 def _scale_out(row: Row, text: str, cluster: PublishedCluster | None) -> float | None:
@@ -226,9 +225,9 @@ def _scale_out(row: Row, text: str, cluster: PublishedCluster | None) -> float |
     own = read_number(row, "scale_out_gb_per_s", "ib_gb_per_s_per_gpu")
     if own:
         return own * BYTES_PER_GB
-    said = re.search(r"(\d{3,4}) ?Gbps", text)
-    if said:
-        return float(said.group(1)) * BYTES_PER_GB / BITS_PER_BYTE / GPUS_PER_NODE
+    gbps = re.search(r"(\d{3,4}) ?Gbps", text)
+    if gbps:
+        return float(gbps[1]) * BYTES_PER_GB / BITS_PER_BYTE / GPUS_PER_NODE
     return cluster.scale_out_bytes_per_s.value if cluster else None
 
 
@@ -282,7 +281,7 @@ def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple
     if "pipeline" in free or (chunks is None and pp > 1 and software.overlaps):
         free.append("interleave")
     mode, _ = read_recompute(row)
-    if mode is None and (software.recomputes == "unless told not to" or not software.flash_attention):
+    if mode is None and (software.recomputes == "by default" or not software.flash_attention):
         mode = "full"  # what was trained before FlashAttention was always recomputed
     if mode is None:
         free.append("recompute")

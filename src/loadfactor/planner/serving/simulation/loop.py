@@ -121,12 +121,12 @@ def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
             and replicas.each[r].step_end == NEVER
         ):
             change_status(replicas, rules, clock, r, OFF)
-    wanted = min(max(int(np.ceil(waiting / rules.scale_target)), rules.least), count)
-    if wanted >= up:
+    needed = min(max(int(np.ceil(waiting / rules.scale_target)), rules.least), count)
+    if needed >= up:
         clock.scalars[SPARE_SINCE] = NEVER
         for status in (DRAINING, OFF):  # one that is still warm first
             for r in range(count):
-                if up < wanted and replicas.each[r].status == status:
+                if up < needed and replicas.each[r].status == status:
                     change_status(replicas, rules, clock, r, ACTIVE if status == DRAINING else STARTING)
                     up += 1
         return
@@ -144,15 +144,15 @@ CROWDED = 2.0  # a replica with this many times the average outstanding work los
 
 
 @inner
-def route(replicas: Replicas, clock: Clock, rules: Rules, hashes: np.ndarray, wanted: int) -> int:
-    """The replica for a new request (role not `DECODE`) or a transfer (`wanted` = DECODE); NONE when none is up."""
+def route(replicas: Replicas, clock: Clock, rules: Rules, hashes: np.ndarray, role: int) -> int:
+    """The replica for a new request (role not `DECODE`) or a transfer (`role` = DECODE); NONE when none is up."""
     count = replicas.each.size
-    if rules.router == SHARED_QUEUE and wanted != DECODE:
+    if rules.router == SHARED_QUEUE and role != DECODE:
         return int(count)
     best, least, total, up = NONE, 0, 0, 0
     for offset in range(count):
         r = (clock.scalars[TURN] + offset) % count
-        if replicas.each[r].status != ACTIVE or (replicas.each[r].role == DECODE) != (wanted == DECODE):
+        if replicas.each[r].status != ACTIVE or (replicas.each[r].role == DECODE) != (role == DECODE):
             continue
         if rules.router == ROUND_ROBIN:
             clock.scalars[TURN] = r + 1
@@ -162,7 +162,7 @@ def route(replicas: Replicas, clock: Clock, rules: Rules, hashes: np.ndarray, wa
         if best == NONE or replicas.each[r].outstanding < least:
             best, least = r, replicas.each[r].outstanding
     clock.scalars[TURN] += 1
-    if rules.router == PREFIX_AFFINE and hashes.size and wanted != DECODE and up:
+    if rules.router == PREFIX_AFFINE and hashes.size and role != DECODE and up:
         longest = 0
         limit = CROWDED * (total / up) + 2
         for r in range(count):

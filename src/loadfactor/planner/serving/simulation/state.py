@@ -23,7 +23,7 @@ class Counters(NamedTuple):
     steps: int = 0  # of an engine
     failures: int = 0  # of replicas
     cold_starts: int = 0  # of replicas
-    # tokens: in (or wanted) = out + rejected once the system is empty
+    # tokens: in (or asked for) = out + rejected once the system is empty
     prompt_tokens_in: int = 0
     prompt_tokens_out: int = 0  # of finished requests
     prompt_tokens_rejected: int = 0

@@ -83,7 +83,6 @@ class Cluster:
     node_gpus: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """A cluster has nodes with GPUs."""
         if not self.node_gpus or min(self.node_gpus) < 1:
             raise PlanError("a cluster needs at least one node, and every node at least one GPU")
 

@@ -20,7 +20,6 @@ from loadfactor.planner.sizing.cluster.state import (
     JobArrays,
     State,
     add_chunk,
-    asked_milli,
     begin_job,
     book_busy,
     book_waiting,
@@ -35,6 +34,7 @@ from loadfactor.planner.sizing.cluster.state import (
     open_shared,
     pop,
     push,
+    requested_milli,
     start_job,
 )
 
@@ -55,7 +55,6 @@ class Reservation(NamedTuple):
 
 
 def no_reservation(state: State) -> Reservation:
-    """Nothing is reserved."""
     return Reservation(
         job=np.full(1, -1, np.int64),
         at_s=np.full(1, NEVER),
@@ -240,7 +239,6 @@ def _start_on_left_over(job: int, gpus: int, jobs: JobArrays, state: State, left
 
 @inner
 def _join(job: int, jobs: JobArrays, line: Line) -> None:
-    """Put a job in line by its rank."""
     place = line.ends[TAIL]
     while place >= 0 and jobs.rank[place] > jobs.rank[job]:
         place = line.before[place]
@@ -258,7 +256,6 @@ def _join(job: int, jobs: JobArrays, line: Line) -> None:
 
 @inner
 def _leave(job: int, line: Line) -> None:
-    """Take a job out of the line, and its reservation with it."""
     place, following = line.before[job], line.after[job]
     if place < 0:
         line.ends[HEAD] = following
@@ -281,9 +278,9 @@ def _find_reason(jobs: JobArrays, state: State, line: Line, depth: int) -> int:
     for _ in range(depth):
         if job < 0:
             break
-        asked = asked_milli(job, jobs)
-        if asked < smallest:
-            smallest = asked
+        requested = requested_milli(job, jobs)
+        if requested < smallest:
+            smallest = requested
             if has_room(jobs.need[job], jobs.milli[job], state):
                 return ORDER
         job = line.after[job]

@@ -21,7 +21,7 @@ class Jobs:
     """Jobs in the order they were submitted; one entry each.
 
     `gpus` is held by the whole gang from start to end; a value below 1 is a share of one GPU. `duration_s` is the work without
-    waiting. `limit_s` is what the scheduler is told (the time limit), `duration_s` where nothing else is known. Higher
+    waiting. `limit_s` is what the scheduler knows (the time limit), `duration_s` where nothing else is known. Higher
     `priority` goes first where the policy looks at it.
     """
 

@@ -111,8 +111,8 @@ def _find_reason(state: State, queues: SizeQueues) -> int:
     smallest = NO_SIZE
     for size in range(len(queues.need)):
         if queues.waiting[size] > 0:
-            asked = queues.milli[size] if queues.milli[size] > 0 else queues.need[size] * MILLI
-            smallest = min(smallest, asked)
+            requested = queues.milli[size] if queues.milli[size] > 0 else queues.need[size] * MILLI
+            smallest = min(smallest, requested)
             if has_room(queues.need[size], queues.milli[size], state):
                 return ORDER
     return GANG if state.counters[0].idle_milli < smallest else FRAGMENTED

@@ -19,9 +19,9 @@ from loadfactor.planner.sizing.cluster.state import (
     NO_SIZE,
     JobArrays,
     State,
-    asked_milli,
     book_waiting,
     copy_counts,
+    requested_milli,
 )
 
 REMAINING, REMAINING_GPU_TIME, ATTAINED, PRIORITY = 0, 1, 2, 3
@@ -115,10 +115,10 @@ def _assign(active: int, jobs: JobArrays, state: State, progress: Progress, rest
                 else:
                     progress.remaining_s[job] += restart_s
                 progress.starts[job] += 1
-            counters.idle_milli -= asked_milli(job, jobs)
+            counters.idle_milli -= requested_milli(job, jobs)
         else:
             counters.waiting += 1
-            smallest = min(smallest, asked_milli(job, jobs))
+            smallest = min(smallest, requested_milli(job, jobs))
         progress.held[job] = granted
     return int(smallest)
 

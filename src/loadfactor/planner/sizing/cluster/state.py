@@ -172,7 +172,6 @@ def has_room(need: int, milli: int, state: State) -> bool:
 
 @inner
 def place_job(job: int, jobs: JobArrays, state: State, spread: bool) -> None:
-    """Give a job that fits its GPUs."""
     if jobs.milli[job] > 0:
         state.where[job] = take_share(jobs.milli[job], state, spread)
     else:
@@ -181,7 +180,6 @@ def place_job(job: int, jobs: JobArrays, state: State, spread: bool) -> None:
 
 @inner
 def release_job(job: int, jobs: JobArrays, state: State) -> None:
-    """Take a job's GPUs back."""
     if jobs.milli[job] > 0:
         give_back_share(state.where[job], jobs.milli[job], state)
     else:
@@ -299,7 +297,6 @@ def open_shared(node: int, state: State) -> int:
 
 @inner
 def take_share(milli: int, state: State, spread: bool) -> int:
-    """Place a share of one GPU that fits; returns the shared GPU's id."""
     place = find_shared(milli, state)
     if place < 0:
         place = open_shared(find_node(1, state.free, spread), state)
@@ -367,7 +364,7 @@ def book_waiting(counted_s: float, reason: int, state: State) -> None:
 
 
 @inner
-def asked_milli(job: int, jobs: JobArrays) -> int:
+def requested_milli(job: int, jobs: JobArrays) -> int:
     """GPUs a job asks for, in thousandths."""
     return int(jobs.milli[job] if jobs.milli[job] > 0 else jobs.need[job] * MILLI)
 
@@ -380,14 +377,14 @@ def end_jobs(jobs: JobArrays, state: State) -> None:
         job = pop(state.end_s, state.end_job, 0, counters.running)
         counters.running -= 1
         release_job(job, jobs, state)
-        counters.idle_milli += asked_milli(job, jobs)
+        counters.idle_milli += requested_milli(job, jobs)
 
 
 @inner
 def begin_job(job: int, jobs: JobArrays, state: State) -> None:
     """Book a job that has just been placed as running until its end."""
     counters = state.counters[0]
-    counters.idle_milli -= asked_milli(job, jobs)
+    counters.idle_milli -= requested_milli(job, jobs)
     counters.waiting -= 1
     state.start_s[job] = counters.now_s
     push(state.end_s, state.end_job, 0, counters.running, counters.now_s + jobs.duration_s[job], job)
