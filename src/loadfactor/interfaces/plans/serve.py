@@ -19,10 +19,9 @@ from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
 from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
-from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
 from loadfactor.planner.serving.levers import EFFICIENT, KAPPA_OF_27, MANY, OPEN_SHARE
 from loadfactor.planner.serving.request import ServingRequest
-from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
+from loadfactor.planner.serving.serving_plan import RequestTrace, ServingPlan, build_inputs, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
 if TYPE_CHECKING:  # imported with a trace: most plans have none

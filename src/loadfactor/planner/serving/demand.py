@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
-from loadfactor.planner.serving.choices import Process, Shape
+from loadfactor.planner.serving.request import Process, Shape
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
 

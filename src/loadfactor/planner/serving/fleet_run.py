@@ -8,8 +8,8 @@ import numpy as np
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import NS_PER_S, S_PER_MIN
-from loadfactor.planner.serving.choices import Order, Router
 from loadfactor.planner.serving.layout_search import LayoutOption
+from loadfactor.planner.serving.request import Order, Router
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import (
     Autoscale,

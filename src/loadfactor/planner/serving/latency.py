@@ -26,12 +26,6 @@ SHORTEST = 0.8  # of the nominal length
 SPARE_TIME = 1.1  # simulated beyond what the equations say that the waves take
 
 
-def tabulate_steps(r: Replica) -> Costs:
-    """The step times of a replica, for any number of load tests of it."""
-    ranks = r.layout.attention_dp
-    return tabulate_costs(r, r.engine.chunk_tokens * ranks, r.engine.max_sequences * ranks)
-
-
 def simulate_first_token_s(
     r: Replica, costs: Costs, concurrency: int, prompt: int, output: int, wave_s: float, cached_share: float = 0.0
 ) -> float:
@@ -143,26 +137,17 @@ def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float,
     """Latency and throughput in a load test that keeps `concurrency` requests of `prompt` and `output` tokens in the replica."""
     t = predict_tpot(r, concurrency, prompt, output, cached)
     wave_s = (output * t.decode_step_s + t.batch * t.prompt_added_s) * np.maximum(concurrency / t.batch, 1.0)
-    ttft = (
-        r.engine.request_s
-        + fill_s(r, prompt, cached)
-        + ahead_s(r, t.batch, t.tpot_s)
-        + _simulate_ttft(r, concurrency, prompt, output, wave_s, cached)
-    )
+    ranks = r.layout.attention_dp
+    costs = tabulate_costs(r, r.engine.chunk_tokens * ranks, r.engine.max_sequences * ranks)
+    lengths, share = (max(round(prompt), 1), max(round(output), 1)), min(cached / prompt, 0.999)
+    first = [
+        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share)
+        for c, w in zip(np.atleast_1d(concurrency), np.atleast_1d(wave_s), strict=True)
+    ]
+    simulated = np.array(first) if np.ndim(concurrency) else first[0]
+    ttft = r.engine.request_s + fill_s(r, prompt, cached) + ahead_s(r, t.batch, t.tpot_s) + simulated
     throughput = concurrency * output / (ttft + t.tpot_s * np.maximum(output - 1, 0))
     return Latency(t.batch, ttft, t.tpot_s, throughput, t.decode_step_s, t.prompt_s, t.prompt_added_s)
-
-
-def _simulate_ttft(r: Replica, concurrency: Real, prompt: float, output: float, wave_s: Real, cached: float) -> Real:
-    """Seconds to the first token at each concurrency; `wave_s` is what one wave of requests takes at it."""
-    costs, share = tabulate_steps(r), min(cached / prompt, 0.999)
-    many, waves = np.atleast_1d(concurrency), np.atleast_1d(wave_s)
-    lengths = max(round(prompt), 1), max(round(output), 1)
-    found = [
-        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share)
-        for c, w in zip(many, waves, strict=True)
-    ]
-    return np.array(found) if np.ndim(concurrency) else found[0]
 
 
 MOST_TOGETHER = 4096  # sequences that engines run together where nobody waits for an answer

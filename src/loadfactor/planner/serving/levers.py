@@ -118,26 +118,18 @@ def _mixing(mixed: bool) -> Callable[[Replica, Traffic], Change | None]:
     return change
 
 
+def _speculating(r: Replica, t: Traffic) -> Change:
+    return r, replace(t, speculation=Speculation(3, 0.7))
+
+
 LEVERS: tuple[Lever, ...] = (
     Lever("prefix caching", "half of every prompt found again", lambda r, t: (r, replace(t, cached_share=0.5))),
     Lever("chunked prefill", "prompts share decoding steps", _mixing(True)),
     Lever("no chunked prefill", "prompts stop decoding", _mixing(False)),
     Lever("weight quantization", "16 → 8 → 4 bits, cache in 8", _narrower),
-    Lever(
-        "disaggregation",
-        "prompt replicas kept at 70 %",
-        lambda r, t: (r, replace(t, disaggregated=True)),
-    ),
-    Lever(
-        "speculative decoding",
-        "3 drafted at 5 % each, 70 % taken",
-        lambda r, t: (r, replace(t, speculation=Speculation(3, 0.7))),
-    ),
-    Lever(
-        "better kernels",
-        "half of the losses and launches",
-        lambda r, t: (improve_kernels(r), t),
-    ),
+    Lever("disaggregation", "prompt replicas kept at 70 %", lambda r, t: (r, replace(t, disaggregated=True))),
+    Lever("speculative decoding", "3 drafted at 5 % each, 70 % taken", _speculating),
+    Lever("better kernels", "half of the losses and launches", lambda r, t: (improve_kernels(r), t)),
 )
 
 

@@ -2,12 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, LATENCY_MS, LATENCY_S, MOST_GPUS, SEED, TOKEN_COUNT
 from loadfactor.base.request import Request, option
 from loadfactor.base.units import S_PER_DAY
 from loadfactor.planner.hardware import EngineName
-from loadfactor.planner.serving.choices import Order, Process, Router, Shape, WeightPrecision
+
+WeightPrecision = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp32"]
+Shape = Literal["office", "daily", "flat"]  # of a day and a week
+Process = Literal["poisson", "gamma", "bursts"]  # arrivals within the hour
+Router = Literal["round-robin", "least-loaded", "prefix-affine", "shared-queue"]
+Order = Literal["first-come", "shortest-first"]  # of a queue
+
 
 FREE = "Searched where not given."
 

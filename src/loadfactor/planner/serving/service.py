@@ -5,11 +5,17 @@ what one prompt adds to the steps it shares. The largest b that fits in memory a
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from loadfactor.base.errors import PlanError
 from loadfactor.planner.serving.latency import ahead_s, fill_s, prompt_time
 from loadfactor.planner.serving.simulation.fleet import Slo, Speculation
 from loadfactor.planner.serving.step import Replica, most_sequences, step_time
+
+PROMPT_LOAD = 0.7  # share of time that prompt replicas of a disaggregated fleet work: it bounds their queue
+LEAST_FREE = 1e-3  # of a replica's time, beside prompts: what keeps an overloaded one finite
+BATCH_STEP = 0.75  # of one batch to the next smaller one that is tried
+MOST_STEPS = 40
 
 
 def cache_to_weights(
@@ -116,18 +122,18 @@ def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
     cached = t.cached_share * t.prompt
     first_s = r.engine.request_s + fill_s(r, t.prompt, cached)
     if t.disaggregated:
-        alone, _ = prompt_time(r, t.prompt, 0.0, 0.0, cached)
+        alone = float(prompt_time(r, t.prompt, 0.0, 0.0, cached)[0])
         rate = batch / (t.output * step)
-        prompt_gpus = rate * float(alone) / 0.7 * r.layout.gpus  # prompt replicas are kept at 70 % to bound their queue
-        queue = 0.7 / 0.3 / 2 * float(alone) * (1 + t.prompt_cv**2) / max(prompt_gpus / r.layout.gpus, 1.0)
+        prompt_replicas = rate * alone / PROMPT_LOAD
+        queue = _wait_s(PROMPT_LOAD, alone, t.prompt_cv) / max(prompt_replicas, 1.0)
+        prompt_gpus = prompt_replicas * r.layout.gpus
         gpus = r.layout.gpus + prompt_gpus
-        return Service(batch, rate, first_s + float(alone) + queue, step, gpus, prompt_gpus / gpus)
+        return Service(batch, rate, first_s + alone + queue, step, gpus, prompt_gpus / gpus)
     whole, added = (float(x) for x in prompt_time(r, t.prompt, batch, t.context, cached))
     rate = batch / (t.output * step + batch * added)
     busy = rate * added
-    queue = busy / max(1 - busy, 1e-3) * added * (1 + t.prompt_cv**2) / 2
-    ttft = first_s + float(ahead_s(r, batch, step)) + step / 2 + whole + queue
-    return Service(batch, rate, ttft, step / max(1 - busy, 1e-3), float(r.layout.gpus), busy)
+    ttft = first_s + float(ahead_s(r, batch, step)) + step / 2 + whole + _wait_s(busy, added, t.prompt_cv)
+    return Service(batch, rate, ttft, step / max(1 - busy, LEAST_FREE), float(r.layout.gpus), busy)
 
 
 def most_in_batch(r: Replica, traffic: Traffic) -> float:
@@ -139,30 +145,25 @@ def find_benchmark(r: Replica, traffic: Traffic) -> Service:
     most = most_in_batch(r, traffic)
     if most < 1:
         raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")
-    batches = [most * 0.75**i for i in range(40) if most * 0.75**i >= 1] or [1.0]
+    batches = [most * BATCH_STEP**i for i in range(MOST_STEPS) if most * BATCH_STEP**i >= 1]
     return max((evaluate_batch(r, b, traffic) for b in batches), key=lambda s: s.requests_per_gpu_s)
-
-
-def meets_objective(s: Service, slo: Slo) -> bool:
-    return s.tpot_s <= slo.tpot_s and s.ttft_s <= slo.ttft_s
 
 
 def find_capacity(r: Replica, traffic: Traffic, slo: Slo) -> Service | None:
     """The steady state with the most requests per second that keeps the objective on average; None when a batch of 1 does not."""
-    most = most_in_batch(r, traffic)
-    if most < 1 or not meets_objective(evaluate_batch(r, 1.0, traffic), slo):
+
+    def keeps(batch: float) -> bool:
+        s = evaluate_batch(r, batch, traffic)
+        return s.tpot_s <= slo.tpot_s and s.ttft_s <= slo.ttft_s
+
+    low, high = 1.0, most_in_batch(r, traffic)
+    if high < 1 or not keeps(low):
         return None
-    low, high = 1.0, most
-    if meets_objective(evaluate_batch(r, high, traffic), slo):
-        low = high
-    for _ in range(40):
-        if low == high:
-            break
+    if keeps(high):
+        return evaluate_batch(r, high, traffic)
+    for _ in range(MOST_STEPS):
         middle = (low + high) / 2
-        if meets_objective(evaluate_batch(r, middle, traffic), slo):
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if keeps(middle) else (low, middle)
     return evaluate_batch(r, low, traffic)
 
 
@@ -179,18 +180,11 @@ def predict_mean_batch(r: Replica, most: float, requests_per_s: float, traffic: 
 def improve_kernels(r: Replica) -> Replica:
     """The same replica if kernels lost half of what they lose today against the datasheet and launches took half the time."""
     e = r.engine
+    shares = ("matmul_share", "memory_share", "cache_share", "attention_share", "link_share")
+    better: dict[str, Any] = {name: (1 + getattr(e, name)) / 2 for name in shares}
+    return replace(r, engine=replace(e, **better, kernel_s=e.kernel_s / 2, step_s=e.step_s / 2))
 
-    def half(share: float) -> float:
-        return (1 + share) / 2
 
-    better = replace(
-        e,
-        matmul_share=half(e.matmul_share),
-        memory_share=half(e.memory_share),
-        cache_share=half(e.cache_share),
-        attention_share=half(e.attention_share),
-        link_share=half(e.link_share),
-        kernel_s=e.kernel_s / 2,
-        step_s=e.step_s / 2,
-    )
-    return replace(r, engine=better)
+def _wait_s(load: float, service_s: float, cv: float) -> float:
+    """Mean wait before one server that is busy so much of the time (Pollaczek and Khinchine)."""
+    return load / max(1 - load, LEAST_FREE) * service_s * (1 + cv**2) / 2

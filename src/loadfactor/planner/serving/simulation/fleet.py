@@ -8,8 +8,8 @@ import numpy as np
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import BITS_PER_BYTE, NS_PER_S
 from loadfactor.planner.hardware.kernels import Real
-from loadfactor.planner.serving.choices import Order, Router
 from loadfactor.planner.serving.matrices import NO_WINDOW
+from loadfactor.planner.serving.request import Order, Router
 from loadfactor.planner.serving.simulation import state
 from loadfactor.planner.serving.simulation.state import Costs, Rules, StepRates, as_record
 from loadfactor.planner.serving.step import (
