@@ -89,37 +89,13 @@ def pop(pool: Pool, replicas: Replicas, order: int, row: int) -> int:
 
 
 @inner
-def link_running(pool: Pool, replicas: Replicas, r: int, q: int) -> None:
-    last = replicas.each[r].last_run
-    pool.prev_run[q] = last
-    pool.next_run[q] = NONE
-    if last == NONE:
-        replicas.each[r].first_run = q
-    else:
-        pool.next_run[last] = q
-    replicas.each[r].last_run = q
-
-
-@inner
-def _unlink_running(pool: Pool, replicas: Replicas, r: int, q: int) -> None:
-    before, after = pool.prev_run[q], pool.next_run[q]
-    if before == NONE:
-        replicas.each[r].first_run = after
-    else:
-        pool.next_run[before] = after
-    if after == NONE:
-        replicas.each[r].last_run = before
-    else:
-        pool.prev_run[after] = before
-
-
-@inner
 def join_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
     """From now on `q` gets a token in every decode step."""
+    me = replicas.each[r]
     context = pool.prompt[q] + pool.produced[q] - 1  # its newest token is not in the cache yet
     pool.context_at[q] = context
-    pool.joined_at[q] = replicas.each[r].decodes
-    pool.finish_at[q] = replicas.each[r].decodes + pool.output[q] - pool.produced[q]
+    pool.joined_at[q] = me.decodes
+    pool.finish_at[q] = me.decodes + pool.output[q] - pool.produced[q]
     pool.running[q] = 1
     place = pool.finish_at[q] % replicas.due.shape[1]
     head = replicas.due[r, place]
@@ -128,15 +104,16 @@ def join_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> 
     if head != NONE:
         pool.prev_due[head] = q
     replicas.due[r, place] = q
-    replicas.phase[r, (context - replicas.each[r].decodes) % rules.block_tokens] += 1
-    replicas.each[r].batch += 1
-    replicas.each[r].context += context
+    replicas.phase[r, (context - me.decodes) % rules.block_tokens] += 1
+    me.batch += 1
+    me.context += context
 
 
 @inner
-def leave_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
+def _leave_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
     """`q` stops decoding: out of the lists and sums of the batch."""
-    ran = replicas.each[r].decodes - pool.joined_at[q]
+    me = replicas.each[r]
+    ran = me.decodes - pool.joined_at[q]
     place = pool.finish_at[q] % replicas.due.shape[1]
     if pool.prev_due[q] == NONE:
         replicas.due[r, place] = pool.next_due[q]
@@ -145,31 +122,34 @@ def leave_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) ->
     if pool.next_due[q] != NONE:
         pool.prev_due[pool.next_due[q]] = pool.prev_due[q]
     replicas.phase[r, (pool.context_at[q] - pool.joined_at[q]) % rules.block_tokens] -= 1
-    replicas.each[r].batch -= 1
-    replicas.each[r].context -= pool.context_at[q] + ran
+    me.batch -= 1
+    me.context -= pool.context_at[q] + ran
     pool.produced[q] += ran
     pool.running[q] = 0
 
 
 @inner
-def blocks_held(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> int:
-    """Blocks a sequence occupies now."""
-    if pool.running[q] == 0:
-        return int(pool.held[q])
-    context = pool.context_at[q] + replicas.each[r].decodes - pool.joined_at[q]
-    return max(int(pool.held[q]), int((context + rules.block_tokens - 1) // rules.block_tokens))
-
-
-@inner
 def release(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
     """Take a request off its replica, wherever it stands there: blocks free, lists and sums without it."""
-    replicas.each[r].free += blocks_held(pool, replicas, rules, r, q)
+    me = replicas.each[r]
+    blocks = pool.held[q]
     if pool.running[q]:
-        leave_batch(pool, replicas, rules, r, q)
-    if replicas.each[r].partial == q:
-        replicas.each[r].partial = NONE
-    _unlink_running(pool, replicas, r, q)
-    replicas.each[r].present -= 1
+        context = pool.context_at[q] + me.decodes - pool.joined_at[q]
+        blocks = max(blocks, (context + rules.block_tokens - 1) // rules.block_tokens)
+        _leave_batch(pool, replicas, rules, r, q)
+    me.free += blocks
+    if me.partial == q:
+        me.partial = NONE
+    before, after = pool.prev_run[q], pool.next_run[q]
+    if before == NONE:
+        me.first_run = after
+    else:
+        pool.next_run[before] = after
+    if after == NONE:
+        me.last_run = before
+    else:
+        pool.prev_run[after] = before
+    me.present -= 1
 
 
 @inner
@@ -182,24 +162,68 @@ def forget(pool: Pool, clock: Clock, q: int) -> None:
 @inner
 def step_seconds(costs: Costs, batch: int, context: float, tokens: int, pairs: float, window_pairs: float) -> float:
     """Length of a step of `batch` decodes over `context` cached tokens and `tokens` of prompts: the tables of `Costs`."""
-    attention = (
-        pairs * costs.rates.pair_s + window_pairs * costs.rates.pair_window_s + tokens * costs.rates.prompt_token_s
-    )
+    rates = costs.rates
+    attention = pairs * rates.pair_s + window_pairs * rates.pair_window_s + tokens * rates.prompt_token_s
     prompt = 0.0
     if tokens > 0:
         prompt = _by_tokens(costs, tokens) + attention
         if batch == 0:
             return float(prompt + costs.head_s[1])
-    both = _by_tokens(costs, tokens + batch * costs.rates.decode_tokens) + attention
-    rows = batch * costs.rates.decode_tokens + (1 if tokens > 0 else 0)
+    both = _by_tokens(costs, tokens + batch * rates.decode_tokens) + attention
+    rows = batch * rates.decode_tokens + (1 if tokens > 0 else 0)
     both += costs.head_s[min(rows, costs.head_s.size - 1)]
-    both += (
-        costs.rates.context_s * context
-        + costs.rates.window_s * min(context, costs.rates.window * batch)
-        + costs.rates.sequence_s * batch
-    )
+    both += rates.context_s * context + rates.window_s * min(context, rates.window * batch) + rates.sequence_s * batch
     # a speculative step is worth `accepted` plain ones: its decode part is spread over them
-    return float(prompt + (both - prompt) / costs.rates.accepted)
+    return float(prompt + (both - prompt) / rates.accepted)
+
+
+@inner
+def _make_room(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> int:
+    """Preempt until every sequence whose context fills its last block can have another; returns how many blocks they need."""
+    me = replicas.each[r]
+    crossing = replicas.phase[r, (-me.decodes) % rules.block_tokens]
+    while me.free < crossing and me.last_run != me.first_run:
+        q = me.last_run
+        release(pool, replicas, rules, r, q)
+        pool.progress[q] = 0
+        pool.cached[q] = 0
+        clock.counters[AT.preempted] += 1
+        push(pool, replicas, rules.order, r, q)
+        crossing = replicas.phase[r, (-me.decodes) % rules.block_tokens]
+    return int(crossing)
+
+
+@inner
+def _admit(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, crossing: int) -> int:
+    """Take the next request that waits for this replica, or in the lobby; NONE where nobody does or it does not fit."""
+    me = replicas.each[r]
+    row = r
+    if replicas.queued[r] == 0 and me.role != DECODE:
+        row = replicas.each.size
+    if replicas.queued[row] == 0 or me.present >= rules.max_sequences:
+        return NONE
+    q = replicas.queue[row, 0]
+    # a transfer's last token is not cached yet
+    tokens = pool.prompt[q] + pool.produced[q] - (1 if pool.progress[q] < 0 else 0)
+    needed = (tokens + rules.block_tokens - 1) // rules.block_tokens
+    if me.free - crossing < needed:
+        return NONE
+    pop(pool, replicas, rules.order, row)
+    if row != r:
+        me.outstanding += 1
+    me.free -= needed
+    pool.held[q] = needed
+    me.present += 1
+    pool.prev_run[q], pool.next_run[q] = me.last_run, NONE
+    if me.last_run == NONE:
+        me.first_run = q
+    else:
+        pool.next_run[me.last_run] = q
+    me.last_run = q
+    if pool.admitted[q] == NONE:
+        pool.admitted[q] = clock.scalars[NOW]
+        count_value(clock, QUEUE, clock.scalars[NOW] - pool.arrival[q])
+    return int(q)
 
 
 @inner
@@ -211,134 +235,87 @@ def _by_tokens(costs: Costs, tokens: int) -> float:
 
 
 @inner
-def _preempt_last(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> None:
-    q = replicas.each[r].last_run
-    release(pool, replicas, rules, r, q)
-    pool.progress[q] = 0
-    pool.cached[q] = 0
-    clock.counters[AT.preempted] += 1
-    push(pool, replicas, rules.order, r, q)
-
-
-@inner
-def _blocks_needed(pool: Pool, rules: Rules, q: int) -> int:
-    tokens = (
-        pool.prompt[q] + pool.produced[q] - (1 if pool.progress[q] < 0 else 0)
-    )  # a transfer's last token is not cached yet
-    return int((tokens + rules.block_tokens - 1) // rules.block_tokens)
-
-
-@inner
 def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clock, r: int) -> None:
     """Compose the next step of an idle replica and set when it ends; leaves it idle when there is nothing to do."""
     settle(replicas, clock, rules, r)
-    now = clock.scalars[NOW]
-    # every sequence whose context fills its last block needs another one for the token of this step
-    crossing = replicas.phase[r, (-replicas.each[r].decodes) % rules.block_tokens]
-    while replicas.each[r].free < crossing and replicas.each[r].last_run != replicas.each[r].first_run:
-        _preempt_last(pool, replicas, rules, clock, r)
-        crossing = replicas.phase[r, (-replicas.each[r].decodes) % rules.block_tokens]
+    me, rates = replicas.each[r], costs.rates
+    crossing = _make_room(pool, replicas, rules, clock, r)
     budget = rules.chunk_tokens
     if rules.mixed:
-        budget -= replicas.each[r].batch * costs.rates.decode_tokens
-    decoded_alone = replicas.each[r].batch > 0 and replicas.each[r].step_prompt == 0
-    if decoded_alone and replicas.each[r].partial == NONE and replicas.each[r].decodes % rules.poll_steps != 0:
+        budget -= me.batch * rates.decode_tokens
+    if me.batch > 0 and me.step_prompt == 0 and me.partial == NONE and me.decodes % rules.poll_steps != 0:
         budget = 0  # the engine does not look for new requests in this step
     tokens, pairs, window_pairs = 0, 0.0, 0.0
-    replicas.each[r].done = NONE
-    line = r if replicas.each[r].role == DECODE else replicas.each.size
+    me.done = NONE
     while budget > 0:
-        q = replicas.each[r].partial
+        q = me.partial
         if q == NONE:
-            row = r
-            if replicas.queued[r] == 0:
-                row = line
-            if replicas.queued[row] == 0 or replicas.each[r].present >= rules.max_sequences:
+            q = _admit(pool, replicas, rules, clock, r, crossing)
+            if q == NONE:
                 break
-            q = replicas.queue[row, 0]
-            needed = _blocks_needed(pool, rules, q)
-            if replicas.each[r].free - crossing < needed:
-                break
-            pop(pool, replicas, rules.order, row)
-            if row != r:
-                replicas.each[r].outstanding += 1
-            replicas.each[r].free -= needed
-            pool.held[q] = needed
-            replicas.each[r].present += 1
-            link_running(pool, replicas, r, q)
-            if pool.admitted[q] == NONE:
-                pool.admitted[q] = now
-                count_value(clock, QUEUE, now - pool.arrival[q])
-            if replicas.each[r].role == DECODE and pool.progress[q] < 0:  # its cache came over the link
+            if me.role == DECODE and pool.progress[q] < 0:  # its cache came over the link
                 pool.progress[q] = 0
                 join_batch(pool, replicas, rules, r, q)
                 continue
             pool.progress[q] = min(pool.cached[q], pool.prompt[q] + pool.produced[q] - 1)
-            replicas.each[r].partial = q
+            me.partial = q
         whole = pool.prompt[q] + pool.produced[q]
-        part = min(whole - pool.progress[q], budget)
         done = pool.progress[q]
+        part = min(whole - done, budget)
         inside = part * done + part * (part + 1) / 2.0
         pairs += inside
-        window_pairs += min(inside, part * costs.rates.window)
+        window_pairs += min(inside, part * rates.window)
         pool.progress[q] += part
         tokens += part
         budget -= part
         if pool.progress[q] < whole:
             break
-        replicas.each[r].partial = NONE
-        pool.next_done[q] = replicas.each[r].done
-        replicas.each[r].done = q
-    batch = replicas.each[r].batch
+        me.partial = NONE
+        pool.next_done[q] = me.done
+        me.done = q
+    batch = me.batch
     if tokens > 0 and not rules.mixed:
         batch = 0
     if batch == 0 and tokens == 0:
         return
-    replicas.each[r].step_batch = batch
-    replicas.each[r].step_prompt = tokens
-    seconds = step_seconds(costs, batch, float(replicas.each[r].context), tokens, pairs, window_pairs)
-    replicas.each[r].step_end = now + max(np.int64(np.rint(seconds * NS_PER_S)), np.int64(1))
-    counters = clock.counters
-    counters[AT.steps] += 1
-    counters[AT.prompt_tokens_computed] += tokens
-    work = batch * costs.rates.decode_tokens + tokens
-    context = replicas.each[r].context if batch else 0
-    clock.sums[AT.moved_bytes] += (
-        costs.tokens_bytes[min(work, costs.tokens_bytes.size - 1)] + context * costs.rates.context_bytes
-    )
-    clock.sums[AT.flops] += (
-        work * costs.rates.token_flops + (pairs + context * costs.rates.decode_tokens) * costs.rates.pair_flops
-    )
+    me.step_batch = batch
+    me.step_prompt = tokens
+    seconds = step_seconds(costs, batch, float(me.context), tokens, pairs, window_pairs)
+    me.step_end = clock.scalars[NOW] + max(np.int64(np.rint(seconds * NS_PER_S)), np.int64(1))
+    clock.counters[AT.steps] += 1
+    clock.counters[AT.prompt_tokens_computed] += tokens
+    work = batch * rates.decode_tokens + tokens
+    context = me.context if batch else 0
+    moved = costs.tokens_bytes[min(work, costs.tokens_bytes.size - 1)]
+    clock.sums[AT.moved_bytes] += moved + context * rates.context_bytes
+    clock.sums[AT.flops] += work * rates.token_flops + (pairs + context * rates.decode_tokens) * rates.pair_flops
 
 
 @inner
 def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, leaving: np.ndarray) -> int:
-    """Book a step that has just ended; requests that finished, and prompts ready to move on, are put in `leaving`.
+    """Count a step that has just ended; requests that finished, and prompts ready to move on, are put in `leaving`.
 
     Returns how many; a transfer is marked by its complement (~request).
     """
     settle(replicas, clock, rules, r)
-    now = clock.scalars[NOW]
-    replicas.each[r].step_end = NEVER
+    me, now = replicas.each[r], clock.scalars[NOW]
+    me.step_end = NEVER
     left = 0
-    batch = replicas.each[r].step_batch
-    if batch > 0:
-        crossing = replicas.phase[r, (-replicas.each[r].decodes) % rules.block_tokens]
-        replicas.each[r].free -= crossing
-        replicas.each[r].decodes += 1
-        replicas.each[r].context += batch
-        clock.counters[AT.output_tokens_made] += batch
-        q = replicas.due[r, replicas.each[r].decodes % replicas.due.shape[1]]
+    if me.step_batch > 0:
+        me.free -= replicas.phase[r, (-me.decodes) % rules.block_tokens]
+        me.decodes += 1
+        me.context += me.step_batch
+        clock.counters[AT.output_tokens_made] += me.step_batch
+        q = replicas.due[r, me.decodes % replicas.due.shape[1]]
         while q != NONE:
             after = pool.next_due[q]
             release(pool, replicas, rules, r, q)
             finish(pool, clock, rules, now, q)
-            replicas.each[r].outstanding -= 1
             leaving[left] = q
             left += 1
             q = after
-    q = replicas.each[r].done
-    replicas.each[r].done = NONE
+    q = me.done
+    me.done = NONE
     while q != NONE:
         after = pool.next_done[q]
         pool.produced[q] += 1
@@ -349,18 +326,17 @@ def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int,
         if pool.produced[q] >= pool.output[q]:
             release(pool, replicas, rules, r, q)
             finish(pool, clock, rules, now, q)
-            replicas.each[r].outstanding -= 1
             leaving[left] = q
             left += 1
-        elif replicas.each[r].role == PREFILL:
+        elif me.role == PREFILL:
             release(pool, replicas, rules, r, q)
-            replicas.each[r].outstanding -= 1
             pool.progress[q] = NONE
             leaving[left] = ~q
             left += 1
         else:
             join_batch(pool, replicas, rules, r, q)
         q = after
+    me.outstanding -= left
     return left
 
 

@@ -38,6 +38,7 @@ from loadfactor.planner.serving.simulation.state import (
     Pool,
     Replicas,
     Rules,
+    Stream,
     count_system,
     serves,
     settle,
@@ -92,16 +93,16 @@ def draw_chance(clock: Clock) -> float:
 def change_status(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) -> None:
     """Change the status of a replica, with the timer that status carries."""
     settle(replicas, clock, rules, r)
-    now = clock.scalars[NOW]
-    replicas.each[r].status = status
-    replicas.each[r].timer = NEVER
+    me, now = replicas.each[r], clock.scalars[NOW]
+    me.status = status
+    me.timer = NEVER
     if status == STARTING:
-        replicas.each[r].timer = now + rules.cold_start_ns
+        me.timer = now + rules.cold_start_ns
         clock.counters[AT.cold_starts] += 1
     elif status == DOWN:
-        replicas.each[r].timer = now + rules.repair_ns
+        me.timer = now + rules.repair_ns
     elif status == ACTIVE and rules.mtbf_ns > 0:
-        replicas.each[r].timer = now + np.int64(-np.log(draw_chance(clock)) * rules.mtbf_ns) + 1
+        me.timer = now + np.int64(-np.log(draw_chance(clock)) * rules.mtbf_ns) + 1
 
 
 @inner
@@ -112,14 +113,11 @@ def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
     count = replicas.each.size
     waiting, up = replicas.queued[count], 0
     for r in range(count):
-        waiting += replicas.each[r].outstanding
-        if replicas.each[r].status == ACTIVE or replicas.each[r].status == STARTING:
+        me = replicas.each[r]
+        waiting += me.outstanding
+        if me.status == ACTIVE or me.status == STARTING:
             up += 1
-        if (
-            replicas.each[r].status == DRAINING
-            and replicas.each[r].outstanding == 0
-            and replicas.each[r].step_end == NEVER
-        ):
+        if me.status == DRAINING and me.outstanding == 0 and me.step_end == NEVER:
             change_status(replicas, rules, clock, r, OFF)
     needed = min(max(int(np.ceil(waiting / rules.scale_target)), rules.least), count)
     if needed >= up:
@@ -152,37 +150,28 @@ def route(replicas: Replicas, clock: Clock, rules: Rules, hashes: np.ndarray, ro
     best, least, total, up = NONE, 0, 0, 0
     for offset in range(count):
         r = (clock.scalars[TURN] + offset) % count
-        if replicas.each[r].status != ACTIVE or (replicas.each[r].role == DECODE) != (role == DECODE):
+        one = replicas.each[r]
+        if one.status != ACTIVE or (one.role == DECODE) != (role == DECODE):
             continue
         if rules.router == ROUND_ROBIN:
             clock.scalars[TURN] = r + 1
             return int(r)
         up += 1
-        total += replicas.each[r].outstanding
-        if best == NONE or replicas.each[r].outstanding < least:
-            best, least = r, replicas.each[r].outstanding
+        total += one.outstanding
+        if best == NONE or one.outstanding < least:
+            best, least = r, one.outstanding
     clock.scalars[TURN] += 1
     if rules.router == PREFIX_AFFINE and hashes.size and role != DECODE and up:
-        longest = 0
-        limit = CROWDED * (total / up) + 2
+        longest, limit = 0, CROWDED * (total / up) + 2
         for r in range(count):
-            if (
-                replicas.each[r].status != ACTIVE
-                or replicas.each[r].role == DECODE
-                or replicas.each[r].outstanding > limit
-            ):
+            one = replicas.each[r]
+            if one.status != ACTIVE or one.role == DECODE or one.outstanding > limit:
                 continue
             found = cached_blocks(replicas, r, hashes)
-            if found > longest or (
-                found == longest and found > 0 and replicas.each[r].outstanding < replicas.each[best].outstanding
-            ):
+            fuller = found == longest and found > 0 and one.outstanding < replicas.each[best].outstanding
+            if found > longest or fuller:
                 longest, best = found, r
     return int(best)
-
-
-NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
-MORE_TO_COME, TO_THE_END, UNTIL_EMPTY = 0, 1, 2
-RETRY_NS = NS_PER_S // MS_PER_S
 
 
 @inner
@@ -190,6 +179,11 @@ def _reject(clock: Clock, reason: int, prompt: int, output: int) -> None:
     clock.rejected[reason] += 1
     clock.counters[AT.prompt_tokens_rejected] += prompt
     clock.counters[AT.output_tokens_rejected] += output
+
+
+NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
+MORE_TO_COME, TO_THE_END, UNTIL_EMPTY = 0, 1, 2
+RETRY_NS = NS_PER_S // MS_PER_S
 
 
 @inner
@@ -248,11 +242,12 @@ def _enqueue(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> bo
 @inner
 def _wake(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clock) -> None:
     lobby = replicas.each.size
-    for r in range(replicas.each.size):
-        if replicas.each[r].step_end != NEVER or not serves(replicas.each[r].status):
+    for r in range(lobby):
+        me = replicas.each[r]
+        if me.step_end != NEVER or not serves(me.status):
             continue
-        common = replicas.queued[lobby] > 0 and replicas.each[r].role != DECODE and replicas.each[r].status == ACTIVE
-        if replicas.queued[r] > 0 or replicas.each[r].present > 0 or common:
+        common = replicas.queued[lobby] > 0 and me.role != DECODE and me.status == ACTIVE
+        if replicas.queued[r] > 0 or me.present > 0 or common:
             start_step(pool, replicas, rules, costs, clock, r)
 
 
@@ -282,18 +277,19 @@ def _finish_step(
 def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> None:
     """A replica is lost: what it held is computed again elsewhere."""
     change_status(replicas, rules, clock, r, DOWN)
+    me = replicas.each[r]
     clock.counters[AT.failures] += 1
-    replicas.each[r].step_end = NEVER
-    replicas.each[r].done = NONE
+    me.step_end = NEVER
+    me.done = NONE
     replicas.prefix_key[r, :, :] = NONE
     no_hashes = replicas.queue[r, :0]
-    while replicas.each[r].first_run != NONE or replicas.queued[r] > 0:
-        q = replicas.each[r].first_run
+    while me.first_run != NONE or replicas.queued[r] > 0:
+        q = me.first_run
         if q != NONE:
             release(pool, replicas, rules, r, q)
         else:
             q = pop(pool, replicas, rules.order, r)
-        replicas.each[r].outstanding -= 1
+        me.outstanding -= 1
         pool.progress[q], pool.cached[q] = 0, 0
         clock.counters[AT.retried] += 1
         other = route(replicas, clock, rules, no_hashes, BOTH)
@@ -303,6 +299,33 @@ def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) ->
             forget(pool, clock, q)
 
 
+@inner
+def _take_arrivals(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, stream: Stream, position: int) -> int:
+    """Every request that comes now; returns the next arrival's position."""
+    while position < stream.at.size and stream.at[position] == clock.scalars[NOW]:
+        if stream.offsets.size:
+            known = stream.hashes[stream.offsets[position] : stream.offsets[position + 1]]
+        else:
+            known = stream.hashes[:0]
+        arrive(pool, replicas, rules, clock, stream.prompts[position], stream.outputs[position], known)
+        position += 1
+    return position
+
+
+@inner
+def _take_transfer(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, no_hashes: np.ndarray) -> bool:
+    """Give the cache that has just come over the link to a decoding replica; False where none can take it yet."""
+    transfers = replicas.each.size + 1
+    q = pop(pool, replicas, BY_TIME, transfers)
+    r = route(replicas, clock, rules, no_hashes, DECODE)
+    if r == NONE or not push(pool, replicas, rules.order, r, q):
+        pool.start[q] = clock.scalars[NOW] + RETRY_NS  # again in a millisecond
+        push(pool, replicas, BY_TIME, transfers, q)
+        return False
+    replicas.each[r].outstanding += 1
+    return True
+
+
 @entry
 def run(
     pool: Pool,
@@ -310,13 +333,9 @@ def run(
     rules: Rules,
     costs: Costs,
     clock: Clock,
-    until: int,
-    at: np.ndarray,
-    prompts: np.ndarray,
-    outputs: np.ndarray,
-    offsets: np.ndarray,
-    hashes: np.ndarray,
+    stream: Stream,
     position: int,
+    until: int,
     ending: int,
     leaving: np.ndarray,
 ) -> tuple[int, int]:
@@ -324,24 +343,22 @@ def run(
 
     `ending`: MORE_TO_COME stops at the end of the arrivals, TO_THE_END goes on to `until` without more,
     UNTIL_EMPTY stops when nobody is left.
-
-    `offsets[i]:offsets[i + 1]` are the prefix blocks of arrival i in `hashes`; an empty `offsets` means none are known.
     """
     s = clock.scalars
     count = replicas.each.size
     transfers = count + 1
     while True:
-        if position >= at.size and ending == MORE_TO_COME:
+        if position >= stream.at.size and ending == MORE_TO_COME:
             return NEED_ARRIVALS, position
         if s[RECORDED] >= clock.records.shape[0] - leaving.size and clock.records.shape[0] > 1:
             return RECORDS_FULL, position
-        first, step_at, timer_first, timer_at = 0, NEVER, 0, NEVER
+        stepping, step_at, timed, timer_at = 0, NEVER, 0, NEVER
         for r in range(count):
             if replicas.each[r].step_end < step_at:
-                first, step_at = r, replicas.each[r].step_end
+                stepping, step_at = r, replicas.each[r].step_end
             if replicas.each[r].timer < timer_at:
-                timer_first, timer_at = r, replicas.each[r].timer
-        arrival_at = at[position] if position < at.size else NEVER
+                timed, timer_at = r, replicas.each[r].timer
+        arrival_at = stream.at[position] if position < stream.at.size else NEVER
         transfer_at = pool.start[replicas.queue[transfers, 0]] if replicas.queued[transfers] else NEVER
         work_at = min(step_at, arrival_at, transfer_at)
         if ending == UNTIL_EMPTY and work_at == NEVER and s[IN_SYSTEM] == 0:
@@ -355,32 +372,19 @@ def run(
             return REACHED, position
         s[NOW] = soonest
         if step_at == soonest:
-            _finish_step(pool, replicas, rules, costs, clock, first, leaving)
-        elif timer_at == soonest:
-            r = timer_first
-            if replicas.each[r].status == STARTING or replicas.each[r].status == DOWN:
-                change_status(replicas, rules, clock, r, ACTIVE)
+            _finish_step(pool, replicas, rules, costs, clock, stepping, leaving)
+            continue
+        if timer_at == soonest:
+            status = replicas.each[timed].status
+            if status in (STARTING, DOWN):
+                change_status(replicas, rules, clock, timed, ACTIVE)
             else:
-                _fail(pool, replicas, rules, clock, r)
-            _wake(pool, replicas, rules, costs, clock)
+                _fail(pool, replicas, rules, clock, timed)
         elif transfer_at == soonest:
-            q = pop(pool, replicas, BY_TIME, transfers)
-            r = route(replicas, clock, rules, hashes[:0], DECODE)
-            if r == NONE or not push(pool, replicas, rules.order, r, q):
-                pool.start[q] = s[NOW] + RETRY_NS  # nobody can take it yet: ask again in a millisecond
-                push(pool, replicas, BY_TIME, transfers, q)
-            else:
-                replicas.each[r].outstanding += 1
-                _wake(pool, replicas, rules, costs, clock)
+            if not _take_transfer(pool, replicas, rules, clock, stream.hashes[:0]):
+                continue
         elif arrival_at == soonest:
-            while position < at.size and at[position] == soonest:
-                if offsets.size:
-                    known = hashes[offsets[position] : offsets[position + 1]]
-                else:
-                    known = hashes[:0]
-                arrive(pool, replicas, rules, clock, prompts[position], outputs[position], known)
-                position += 1
-            _wake(pool, replicas, rules, costs, clock)
+            position = _take_arrivals(pool, replicas, rules, clock, stream, position)
         else:
             scale(replicas, rules, clock)
-            _wake(pool, replicas, rules, costs, clock)
+        _wake(pool, replicas, rules, costs, clock)

@@ -260,8 +260,8 @@ def _prepare(
     packed: Any = state.as_record(rules)
 
     def advance(until: int, chunk: Arrivals, position: int, ending: int) -> tuple[int, int]:
-        stream = (chunk.at_ns, chunk.prompts, chunk.outputs, chunk.offsets, chunk.hashes)
-        return run(pool, replicas, packed, fleet.costs, clock, until, *stream, position, ending, leaving)
+        stream = state.Stream(chunk.at_ns, chunk.prompts, chunk.outputs, chunk.offsets, chunk.hashes)
+        return run(pool, replicas, packed, fleet.costs, clock, stream, position, until, ending, leaving)
 
     return advance, clock
 

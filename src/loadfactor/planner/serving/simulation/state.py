@@ -219,6 +219,16 @@ class Clock(NamedTuple):
     records: Ints  # finished requests: arrival, admitted, first token, finish, prompt, output
 
 
+class Stream(NamedTuple):
+    """Arrivals in order of time; `offsets[i]:offsets[i + 1]` are the prefix blocks of arrival i in `hashes`, if there are any."""
+
+    at: Ints
+    prompts: Ints
+    outputs: Ints
+    offsets: Ints
+    hashes: Ints
+
+
 NOW, NEXT_FREE, SEQUENCE, TURN, IN_SYSTEM, LAST_SETTLED, RECORDED, NEXT_SCALE, SPARE_SINCE, CHANCE, CLOCK_SCALARS = (
     range(11)
 )
