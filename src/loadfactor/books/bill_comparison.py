@@ -134,7 +134,6 @@ def compare_bills(session: Session, month: str | None = None) -> BillComparison:
 
 
 def _compare(billed: list[_Billed], seen: dict[str, _Seen], comparable: bool) -> Iterator[Difference]:
-    """Every difference. Prices of the books are compared where they are in the currency of the bill."""
     for line in billed:
         node = seen.get(line.name) if line.is_node else None
         hours = None if node is None else node.gpu_hours

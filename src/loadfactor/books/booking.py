@@ -20,7 +20,7 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import describe_bills, has_bills, materialize_billed_prices
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import Queries, ledger_steps, recall
 from loadfactor.books.ledger_inputs import LedgerInputs, OwnedPrices, list_estimates
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
@@ -125,7 +125,7 @@ def has_numbers(session: Session) -> bool:
 def has_stated_payers(session: Session) -> bool:
     """Whether labels tell a payer of a listed job that its list does not."""
     session.view_table("allocations", "allocations")
-    stated = recall("stated payers", _compile_stated)["stated"]
+    stated = recall("stated payers", lambda: ledger_steps().compile_stated())["stated"]
     return bool(session.raw.execute(f"SELECT 1 FROM ({stated}) LIMIT 1").fetchall())
 
 
@@ -151,21 +151,7 @@ def work_out(
 
 
 def _recall_facts(names: tuple[str, ...], renamed: bool) -> Queries:
-    return recall(f"facts {names} {renamed}", lambda: _compile_facts(names, renamed))
-
-
-def _compile_facts(names: tuple[str, ...], renamed: bool) -> Queries:
-    """The SQL of steps that follow from all rows of the small tables, in order."""
-    from loadfactor.ledger.steps import Holders, compile_steps  # Ibis takes longer to import than most answers
-
-    return compile_steps(Holders(renamed, numbered=True), names)
-
-
-def _compile_stated() -> Queries:
-    """The SQL of what labels tell of payers."""
-    from loadfactor.ledger.steps import compile_stated
-
-    return {"stated": compile_stated()}
+    return recall(f"facts {names} {renamed}", lambda: ledger_steps().compile_facts(names, renamed))
 
 
 def book(
@@ -199,7 +185,9 @@ def book(
         materialize_billed_prices(session, spans)
     empty = {*facts.empty, *(() if cuts else ("cuts",))}
     shape = (facts.renamed, facts.numbered, facts.filled, billed, session.currency)
-    work_out(session, recall(f"holders {shape}", lambda: _compile_holders(*shape)), empty, until, FACT_STEPS)
+    work_out(
+        session, recall(f"holders {shape}", lambda: ledger_steps().compile_holders(*shape)), empty, until, FACT_STEPS
+    )
     if until == "book":
         book_held(session, spans, idle_below, devices)
     session.view_table("allocations", "allocations")
@@ -219,11 +207,14 @@ def book_held(
         measured |= part.facts.measured
     shape = (measured & signals, may_overlap(parts), idle_below)
     session.register_once("links", list_link_peaks)
-    work_out(session, recall(f"activity {shape}", lambda: _compile_activity(*shape)), set() if parts else {"samples"})
+    work_out(
+        session,
+        recall(f"activity {shape}", lambda: ledger_steps().compile_activity(*shape)),
+        set() if parts else {"samples"},
+    )
 
 
 def _put_estimates(session: Session, owned: OwnedPrices) -> None:
-    """Put prices of the catalog and of owned GPUs into the table `estimates`."""
     import pyarrow as pa
 
     session.register_once("estimates", lambda: pa.concat_tables([list_estimates(), owned.table]), owned)
@@ -267,20 +258,6 @@ def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[s
         session.materialize("samples_of_devices", few)
         session.create_view("samples", "SELECT * FROM samples_of_devices")
     return parts
-
-
-def _compile_holders(renamed: bool, numbered: bool, filled: bool, billed: bool, currency: str) -> Queries:
-    """The SQL of each step of who held what, in order."""
-    from loadfactor.ledger.steps import Holders, compile_steps  # Ibis takes a while to import
-
-    return compile_steps(Holders(renamed, numbered, filled, billed, currency))
-
-
-def _compile_activity(measured: int, overlaps: bool, idle_below: float) -> Queries:
-    """The SQL of each step of what holders did, in order."""
-    from loadfactor.ledger.steps import Activity, compile_steps
-
-    return compile_steps(Activity(measured, overlaps, idle_below))
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:

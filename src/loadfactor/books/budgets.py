@@ -155,7 +155,6 @@ def _expect_fixed(own: Iterable[BilledDays], period: BudgetPeriod, complete_thro
 
 
 def _cover(spent: OwnedDays, period: BudgetPeriod, names: tuple[str, ...]) -> Decimal | None:
-    """Tag coverage of a period's cost."""
     lines = (
         CostLine({"cost": part.cost}, tuple(getattr(part, name) for name in names))
         for part in spent.days

@@ -12,6 +12,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from uuid import uuid4
 
 import loadfactor
@@ -22,6 +23,20 @@ Queries = dict[str, str]
 DEFINED_IN = ("ledger", "metrics", "columns.py", "tables.py", "units.py")
 MOST_KEPT = 500
 _known: dict[str, Queries] = {}
+
+
+def expressions() -> ModuleType:
+    """The definitions of what questions read, imported when one is compiled: Ibis takes longer to import than most answers."""
+    from loadfactor.books import expressions
+
+    return expressions
+
+
+def ledger_steps() -> ModuleType:
+    """The definitions of the ledger, imported when one is compiled."""
+    from loadfactor.ledger import steps
+
+    return steps
 
 
 def recall(shape: str, compile: Callable[[], Queries]) -> Queries:

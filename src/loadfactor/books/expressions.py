@@ -5,6 +5,7 @@ from typing import Any
 
 import ibis
 
+from loadfactor.metrics.query.job_activity import list_activity, list_held
 from loadfactor.metrics.query.queries import fold_day, list_all_reasons, list_all_waits, list_queries
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.steps import list_step_rows
@@ -39,9 +40,19 @@ def write_step_rows(question: Question) -> dict[str, str]:
     return {"rows": write_sql(list_step_rows(question))}
 
 
-def write_progress() -> str:
-    """SQL of all progress, with the units that are worked out of it."""
-    return write_sql(list_worked_out())
+def write_progress() -> dict[str, str]:
+    """SQL of `progress`: all of it, with the units that are worked out of it."""
+    return {"progress": write_sql(list_worked_out())}
+
+
+def write_held() -> dict[str, str]:
+    """SQL of `held`: the GPUs that a job holds."""
+    return {"held": write_sql(list_held(input_table("allocations")))}
+
+
+def write_activity(overlaps: bool) -> dict[str, str]:
+    """SQL of `activity`: what they did."""
+    return {"activity": write_sql(list_activity(input_table("samples"), overlaps))}
 
 
 def write_waits() -> dict[str, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.booking import may_overlap
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
@@ -45,8 +45,14 @@ def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[
         session.materialize("job_flops", _NOTHING)
     else:
         session.register("job_flops", found)
-    tabulate_section_work(session, is_asked=not {*units}.isdisjoint(IN_SECTION.values()))
-    session.create_view("progress", recall("worked out", _compile)["progress"])
+    # Put the work of sections into the table `section_work`; none of it where it is not requested. Reads `ledger`.
+    is_asked = not {*units}.isdisjoint(IN_SECTION.values())
+    if is_asked:
+        session.view_table("job_sections", "job_sections")
+        session.materialize("section_spans", _SPANS)
+        is_asked = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
+    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_asked else _NO_SECTIONS)
+    session.create_view("progress", recall("worked out", lambda: expressions().write_progress())["progress"])
 
 
 _KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops")
@@ -87,7 +93,6 @@ def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[d
 
 
 def _sum_seconds(session: Session) -> dict[str, dict[str | None, float]]:
-    """By job and accelerator, the GPU-seconds it held."""
     found: dict[str, dict[str | None, float]] = {}
     rows = session.raw.execute(
         "SELECT job_id, accelerator, sum(gpu_s) FROM ledger SEMI JOIN worked_jobs USING (job_id) GROUP BY ALL"
@@ -132,12 +137,6 @@ def _find_network(model: str, is_certain: bool) -> Network | None:
         return None
 
 
-def _compile() -> dict[str, str]:
-    from loadfactor.books.expressions import write_progress  # Ibis takes longer to import than most answers
-
-    return {"progress": write_progress()}
-
-
 STEPS_S = (
     *(minutes * S_PER_MIN for minutes in (1, 2, 5, 10, 15, 30)),
     *(hours * S_PER_HOUR for hours in (1, 2, 4, 8)),
@@ -165,35 +164,19 @@ def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) ->
     """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
     session.put("chosen_job", {"job_id": [job], "from_utc": [start_ms], "to_utc": [end_ms]})
     session.view_table("allocations", "allocations")
-    session.materialize("held_gpus", recall("GPUs of a job", _compile_held)["held"])
+    session.materialize("held_gpus", recall("GPUs of a job", lambda: expressions().write_held())["held"])
     first, last = session.fetch_one("SELECT min(from_utc), max(to_utc) FROM held_gpus")
     if first is None:
         return None
     files = session.covering("samples", (first, last))
     overlaps = may_overlap([*session.parts(files), *session.live_samples])
     session.view_table("samples", "samples", files, ((first, last),))
-    queries = recall(f"activity of a job {overlaps}", lambda: _compile_activity(overlaps))
+    queries = recall(f"activity of a job {overlaps}", lambda: expressions().write_activity(overlaps))
     found = session.fetch_columns(queries["activity"])
     if not len(found["activity"]):
         return None
     devices, device = np.unique(found["device_id"].astype(str), return_inverse=True)
     return _add_up(devices.size, device, *(np.asarray(found[c]) for c in ("from_ms", "to_ms", "activity")))
-
-
-def _compile_held() -> Queries:
-    """The SQL of the GPUs that a job holds."""
-    from loadfactor.books.expressions import input_table, write_sql
-    from loadfactor.metrics.query.job_activity import list_held
-
-    return {"held": write_sql(list_held(input_table("allocations")))}
-
-
-def _compile_activity(overlaps: bool) -> Queries:
-    """The SQL of what they did."""
-    from loadfactor.books.expressions import input_table, write_sql
-    from loadfactor.metrics.query.job_activity import list_activity
-
-    return {"activity": write_sql(list_activity(input_table("samples"), overlaps))}
 
 
 def _add_up(gpus: int, device: Any, from_ms: Any, to_ms: Any, activity: Any) -> JobActivity:
@@ -250,15 +233,3 @@ _WORK: Final = """
 _NO_SECTIONS: Final = """
     SELECT NULL::VARCHAR AS job_id, NULL::VARCHAR AS unit, NULL::BIGINT AS from_utc, NULL::BIGINT AS to_utc,
            NULL::DOUBLE AS amount WHERE false"""
-
-
-def tabulate_section_work(session: Session, is_asked: bool) -> None:
-    """Put the work of sections into the table `section_work`; none of it where it is not requested. Reads `ledger`.
-
-    A section holds the GPUs that its job held meanwhile: time in which the job held none counts for nothing.
-    """
-    if is_asked:
-        session.view_table("job_sections", "job_sections")
-        session.materialize("section_spans", _SPANS)
-        is_asked = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
-    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_asked else _NO_SECTIONS)

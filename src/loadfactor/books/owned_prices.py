@@ -203,7 +203,6 @@ def _price(server: "OwnedServer") -> float:
 
 @cache
 def _digest(pools: tuple[OwnedPool, ...]) -> str:
-    """What the prices follow from; empty where nothing is owned."""
     if not pools:
         return ""
     text = json.dumps([pool.model_dump(mode="json") for pool in pools])

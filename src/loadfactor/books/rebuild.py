@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book, digest_facts, list_facts
 from loadfactor.books.charging.billed_prices import find_repriced_hours, has_bills, has_booked_bills
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import ledger_steps, recall
 from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, read_inputs, select_ledger, write_estimates
 from loadfactor.books.owned_prices import (
     find_changed_hours,
@@ -60,7 +60,6 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
 
 
 def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: str, owned: OwnedPrices) -> None:
-    """Book what is stale, and what these prices change."""
     manifest = writer.manifest
     facts = list_facts(writer)
     inputs = digest_facts(writer, facts, owned)
@@ -116,7 +115,6 @@ def open_ledger(session: Session, idle_below: float) -> bool:
 
 
 def _without_hours(file: StoredFile, hours: tuple[Span, ...]) -> list[StoredFile]:
-    """A file of the ledger with some of its hours booked elsewhere; none where nothing of it is left."""
     own = file.hours or ((file.from_ms or 0, file.to_ms or 0),)
     left = subtract(own, hours)
     if left == own:
@@ -146,18 +144,15 @@ def default_basis(session: Session) -> str:
 
 
 def _is_booked_in(session: Session, basis: str) -> bool:
-    """True where the ledger has a price of this basis."""
     sql = f"SELECT 1 FROM ledger WHERE price_per_gpu_hour_{basis} IS NOT NULL LIMIT 1"
     return session.raw.execute(sql).fetchone() is not None
 
 
 def _intersect(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
-    """The parts of spans that lie in another."""
     return tuple((max(s, of[0]), min(e, of[1])) for s, e in spans if s < of[1] and e > of[0])
 
 
 def _divide(days: list[int], longest: int) -> list[list[int]]:
-    """Days in pieces of at most so many."""
     return [days[first : first + longest] for first in range(0, len(days), longest)]
 
 
@@ -229,17 +224,9 @@ def _find_changed_hours(session: Session, now: LedgerInputs) -> list[Span]:
     session.create_view("kept_ledger", select_ledger(session, files))
     hours += find_repriced_hours(session, before.bills, now.bills)
     if before.sources != now.sources:
-        hours += [
-            hour for (hour,) in session.raw.execute(recall("changed hours", _compile_changed)["changed"]).fetchall()
-        ]
+        sql = recall("changed hours", lambda: ledger_steps().compile_changed_sources())["changed"]
+        hours += [hour for (hour,) in session.raw.execute(sql).fetchall()]
     return [(hour, hour + MS_PER_HOUR) for hour in hours]
-
-
-def _compile_changed() -> Queries:
-    """The SQL of the booked hours that changed sources change."""
-    from loadfactor.ledger.steps import compile_changed_sources
-
-    return {"changed": compile_changed_sources()}
 
 
 def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:

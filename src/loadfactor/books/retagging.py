@@ -74,7 +74,6 @@ def _mask_too(tag: ChangeRows, mask: ChangeRows) -> ChangeRows:
 
 
 def _names_somebody(writer: Writer) -> bool:
-    """True where an allocation has a user that is no pseudonym."""
     writer.view_table("allocations", "allocations")
     from loadfactor.base.privacy import PREFIX  # brings cryptography, which takes 50 ms to import
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.bill_comparison import BillComparison, compare_bills
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.window_ledger import WindowLedger
@@ -146,7 +146,7 @@ class Snapshot:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
             self._session.put(name, columns)
-        queries = recall(question.shape, lambda: _compile(question))
+        queries = recall(question.shape, lambda: expressions().write_queries(question))
         return answer(question, lambda name: self._session.fetch_columns(queries[name]))
 
     def waterfall(
@@ -377,13 +377,12 @@ class Snapshot:
             return
         for name in ("allocations", "queue_events"):
             self._session.view_table(name, name)
-        queries = recall("waits", _compile_waits)
+        queries = recall("waits", lambda: expressions().write_waits())
         self._session.materialize("waits", queries["waits"])
         self._session.create_view("wait_reasons", queries["wait_reasons"])
         self._has_waits = True
 
     def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:
-        """The window requested, inside what the books know."""
         first, last = self.span
         window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
         if start is not None and end is not None and window.start_ms >= window.end_ms:
@@ -415,18 +414,5 @@ def _listed(names: str | Sequence[Any]) -> Sequence[Any]:
     return [names] if isinstance(names, str) else names
 
 
-def _compile(question: Question) -> Queries:
-    from loadfactor.books.expressions import write_queries  # Ibis takes longer to import than most answers
-
-    return write_queries(question)
-
-
-def _compile_waits() -> Queries:
-    from loadfactor.books.expressions import write_waits
-
-    return write_waits()
-
-
 def _at(value: datetime) -> str:
-    """A moment for messages."""
     return value.strftime("%Y-%m-%d %H:%M %Z")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.metric import Part
 from loadfactor.metrics.query.question import Question
 from loadfactor.store.session import Session
@@ -37,7 +37,7 @@ class StepRows:
 
 def read_steps(session: Session, question: Question, step_ms: int) -> Iterator[StepRows]:
     """The rows of the table `window_ledger`, step by step, also of steps without a row; the window is one of whole steps."""
-    found = session.fetch(recall(f"steps of {question.shape}", lambda: _compile(question))["rows"])
+    found = session.fetch(recall(f"steps of {question.shape}", lambda: expressions().write_step_rows(question))["rows"])
     start, end = question.window.limits
     number = (found["from_utc"].to_numpy() - start) // step_ms
     order = np.argsort(number, kind="stable")
@@ -67,9 +67,3 @@ def _read_amounts(column: pa.ChunkedArray) -> Floats:
     """The amounts of a part: a row whose samples do not measure it adds nothing, as in every other sum of the ledger."""
     amounts: Floats = pc.fill_null(column, 0.0).to_numpy()
     return amounts
-
-
-def _compile(question: Question) -> Queries:
-    from loadfactor.books.expressions import write_step_rows  # Ibis takes longer to import than most answers
-
-    return write_step_rows(question)

@@ -164,7 +164,6 @@ def _list_held(readings: Readings) -> Iterator[tuple[str, Sequence[str | None], 
 
 
 def _list_unattributed(ask: Ask) -> Iterator[HeldTime]:
-    """What was held by nobody knows whom."""
     hours, cost = (r.value for r in ask(("unattributed_gpu_hours", "unattributed_cost"), ()))
     yield HeldTime(hours if isinstance(hours, float) else 0.0, cost if isinstance(cost, float) else None)
 

@@ -238,7 +238,6 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
 
 
 def _view_asked(session: Session, window: Window, where: Mapping[str, str]) -> None:
-    """Name the waits that began in the window `window_waits`, followed to its end."""
     end = window.end_ms
     session.create_view(
         "window_waits",
@@ -317,7 +316,6 @@ def _filter(session: Session, where: Mapping[str, str]) -> str:
 
 
 def _list_waiting(session: Session) -> Iterator[WaitingJob]:
-    """Who waits longest."""
     rows = session.raw.execute(
         "SELECT job_id, requested, queue, team, reason, waited_s FROM window_waits WHERE NOT is_over"
         f" ORDER BY waited_s DESC, job_id LIMIT {MOST_WAITING}"
@@ -376,7 +374,6 @@ def _use(flavor: str, gpus: float, borrowing: float | None, lending: float | Non
 def _add_up(
     queue: str, cluster: str, of: list[tuple[str | None, FlavorUse]], held: float, waiting: float, jobs: int
 ) -> QuotaUse:
-    """All flavors of a queue."""
     flavors = [use for _, use in of]
     if len(flavors) == 1:
         only = flavors[0]

@@ -13,7 +13,7 @@ from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import LedgerFacts, book, book_held, cut_holdings, list_facts
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.job_runs import write_begun, write_lasting
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
@@ -201,7 +201,7 @@ class Watched:
             "SELECT l.* FROM ledger_of_span AS l JOIN since_utc AS s ON l.job_id = s.job_id AND l.from_utc >= s.since",
         )
         self._session.put("requested", {"start_ms": [span[0]], "end_ms": [span[1]]})
-        queries = recall(question.shape, lambda: _compile(question))
+        queries = recall(question.shape, lambda: expressions().write_queries(question))
         return add_up(question, lambda name: self._session.fetch_columns(queries[name]))
 
     def find_begun_jobs(self, span: Span, step_ms: int) -> list[tuple[int, str]]:
@@ -281,12 +281,6 @@ def _list_hours(span: Span) -> tuple[Span, ...]:
     start, end = span
     hours = range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)
     return tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in hours)
-
-
-def _compile(question: Question) -> Queries:
-    from loadfactor.books.expressions import write_queries  # Ibis takes longer to import than most answers
-
-    return write_queries(question)
 
 
 LIVE = "live "

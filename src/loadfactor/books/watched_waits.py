@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.sources.slurm.job_rows import LATER
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
@@ -105,7 +105,6 @@ class WatchedWaits:
 
 
 def _read(session: Session, span: Span) -> tuple[QueuedJobs, set[str]]:
-    """The waits in a span of the jobs of which something is reported in it, and these jobs."""
     if not _view_jobs(session, span):
         return QueuedJobs(), set()
     lasting = f"coalesce(ended_utc >= {span[0]}, true)"
@@ -134,7 +133,7 @@ def _read_held(session: Session) -> NDArray[np.int64]:
     ).fetchone()
     if any_held is None:
         return np.zeros((0, 3), dtype=np.int64)
-    session.create_view("wait_reasons", recall("waits", _compile)["wait_reasons"])
+    session.create_view("wait_reasons", recall("waits", lambda: expressions().write_waits())["wait_reasons"])
     rows = session.raw.execute(
         "WITH numbered AS (SELECT row_number() OVER (ORDER BY rowid) - 1 AS number, job_id, episode FROM waits)"
         f" SELECT number, from_utc, coalesce(to_utc, {ALWAYS[1]}) FROM wait_reasons JOIN numbered USING (job_id, episode)"
@@ -158,12 +157,11 @@ def _view_jobs(session: Session, span: Span) -> bool:
         within = f"{at} < {end} AND job_id IN (SELECT job_id FROM active_jobs)"
         session.materialize(f"chosen_{name}", f"SELECT * FROM {source} WHERE {within}")  # read several times
         session.create_view(name, f"SELECT * FROM chosen_{name}")
-    session.create_view("waiting", recall("waits", _compile)["waits"])
+    session.create_view("waiting", recall("waits", lambda: expressions().write_waits())["waits"])
     return True
 
 
 def _restore(session: Session) -> None:
-    """Name the tables of the store again."""
     for name in ("allocations", "queue_events"):
         session.view_table(name, name)
 
@@ -182,7 +180,6 @@ def _join(first: QueuedJobs, second: QueuedJobs) -> QueuedJobs:
 
 
 def _choose(of: QueuedJobs, chosen: NDArray[np.bool_]) -> QueuedJobs:
-    """Some rows."""
     places = np.flatnonzero(chosen).tolist()
     number, first, after = of.held[chosen[of.held[:, 0]]].T
     return QueuedJobs(
@@ -195,9 +192,3 @@ def _choose(of: QueuedJobs, chosen: NDArray[np.bool_]) -> QueuedJobs:
         of.started[chosen],
         np.stack([np.cumsum(chosen)[number] - 1, first, after], axis=1),
     )
-
-
-def _compile() -> Queries:
-    from loadfactor.books.expressions import write_waits
-
-    return write_waits()

@@ -196,7 +196,6 @@ def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: 
 
 
 def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key, job: str | None = None) -> HolderWork:
-    """The sum of some groups of an answer."""
 
     def add(name: str) -> float:
         return fsum(columns[name][place] or 0.0 for place in places)
@@ -224,7 +223,6 @@ def _add_up(by: dict[str, str | None], cells: Sequence[tuple[HolderWork, WorkSha
 
 
 def _list_failed(session: Session) -> set[str]:
-    """The jobs whose last run failed."""
     session.view_table("allocations", "allocations")
     states = ", ".join(f"'{state}'" for state in FAILED)
     rows = session.raw.execute(

@@ -10,7 +10,7 @@ from itertools import chain
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.query.calendar import PERIODS, Window
 from loadfactor.metrics.query.question import NOT_OF_DAYS, UNKNOWN_HOLDER, Question
 from loadfactor.store.sample_files import quote
@@ -75,7 +75,7 @@ class WindowLedger:
         """Add the ledger of a window up by local day, job, these dimensions and in this basis, for `view_for`."""
         needed = {"job", *by}.difference(NOT_OF_DAYS)  # work is stated by jobs, whatever it is split by
         kept = tuple(name for name in DIMENSIONS if name in needed)
-        sql = recall(f"day {kept} {basis}", lambda: _compile_day(kept, basis))["day"]
+        sql = recall(f"day {kept} {basis}", lambda: expressions().write_day(kept, basis))["day"]
         self.view(window, True)
         self._session.materialize("folded_ledger", "SELECT * FROM window_ledger LIMIT 0")
         for _, first, after in window.days():  # one after another: engines are quickest where there are few groups
@@ -106,10 +106,3 @@ class WindowLedger:
         book(self._session, spans, sorted(chain.from_iterable(cuts.values())), self._idle_below)
         self._session.materialize("cut", "SELECT * FROM book ORDER BY ALL")  # sums keep their digits
         self._cuts = {hour: frozenset(points) for hour, points in cuts.items()}
-
-
-def _compile_day(dimensions: Sequence[str], basis: str) -> Queries:
-    """The SQL of the ledger of a day added up."""
-    from loadfactor.books.expressions import write_day  # Ibis takes longer to import than most answers
-
-    return write_day(dimensions, basis)

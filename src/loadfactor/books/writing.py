@@ -41,19 +41,15 @@ def add_files(
     with store.write() as writer:
         receipt = import_files(writer, kind, files, options or ReadOptions(), progress)
         if kind.grows and receipt.number is not None and not receipt.already:
-            receipt = replace(receipt, replaced=_forget_outgrown(writer, receipt.number))
+            # Take out the imports of the same logs when they were shorter; their numbers.
+            outgrown = tuple(record.number for record in list_outgrown(writer, receipt.number))
+            for before in outgrown:
+                forget_import(writer, before)
+            receipt = replace(receipt, replaced=outgrown)
         _settle(writer, progress, idle_below)
     for number in receipt.replaced:
         append_audit(store.folder, "forget", number=number, source=source)
     return receipt
-
-
-def _forget_outgrown(writer: Writer, number: int) -> tuple[int, ...]:
-    """Take out the imports of the same logs when they were shorter; their numbers."""
-    outgrown = tuple(record.number for record in list_outgrown(writer, number))
-    for before in outgrown:
-        forget_import(writer, before)
-    return outgrown
 
 
 def add_rows(

@@ -89,7 +89,6 @@ def attribute_time(slices: Expr, claims: Expr | None) -> Expr:
 
 
 def _divide(slices: Expr, claims: Expr | None) -> list[Expr]:
-    """What holders have of each slice, and what is left of it."""
     if claims is None:
         nothing = ibis.literal(0.0)
         there = slices.mutate(listed=nothing, inferred=nothing)

@@ -105,7 +105,6 @@ def _list_ends(places: Expr, listed: Expr) -> Expr:
 
 
 def _list_taken(places: Expr, listed: Expr) -> Expr:
-    """When something is listed of each place: place, from_utc, to_utc."""
     spans = listed.select("node", "pool", "from_utc", "to_utc")
     by_node, by_pool = unite(spans.drop("pool"), ["node"]), unite(spans.drop("node"), ["pool"])
     of_node, of_pool = places.filter(places.node.notnull()), places.filter(places.node.isnull() & places.pool.notnull())

@@ -260,7 +260,6 @@ def _locate_by_day(rows: Expr, there: Expr, by_day: bool = True) -> Expr:
 
 
 def _name_each(rows: Expr, pieces: Expr, gpus: Expr) -> Expr:
-    """The GPUs that the numbers of each claim name."""
     reported = rows.select(*_PIECE, "claim", gpu_index=rows.gpu_indices.split(",").unnest())
     reported = reported.mutate(gpu_index=reported.gpu_index.try_cast("int64").cast("float64"))
     requested = pieces.join(reported, covers(pieces, reported, _NODE_DAY)).select(

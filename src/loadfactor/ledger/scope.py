@@ -229,7 +229,6 @@ def _group_alike(days: Expr, scopes: Expr | None) -> Expr:
 
 
 def _list_alone(each: Expr, segment: Sequence[str]) -> Expr:
-    """GPUs that are their own scope, in the same columns."""
     return each.select(
         *segment,
         scope=name_alone(each.device_id),
@@ -242,7 +241,6 @@ def _list_alone(each: Expr, segment: Sequence[str]) -> Expr:
 
 
 def _cut_by_scope(rows: Expr, scopes: Expr) -> Expr:
-    """Rows of places, cut where the scope of their place changes, with it."""
     joined = rows.join(scopes, [*is_same_place(rows, scopes), *shares_time(rows, scopes, [DAY])])
     own = (rows[c] for c in rows.columns if c not in ("from_utc", "to_utc"))
     return joined.select(*own, scopes.scope, **intersect(rows, scopes))

@@ -124,12 +124,14 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
             rows.to_utc > spans.from_utc,
         ],
     )
+    # What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`.
+    inside = (rows.since >= spans.free_from) & (rows.until <= spans.free_to)
     parts = joined.select(
         spans.span,
         *(rows[c] for c in own),
         **taken,
         part_ms=(ibis.least(rows.to_utc, spans.to_utc) - ibis.greatest(rows.from_utc, spans.from_utc)).cast("float64"),
-        evidence=weigh_evidence(rows, spans),
+        evidence=ibis.ifelse(inside, ibis.ifelse(rows.whole, WHOLE, EDGE), NONE).cast("int8"),
     )
     return parts.group_by("span", "idle", "evidence", *CIRCUMSTANCES).aggregate(
         ms=parts.part_ms.sum(),
@@ -272,12 +274,6 @@ def lies_within_hour(samples: Expr) -> Expr:
     return (samples.since > samples.hour_utc) & (samples.until == samples.sampled_utc)
 
 
-def weigh_evidence(samples: Expr, spans: Expr) -> Expr:
-    """What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`."""
-    inside = (samples.since >= spans.free_from) & (samples.until <= spans.free_to)
-    return ibis.ifelse(inside, ibis.ifelse(samples.whole, WHOLE, EDGE), NONE).cast("int8")
-
-
 def find_unheld_work(spans: Expr, observed: Expr) -> Expr:
     """Where GPUs work that nobody is reported to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
     free = spans.filter(spans.free_from.notnull())
@@ -329,5 +325,4 @@ def resolve_overlaps(samples: Expr, measured: int = -1) -> Expr:
 
 
 def _best(rows: Expr, column: str, where: Expr) -> Expr:
-    """The value of the best row that satisfies a condition."""
     return rows[column].argmin(rows["rank"], where=where)

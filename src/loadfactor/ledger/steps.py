@@ -121,6 +121,21 @@ def compile_steps(
     return queries
 
 
+def compile_holders(renamed: bool, numbered: bool, filled: bool, billed: bool, currency: str) -> dict[str, str]:
+    """SQL of each step of who held what."""
+    return compile_steps(Holders(renamed, numbered, filled, billed, currency))
+
+
+def compile_activity(measured: int, overlaps: bool, idle_below: float) -> dict[str, str]:
+    """SQL of each step of what holders did."""
+    return compile_steps(Activity(measured, overlaps, idle_below))
+
+
+def compile_facts(names: Iterable[str], renamed: bool = True) -> dict[str, str]:
+    """SQL of steps that follow from all rows of the small tables, whichever hours are booked."""
+    return compile_steps(Holders(renamed, numbered=True), names)
+
+
 def list_steps(of: Holders | Activity) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
     return _list_holders(of) if isinstance(of, Holders) else _list_activity(of)
@@ -131,17 +146,17 @@ def ledger_columns() -> dict[str, str]:
     return {name: str(of) for name, of in _list_activity(Activity())["book"].full.schema().items()}
 
 
-def compile_stated(dialect: str = "duckdb") -> str:
-    """SQL: the allocations of labels that tell payers which lists do not, see `pick_stated`."""
+def compile_stated(dialect: str = "duckdb") -> dict[str, str]:
+    """SQL of `stated`: the allocations of labels that tell payers which lists do not, see `pick_stated`."""
     allocations = _input("allocations")
-    return _write(pick_stated(pick_labelled(allocations), pick_listed(allocations)), dialect)
+    return {"stated": _write(pick_stated(pick_labelled(allocations), pick_listed(allocations)), dialect)}
 
 
-def compile_changed_sources(dialect: str = "duckdb") -> str:
-    """SQL: the hours in which rows of the table `kept_ledger` say otherwise than `sources` whether a source speaks of their GPU."""
+def compile_changed_sources(dialect: str = "duckdb") -> dict[str, str]:
+    """SQL of `changed`: the hours of `kept_ledger` in which `has_source` is another than `sources` make it."""
     kept = _kept_ledger("device_id", "node", "pool", "hour_utc", "has_source")
     marked = mark_sources(kept.rename(before="has_source"), _list_holders(Holders()).result("sources"))
-    return _write(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect)
+    return {"changed": _write(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect)}
 
 
 def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
@@ -253,25 +268,21 @@ def _list_activity(of: Activity) -> Steps:
 
 
 def _kept_ledger(*columns: str) -> Expr:
-    """Columns of the ledger as it is kept."""
     types = ledger_columns()
     return ibis.table({name: types[name] for name in columns}, name="kept_ledger")
 
 
 def _billed_prices() -> Expr:
-    """Prices of nodes that bills make, in the currency of the bill."""
     instants = dict.fromkeys(("from_utc", "to_utc"), "int64")
     columns = {"node": "string", **instants, "basis": "string", "price_per_gpu_hour": "float64", "currency": "string"}
     return ibis.table(columns, name="billed_prices")
 
 
 def _input(name: str) -> Expr:
-    """A table of the store."""
     return ibis.table(ibis.schema(columns_of(name)), name=name)
 
 
 def _no_rows(like: Expr) -> Expr:
-    """The columns of a table without any row."""
     nothing = ibis.range(0, 0).unnest().name("nothing").as_table()
     return nothing.select(**{name: ibis.null(of) for name, of in like.schema().items()})
 

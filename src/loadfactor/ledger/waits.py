@@ -73,9 +73,9 @@ def list_reasons(waits: Expr, allocations: Expr, queue_events: Expr) -> Expr:
 
 
 def _gather(allocations: Expr, queue_events: Expr) -> Expr:
-    """Events as they were recorded, and those that allocations speak of."""
     listed = pick_listed(allocations)  # labels say when a job worked, not when it got its GPUs
-    return ibis.union(_recorded(queue_events), *_implied(listed, queue_events), distinct=False)
+    columns = ["job_id", "at_utc", "event", "gpus", "reason", "pool", *_WHO]
+    return ibis.union(queue_events.select(*columns), *_implied(listed, queue_events), distinct=False)
 
 
 def _number_episodes(rows: Expr) -> Expr:
@@ -96,16 +96,10 @@ def _number_episodes(rows: Expr) -> Expr:
 
 
 def _class_sizes(gpus: Expr) -> Expr:
-    """The class of each number of GPUs."""
     requested = ibis.coalesce(gpus, 1.0)
     classes = [(requested <= most, name) for name, most in SIZES.items() if most is not None]
     smallest, *_, largest = SIZES
     return ibis.cases((requested < 1, smallest), *classes, else_=largest)
-
-
-def _recorded(queue_events: Expr) -> Expr:
-    columns = ["job_id", "at_utc", "event", "gpus", "reason", "pool", *_WHO]
-    return queue_events.select(*columns)
 
 
 def _implied(allocations: Expr, queue_events: Expr) -> list[Expr]:

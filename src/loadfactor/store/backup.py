@@ -37,8 +37,13 @@ def back_up(folder: Path, target: Path) -> Manifest:
             generation = Generation(folder)  # its files stay until it is closed
             with closing(generation):
                 if has_live(folder):
-                    _copy_live(folder, target)
-                    through = _read_through(folder)
+                    # The database of live batches as of now, its log within it.
+                    with open_copy(folder) as live, closing(sqlite3.connect(target / LIVE)) as copy:
+                        live.backup(copy)
+                    disk.sync_file(target / LIVE)
+                    newest = Generation(folder)
+                    newest.close()
+                    through = newest.manifest.live_through
                     if through != generation.manifest.live_through:
                         continue  # a flush has made files of batches meanwhile, and may have discarded them
                 for file in generation.manifest.files:
@@ -46,7 +51,10 @@ def back_up(folder: Path, target: Path) -> Manifest:
                 for name in BESIDE:
                     with suppress(FileNotFoundError):
                         _copy(folder / name, target / name)
-                _copy_set_aside(folder, target)
+                # The bodies that were acknowledged and that no decoder took.
+                for path in list_set_aside(folder):
+                    disk.make_folder(target / QUARANTINE)
+                    _copy(path, target / QUARANTINE / path.name)
                 if generation.manifest.generation:
                     disk.write_file(
                         target / NAME, write_down(generation.manifest)
@@ -55,26 +63,6 @@ def back_up(folder: Path, target: Path) -> Manifest:
                 return generation.manifest
     except OSError as error:
         raise StoreError(f"{target} cannot be written ({error.strerror or error}); it is no backup") from error
-
-
-def _read_through(folder: Path) -> int:
-    newest = Generation(folder)
-    newest.close()
-    return newest.manifest.live_through
-
-
-def _copy_live(folder: Path, target: Path) -> None:
-    """The database of live batches as of now, its log within it."""
-    with open_copy(folder) as live, closing(sqlite3.connect(target / LIVE)) as copy:
-        live.backup(copy)
-    disk.sync_file(target / LIVE)
-
-
-def _copy_set_aside(folder: Path, target: Path) -> None:
-    """The bodies that were acknowledged and that no decoder took."""
-    for path in list_set_aside(folder):
-        disk.make_folder(target / QUARANTINE)
-        _copy(path, target / QUARANTINE / path.name)
 
 
 def _copy(source: Path, target: Path, crc32: int | None = None) -> None:

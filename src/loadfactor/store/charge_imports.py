@@ -71,7 +71,6 @@ def retag_charges(writer: Writer, tag: ChangeRows) -> int:
 
 
 def _list_files(writer: Writer) -> list[ChargeFile]:
-    """Every file of charges with what it holds."""
     return [_describe(writer, f) for f in writer.manifest.files if f.table == CHARGES.name]
 
 
@@ -82,7 +81,6 @@ def _describe(writer: Writer, stored: StoredFile) -> ChargeFile:
 
 
 def _group(writer: Writer, rows: str, number: int) -> list[Delivery]:
-    """The deliveries among rows."""
     found = writer.raw.execute(
         f"SELECT {_CELLS}, max(BillingPeriodEnd), list(SubAccountId), bool_or(has_none) FROM"
         f" (SELECT {_CELLS}, SubAccountId, max(BillingPeriodEnd) AS BillingPeriodEnd, SubAccountId IS NULL AS has_none"
@@ -97,7 +95,6 @@ def _group(writer: Writer, rows: str, number: int) -> list[Delivery]:
 
 
 def _settle(writer: Writer, files: Sequence[ChargeFile]) -> set[str]:
-    """Say in the manifest which files count; their names."""
     counting = find_counting(list(files))
     wrong = [f.stored for f in files if f.stored.is_log == (f.stored.name in counting)]
     writer.swap(wrong, [replace(f, is_log=not f.is_log) for f in wrong])
@@ -138,7 +135,6 @@ def _match(of: Delivery) -> str:
 def _tell_replaced(
     gone: Sequence[ChargeFile], whole: dict[tuple[object, ...], Delivery], new: Sequence[Delivery]
 ) -> Iterator[Gap]:
-    """What an import replaced, and what of it no new row is of."""
     for file in gone:
         of = file.delivery
         reported = f"import {of.number} brought {name_period(of)} before: its rows are replaced"

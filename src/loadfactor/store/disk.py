@@ -86,11 +86,16 @@ def take_lock(path: Path, held: str, longest_s: float = 0.0) -> IO[str]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still_there(path, lock):  # or it was taken along like that
-                _write_holder(lock)
+                # Who holds it, for whoever does not get it. A full disk keeps nobody from holding it.
+                with suppress(OSError):
+                    os.ftruncate(lock.fileno(), 0)
+                    os.write(lock.fileno(), f"{os.getpid()}\n".encode())
                 return lock
             lock.close()
         except BlockingIOError as error:
-            holder = _read_holder(lock)
+            lock.seek(0)
+            reported = lock.read(32).strip()
+            holder = f"process {reported}" if reported.isdigit() else "another process"
             lock.close()
             if time.monotonic() >= end:
                 raise StoreError(held.format(holder=holder)) from error
@@ -102,19 +107,6 @@ def _is_still_there(path: Path, lock: IO[str]) -> bool:
         return path.stat().st_ino == os.fstat(lock.fileno()).st_ino
     except FileNotFoundError:
         return False
-
-
-def _write_holder(lock: IO[str]) -> None:
-    """Who holds it, for whoever does not get it. A full disk keeps nobody from holding it."""
-    with suppress(OSError):
-        os.ftruncate(lock.fileno(), 0)
-        os.write(lock.fileno(), f"{os.getpid()}\n".encode())
-
-
-def _read_holder(lock: IO[str]) -> str:
-    lock.seek(0)
-    reported = lock.read(32).strip()
-    return f"process {reported}" if reported.isdigit() else "another process"
 
 
 NAME: Final = "audit.log"

@@ -167,7 +167,6 @@ def _add(
     progress: Progress,
     live: bool,
 ) -> None:
-    """Write what was staged into the tables."""
     refuse = source.name == OWN_TABLES
     small = staging.finish()
     if "allocations" in small:

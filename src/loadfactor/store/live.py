@@ -213,7 +213,6 @@ class LiveLog:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """The connection for the length of a query."""
         with self._using:
             if self._closed:
                 raise StoreError(f"{self._path} is closed; open it again")
@@ -352,6 +351,5 @@ def set_damaged_aside(folder: Path, to: Path, after: int) -> bool:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """The lock of the one process that writes."""
     held = f"another process takes live batches into {folder} ({{holder}}); stop it first"
     return take_lock(folder / LOCK, held)

@@ -63,7 +63,6 @@ def open_copy(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _copied(folder: Path, private: Path) -> Path:
-    """Copy the database and its log; where the copy lies."""
     database, log = folder / NAME, folder / (NAME + LOG_SUFFIX)
     try:
         for _ in range(COPY_TRIES):

@@ -88,7 +88,6 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
 
 
 def _show_table(session: Session, name: str, relations: list[str]) -> None:
-    """A table with live rows folded in, and the spans that they change."""
     kept = table(name)
     columns = f"{small_imports.name_columns(kept)}, {small_imports.LOGGED}"
     stored = session.paths(session.manifest.of(name))
@@ -160,7 +159,6 @@ def flush_live(writer: Writer) -> list[Receipt]:
 
 
 def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]) -> tuple[ImportRecord, Receipt]:
-    """Add rows of a day to the import of that day, begun where there is none; its record as it is now."""
     date = datetime.fromtimestamp(day * MS_PER_DAY / MS_PER_S, UTC).date()
     name, now = f"live {source} {date}", int(time() * MS_PER_S)
     known = list_imports(writer, "digest = ?", [name])

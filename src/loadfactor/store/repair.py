@@ -288,7 +288,6 @@ def _migrate_table(writer: Writer, kept: Table, paths: list[Path]) -> None:
 
 
 def _read_samples(writer: Writer, path: Path) -> pa.Table:
-    """The samples of a day of an earlier store, as they were taken."""
     there = pq.read_schema(path).names
     given = {
         "sampled_utc": "from_utc + length_ms",

@@ -66,7 +66,16 @@ def validate_rows(rows: Rows, first_row: int) -> pa.Table:
         out = pa.table(checked, schema=kept.schema)
         _check_intervals(out, kept, where, first_row)
     if "accelerator" in known:
-        out = out.set_column(out.column_names.index("accelerator"), "accelerator", _catalog_ids(out["accelerator"]))
+        # Drivers' names of accelerators as catalog ids, where the catalog knows them.
+        names = out["accelerator"]
+        encoded = names.combine_chunks().dictionary_encode()
+        ids = [
+            (found.id if (found := find_accelerator(n)) else n) if n is not None else None
+            for n in encoded.dictionary.to_pylist()
+        ]
+        out = out.set_column(
+            out.column_names.index("accelerator"), "accelerator", pa.array(ids, pa.string()).take(encoded.indices)
+        )
     return out
 
 
@@ -104,7 +113,6 @@ def _looks_right(rows: pa.Table, kept: Table) -> bool:
 
 
 def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
-    """The same of one column that has a value."""
     if column.kind in _NUMBERS:
         numbers = (pc.fill_null(values, _HARMLESS) if values.null_count else values).to_numpy()
         low, high = numbers.min(), numbers.max()  # NaN where one of them is NaN: then no comparison holds
@@ -185,13 +193,3 @@ def _check_intervals(rows: pa.Table, kept: Table, where: str, first_row: int) ->
         refuse(
             pc.greater(length, longest), f"from_utc lies more than {days:,} days before to_utc; one of them is wrong"
         )
-
-
-def _catalog_ids(names: pa.ChunkedArray) -> pa.Array:
-    """Drivers' names of accelerators as catalog ids, where the catalog knows them."""
-    encoded = names.combine_chunks().dictionary_encode()
-    ids = [
-        (found.id if (found := find_accelerator(n)) else n) if n is not None else None
-        for n in encoded.dictionary.to_pylist()
-    ]
-    return pa.array(ids, pa.string()).take(encoded.indices)

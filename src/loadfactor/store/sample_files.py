@@ -153,7 +153,6 @@ def nominal(parts: Sequence[SamplePart], steps: Mapping[str, int]) -> str:
 
 
 def _gather(parts: Sequence[SamplePart]) -> list[str]:
-    """The relations of some parts, with files read as one."""
     prefix = "read_parquet(["
     files = [p.relation.removeprefix(prefix).removesuffix("])") for p in parts if p.relation.startswith(prefix)]
     gathered = [f"{prefix}{', '.join(files)}])"] if files else []

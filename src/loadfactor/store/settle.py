@@ -312,7 +312,9 @@ def fold_rows(rows: pa.Table, sample: Numbers, refuse: bool) -> Folded:
     `rows` is AS_TAKEN in order of `sample` (a number for each row: the same for the same device, source and instant), of
     import_no and of seq. With `refuse`, rows of one import that differ in a column both have raise SamplesDifferError.
     """
-    imported = _integers(rows, "import_no")
+    # A column of whole numbers, -1 where it is null.
+    filled: Numbers = pc.fill_null(rows["import_no"].cast(pa.int64()), -1).to_numpy()
+    imported = filled
     starts = np.flatnonzero(np.append(True, (sample[1:] != sample[:-1]) | (imported[1:] != imported[:-1])))
     merged = replaced = 0
     if len(starts) < rows.num_rows:
@@ -330,7 +332,6 @@ def fold_rows(rows: pa.Table, sample: Numbers, refuse: bool) -> Folded:
 
 
 def _fold(rows: pa.Table, starts: Numbers) -> pa.Table:
-    """One row for each group of rows; groups begin at `starts`. The mask says what the row has."""
     numbers = np.arange(rows.num_rows)
     columns = {}
     for name in AS_TAKEN.names:
@@ -370,9 +371,3 @@ def _differ(group: pa.Table, column: str) -> SamplesDifferError:
     pair = reported.take([0, other])
     first, second = pair["seq"].to_pylist()
     return SamplesDifferError((first, second), column, pair)
-
-
-def _integers(rows: pa.Table, name: str) -> Numbers:
-    """A column of whole numbers, -1 where it is null."""
-    filled: Numbers = pc.fill_null(rows[name].cast(pa.int64()), -1).to_numpy()
-    return filled

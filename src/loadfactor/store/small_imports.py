@@ -247,7 +247,6 @@ def write_tagged(session: Session, name: str, rows: str, tag: ChangeRows, path: 
 
 
 def _count_changed(before: pa.Table, after: pa.Table) -> int:
-    """How many rows differ."""
     different = pa.scalar(False)
     for column in before.column_names:
         old, new = before[column], after[column]
@@ -419,7 +418,6 @@ def merge_files(
 
 
 def _merge_import(writer: Writer, kept: Table, rows: str, refuse: bool, name_row: NameRow) -> Iterator[Gap]:
-    """Rows of one key as one row, in the table `staged_rows`."""
     found = writer.raw.execute(contradictions(kept, rows)).fetchall()
     if found and refuse:
         (first, second), what, _ = found[0]

@@ -136,7 +136,6 @@ def _concatenate(chunks: list[pa.Array], needed: pa.DataType, names: tuple[pa.Ar
 
 
 def _split(rows: pa.Table, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each number, in order of the numbers; slices of the table where it lies in that order."""
     if not len(numbers):
         return
     if not np.all(numbers[1:] >= numbers[:-1]):
@@ -225,7 +224,6 @@ def _power_from_energy(rows: pa.Table, count_gap: CountGap) -> pa.ChunkedArray:
 
 
 def _mask(columns: dict[str, pa.ChunkedArray], rows: int) -> pa.Array:
-    """Bit i: MEASUREMENTS[i] was measured."""
     always = sum(1 << bit for bit, name in enumerate(MEASUREMENTS) if columns[name].null_count == 0)
     mask = np.full(rows, always, dtype=np.int64)
     for bit, name in enumerate(MEASUREMENTS):

@@ -118,7 +118,6 @@ class Store:
             generation.close()
 
     def _open_newest(self) -> "tuple[Generation, list[Numbered]]":
-        """The newest generation, and the live batches that are not in its files."""
         while True:
             generation = Generation(self.folder)
             if not has_live(self.folder):

@@ -10,7 +10,7 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.charging.instances import NodeRules, list_nodes, read_rules, view_bill_gpus, view_sold
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import ledger_steps, recall
 from loadfactor.books.ledger_inputs import BookedBills, BookedFile, read_inputs
 from loadfactor.catalog.instances import rented_types
 from loadfactor.settings.config import settings
@@ -129,7 +129,7 @@ def find_repriced_hours(session: Session, before: BookedBills | None, now: Booke
         return []
     session.view_table("exchange_rates", "exchange_rates")
     materialize_billed_prices(session, spans)
-    queries = recall(f"repriced {session.currency}", lambda: _compile(session.currency))
+    queries = recall(f"repriced {session.currency}", lambda: ledger_steps().compile_repriced(session.currency))
     session.materialize("billed_worth", queries["billed_worth"])
     within = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in spans)
     hours = session.raw.execute(f"SELECT hour_utc FROM ({queries['repriced']}) WHERE {within} ORDER BY 1").fetchall()
@@ -137,7 +137,6 @@ def find_repriced_hours(session: Session, before: BookedBills | None, now: Booke
 
 
 def _name_files(session: Session) -> tuple[BookedFile, ...]:
-    """Files of charges by checksum and extent."""
     found = (
         BookedFile(
             f"{f.crc32:08x}",
@@ -155,9 +154,3 @@ def _digest_rules() -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _compile(currency: str) -> Queries:
-    from loadfactor.ledger.steps import compile_repriced  # Ibis takes longer to import than most answers
-
-    return compile_repriced(currency)

@@ -55,7 +55,6 @@ def read_closings(session: Session, month: str) -> list[Closing]:
 
 
 def list_amounts(chargeback: FleetChargeback) -> dict[Place, Amounts]:
-    """Amounts of statements by owner and pool."""
     return {(tuple(of.by[name] for name in chargeback.by), of.pool): of.amounts for of in chargeback.statements}
 
 
@@ -105,7 +104,6 @@ def _describe_source() -> "Source":
 
 
 def _make_rows(closed: FleetChargeback) -> "list[Rows]":
-    """The statements of a closing as rows of their table."""
     import pyarrow as pa
 
     from loadfactor.sources.base import Rows

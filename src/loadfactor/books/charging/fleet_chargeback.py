@@ -17,7 +17,7 @@ from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR, US_PER_S
 from loadfactor.books.charging.bill_lines import choose_currency, find_extent, read_month, sum_charges, view_charges
 from loadfactor.books.charging.billed_prices import node_rules
 from loadfactor.books.charging.instances import SOLD, view_bill_gpus, view_sold
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.chargeback import charge
 from loadfactor.money.currency import EXACT, add_exactly
@@ -60,13 +60,14 @@ class LedgerHours:
         )
 
     def cost_as(self, costs: dict[str, Decimal]) -> CostLine:
-        """These hours as a line with the costs given."""
         return CostLine(costs, None if self.pool else self.owner, self.pool, "gpu", self.charged_hours)
 
 
 def read_ledger_hours(session: Session, by: Sequence[str], basis: str) -> list[LedgerHours]:
     """What `window_ledger` holds by owner, state and price. GPU-seconds are added up as whole microseconds, in any order alike."""
-    sql = recall(f"ledger hours {by} {basis}", lambda: _compile(tuple(by), basis))["hours"]
+    sql = recall(
+        f"ledger hours {by} {basis}", lambda: {"hours": expressions().write_sql(_sum_hours(tuple(by), basis))}
+    )["hours"]
     return [
         LedgerHours(
             tuple(owner),
@@ -84,12 +85,6 @@ def price_hours(hours: Iterable[LedgerHours]) -> Iterator[CostLine]:
     for held in hours:
         if held.price is not None:
             yield held.cost_as({EFFECTIVE_COST: EXACT.multiply(held.hours, held.price)})
-
-
-def _compile(by: tuple[str, ...], basis: str) -> Queries:
-    from loadfactor.books.expressions import write_sql  # Ibis takes longer to import than most answers
-
-    return {"hours": write_sql(_sum_hours(by, basis))}
 
 
 def _sum_hours(by: tuple[str, ...], basis: str) -> Expr:
@@ -263,7 +258,6 @@ class ChargeQuestion:
     policy: ChargebackPolicy
 
     def __post_init__(self) -> None:
-        """Refuse names that nothing is by."""
         if not self.by:
             raise InputError("statements are by at least one name; write --by team")
         for name in self.by:

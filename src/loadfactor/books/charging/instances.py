@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import ledger_steps, recall
 from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
 from loadfactor.settings.money import BillingSettings
 from loadfactor.store.manifest import subtract
@@ -259,7 +259,9 @@ def view_bill_gpus(session: Session, rules: NodeRules, name: str = "bill_gpus") 
     node (as the ledger calls it; null: not known), resource (what to call it), gpu_hours (null: the line does not say how long;
     0: a discount or the rest of a machine), gpu_share.
     """
-    key = _write_key(rules)
+    tags = [f"json_extract_string(l.Tags, {quote(_path(tag))})" for tag in rules.tags]
+    cells = ", ".join(f"coalesce({cell}, '')" for cell in ("l.ResourceId", "l.ResourceName", *tags))
+    key = _KEY.format(cells=cells)
     _register_nodes(session, f"SELECT DISTINCT {_list_cells(rules)} FROM {SOLD} WHERE sold IS NOT NULL", rules)
     share = f"CASE sold WHEN '{MACHINE}' THEN {rules.gpu_share} WHEN '{GPU}' THEN 1 WHEN '{REST}' THEN {int(rules.gpu_share)} END"
     session.create_view(
@@ -332,12 +334,6 @@ def _list_cells(rules: NodeRules) -> str:
     return ", ".join(["ResourceId", "ResourceName", *tags])
 
 
-def _write_key(rules: NodeRules) -> str:
-    tags = [f"json_extract_string(l.Tags, {quote(_path(tag))})" for tag in rules.tags]
-    cells = ", ".join(f"coalesce({cell}, '')" for cell in ("l.ResourceId", "l.ResourceName", *tags))
-    return _KEY.format(cells=cells)
-
-
 def _path(tag: str) -> str:
     escaped = tag.replace("\\", "\\\\").replace('"', '\\"')
     return f'$."{escaped}"'
@@ -377,10 +373,6 @@ def name_nodes(session: Session) -> None:
     """Put nodes that go by two names, and what the books call each, into the table `node_names` (node, called)."""
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
-    session.materialize("node_names", recall("node names", _compile_names)["node_names"])
-
-
-def _compile_names() -> Queries:
-    from loadfactor.ledger.steps import Holders, compile_steps  # Ibis takes longer to import than most answers
-
-    return compile_steps(Holders(), ("node_names",))
+    session.materialize(
+        "node_names", recall("node names", lambda: ledger_steps().compile_facts(("node_names",)))["node_names"]
+    )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR
 from loadfactor.books.booking import book, book_held, cut_holdings
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
@@ -230,7 +230,6 @@ def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tup
 
 
 def _divide(needed: Sequence[tuple[int, int]], gpus: int) -> Iterator[list[int]]:
-    """Hours (starts, with the GPUs that are needed in each) as parts that are booked one after another."""
     part: list[int] = []
     rows = 0
     for hour, count in needed:
@@ -263,15 +262,9 @@ def list_waits(session: Session) -> list[WaitSpan]:
     """Every wait that the books know: its pool, and from when to when; None while it lasts."""
     for name in ("allocations", "queue_events"):
         session.view_table(name, name)
-    session.create_view("waits", recall("waits", _compile_waits)["waits"])
+    session.create_view("waits", recall("waits", lambda: expressions().write_waits())["waits"])
     rows = session.raw.execute("SELECT pool, queued_utc, ended_utc FROM waits ORDER BY ALL").fetchall()
     return [(pool, queued, ended) for pool, queued, ended in rows]
-
-
-def _compile_waits() -> Queries:
-    from loadfactor.books.expressions import write_waits  # Ibis takes longer to import than most answers
-
-    return write_waits()
 
 
 def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list[FreeStretch]:
