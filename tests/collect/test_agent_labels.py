@@ -82,7 +82,7 @@ def read_tags(row: dict[str, object]) -> dict[str, str]:
 def test_environment_of_a_job_becomes_tags() -> None:
     """Every variable that says a run, and others by name; of a job that says none there are no tags."""
     said = (*((name.lower(), "v") for name in RUNS), ("job_env_sweep", "7"))
-    (row,) = allocate(Holder(job="4711", said=said))
+    (row,) = allocate(Holder(job="4711", variables=said))
     trackers = {"wandb.project", "wandb.run_group", "wandb.run_id"}
     trackers |= {"mlflow.experiment_id", "mlflow.experiment_name", "mlflow.run_id"}
     assert read_tags(row) == dict.fromkeys(trackers, "v") | {"env.SWEEP": "7"}
@@ -92,7 +92,7 @@ def test_environment_of_a_job_becomes_tags() -> None:
 def test_processes_of_a_job_need_not_all_say_its_run() -> None:
     """A launcher without a run and a worker with one hold the GPU as one job, with what both say; of two runs the first counts."""
     launcher = Holder(job="1", user="ana")
-    worker, other = (Holder(job="1", experiment=name, said=(("wandb_run_id", name),)) for name in "ab")
+    worker, other = (Holder(job="1", experiment=name, variables=(("wandb_run_id", name),)) for name in "ab")
     (row,) = follow([launcher, worker], [launcher, worker], [launcher, worker])
     assert (row["user"], row["experiment_id"], read_tags(row), row["share"]) == (
         "ana",
@@ -107,7 +107,7 @@ def test_processes_of_a_job_need_not_all_say_its_run() -> None:
 def test_run_that_is_known_later_counts_from_the_beginning() -> None:
     """A job whose first process says nothing is one allocation, with the tags of the next one."""
     decoder = PrometheusDecoder()
-    job, run = Holder(job="1"), Holder(job="1", said=(("mlflow_run_id", "1f"),))
+    job, run = Holder(job="1"), Holder(job="1", variables=(("mlflow_run_id", "1f"),))
     seen = [take_allocations(decoder, k, holder) for k, holder in enumerate([job, job, run, run])]
     assert [row["tags"] for rows in seen for row in rows][-1] == '{"mlflow.run_id": "1f"}'
     assert len({row["from_utc"] for rows in seen for row in rows}) == 1

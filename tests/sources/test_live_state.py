@@ -81,9 +81,9 @@ def test_a_state_of_an_earlier_version_is_read(
 ) -> None:
     """A decoder that read the first events and stored its state then, and one of today that read all, emit the same."""
     went_on, restored = kind(name), kind(name, (STATES / f"{stored}.state").read_bytes())
-    went_on.put(events[:before])
-    assert list(went_on.take())
-    assert not list(restored.take())
+    went_on.feed(events[:before])
+    assert list(went_on.drain())
+    assert not list(restored.drain())
     rows = []
     for decoder in (went_on, restored):
         decoder.feed(events[before:])

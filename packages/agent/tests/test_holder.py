@@ -131,7 +131,7 @@ def test_run_of_a_tracker_is_said_of_jobs_pods_and_commands(proc: ProcFolder) ->
     for pid in (1, 2, 3):
         found = finder.find(pid)
         assert found is not None
-        assert dict(found.said) == expected
+        assert dict(found.variables) == expected
         assert expected.items() <= found.labels().items()
 
 
