@@ -323,7 +323,6 @@ def _is_interruption(request: Mapping[str, Any]) -> bool:
 
 
 def _as_json(answer: Any) -> Any:
-    """As the AWS CLI writes it."""
     if isinstance(answer, Mapping):
         return {key: _as_json(value) for key, value in answer.items()}
     if isinstance(answer, datetime):
@@ -387,7 +386,6 @@ class S3Objects:
 
     @contextmanager
     def _explaining(self) -> Iterator[AmazonClient]:
-        """The client, whose errors become FetchError."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -398,7 +396,6 @@ class S3Objects:
             raise FetchError(describe_error(error)) from error
 
     def _describe_refusal(self, error: Any) -> str:
-        """The line of the policy that is missing, where it is a refusal."""
         if error.response.get("Error", {}).get("Code") not in _S3_REFUSED:
             return ""
         is_list = error.operation_name == "ListObjectsV2"

@@ -82,7 +82,6 @@ class LiveArrivals:
 
 
 def _first(rows: pa.Table, column: str) -> int | None:
-    """The earliest instant in a column."""
     return _whole(pc.min(rows[column].cast(pa.int64())).as_py()) if column in rows.column_names else None
 
 

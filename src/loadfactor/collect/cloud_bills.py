@@ -146,7 +146,6 @@ def _open_client(bigquery: Any, project: str) -> Any:
 
 
 def _write(value: object) -> object:
-    """A value of BigQuery that JSON does not have; exact numbers as text."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Decimal):

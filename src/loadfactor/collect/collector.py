@@ -177,12 +177,10 @@ class LiveCollector:
 def _open_stream(
     stream_id: str, log: LiveLog, state: OriginState | None, payloads: Sequence[Numbered]
 ) -> PayloadStream:
-    """The stream with this id: of events where a live source has it, else of samples."""
     return (EventStream if find_live_source(stream_id) else SampleStream)(stream_id, log, state, payloads)
 
 
 def _reason(error: LoadfactorError) -> str:
-    """Why a payload was refused, in one of a few words."""
     if isinstance(error, BusyError):
         return "busy"
     if isinstance(error, StoreError):

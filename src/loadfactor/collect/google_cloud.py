@@ -113,7 +113,6 @@ def _open_client(project: GcpProject) -> Any:
 
 
 def _retry() -> Any:
-    """What is tried again: a quota that is used up for now, a service that is away."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 
@@ -128,7 +127,6 @@ def _retry() -> Any:
 
 
 def _as_json(message: Any) -> dict[str, Any]:
-    """A message as the JSON of the API writes it."""
     from google.protobuf.json_format import MessageToDict
 
     content: dict[str, Any] = MessageToDict(type(message).pb(message))

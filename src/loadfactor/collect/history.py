@@ -119,6 +119,5 @@ async def _keep_nothing(_answer: bytes, _from_ms: int, _to_ms: int) -> None:
 
 
 def _leave_out_before(rows: Rows, begin_ms: int) -> Rows:
-    """Without the rows of progress that end before the window begins."""
     parts = [find_part(to_ms) for to_ms in rows.data["to_utc"].to_pylist()]
     return replace(rows, data=rows.data.filter(pa.array([part >= begin_ms // ROW_MS for part in parts], pa.bool_())))

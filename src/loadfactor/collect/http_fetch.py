@@ -175,7 +175,6 @@ async def connect(
 
 
 async def _open(host: str, port: int, tls: ssl.SSLContext | None, lookups: NameLookups) -> Connection:
-    """A connection to the first of a host's addresses that takes one."""
     addresses = [host] if _is_address(host) else await lookups.find(host, port)
     for number, address in enumerate(addresses, 1):
         try:
@@ -422,26 +421,21 @@ class _Answer:
 
     @property
     def is_enough(self) -> bool:
-        """Whether more of it need not be read."""
         begin = self.content[:_LONGEST_BLANK_BYTES].lstrip()
         is_good = self._status == HTTPStatus.OK and begin.startswith(self._bounds.begins)
         return not is_good and len(self.content) > _LONGEST_ERROR_BYTES
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of the parser."""
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Of the parser."""
         self._has_head = True
         self._encoding = self._headers.get(b"content-encoding", b"identity").strip().lower()
 
     def on_body(self, body: bytes) -> None:
-        """Of the parser."""
         self._received += body
 
     def on_message_complete(self) -> None:
-        """Of the parser."""
         self.is_complete = True
 
     def finish(self, at_s: float) -> HttpAnswer:

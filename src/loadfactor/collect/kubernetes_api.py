@@ -228,7 +228,6 @@ def _read(answer: Any) -> dict[str, Any]:
 
 
 def _explain(error: Any) -> str:
-    """An error in the API's words."""
     try:
         text = str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -143,7 +143,6 @@ class KindWatch:
                 return
 
     def _feed(self, events: Iterable[dict[str, Any]]) -> None:
-        """Events of a watch. Raises KubernetesError where one is an error."""
         found, version = [], ""
         for event in events:
             item, what = event.get("object"), event.get("type")
@@ -222,7 +221,6 @@ class ClusterWatch(PolledSource):
         keep: Keep,
         before: Mapping[str, SourceStatus] | None = None,
     ) -> None:
-        """`cursor`: where it goes on. The rest as every polled source."""
         super().__init__(cluster.stream_id, [resource.plural for resource in RESOURCES], 0.0, keep, before)
         self._cluster = cluster
         self._opening = threading.Lock()
@@ -302,7 +300,6 @@ class OwnerSearch:
 
 
 def _concerns_gpus(kind: str, pruned: dict[str, Any]) -> bool:
-    """Whether an object can make a row, or explain one."""
     if kind == POD:
         return read_pod(pruned) is not None
     if kind == WORKLOAD:

@@ -241,7 +241,6 @@ class LiveService:
         return stream.reached_ms or now_ms() - int(backfill_s * MS_PER_S), keep
 
     async def _write_in_turn(self, stream: PayloadStream, payload: bytes, kind: str) -> None:
-        """Keep a payload, when not too many wait."""
         while stream.waiting > MOST_ANSWERS:
             await asyncio.sleep(INGEST_EVERY_S / 10)
         await self.collector.write(payload, stream.stream_id, kind)
@@ -260,7 +259,6 @@ class LiveService:
         return ScrapeGroup(group, pools, keep, self._before[group.label].gaps if group.label in self._before else ())
 
     def _describe_group(self, group: ScrapeGroup) -> SourceStatus:
-        """The status of a group; of serving engines with what is unknown of them since the process began."""
         stream = self.collector.stream(group.name)
         gaps = sorted(stream.gaps.items()) if isinstance(stream, EventStream) else ()
         return replace(group.status(), unknown=tuple((what, count) for (_, what), count in gaps))

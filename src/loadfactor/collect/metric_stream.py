@@ -55,7 +55,6 @@ class MetricStreamWatch(PolledSource):
         keep: Keep,
         before: Mapping[str, SourceStatus] | None = None,
     ) -> None:
-        """`begin_s`: where it begins the first time. `cursor`: where it goes on. The rest as every polled source."""
         super().__init__(stream_id, ("",), every_s, keep, before)
         self._job = stream_id.partition(" ")[2]
         self._objects = objects

@@ -37,7 +37,6 @@ class PayloadStream(ABC):
     """Through when pulled answers were taken; 0 where none was."""
 
     def __init__(self, stream_id: str, log: LiveLog, payloads: Iterable[Numbered]) -> None:
-        """`payloads` are what an earlier process left of this stream."""
         self.stream_id = stream_id
         self.cursor: dict[str, str] = {}
         """Where the collector goes on, by name: what is kept is behind it. Empty for streams of samples."""

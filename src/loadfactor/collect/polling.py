@@ -171,7 +171,6 @@ class InstanceWatch(PolledSource):
         keep: Keep,
         before: Mapping[str, SourceStatus] | None = None,
     ) -> None:
-        """As every polled source."""
         super().__init__(stream_id, cloud.parts, every_s, keep, before)
         self._cloud = cloud
         self._refused_s: dict[str, float] = {}

@@ -128,7 +128,6 @@ async def fetch_answer(
 
 
 def _read_error(content: bytes) -> str:
-    """What went wrong, in the server's words."""
     try:
         why = str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):

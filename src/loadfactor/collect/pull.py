@@ -71,7 +71,6 @@ class ScheduledPull(ABC):
     def __init__(
         self, name: str, every_s: float, through_ms: int, keep: KeepChunk, over: tuple[Failure, ...] = ()
     ) -> None:
-        """`over`: failures of earlier processes."""
         self.name = name
         self.status = PullStatus(over=over)
         self._every_s = every_s
@@ -139,7 +138,6 @@ class Pull(ScheduledPull):
         pools: RequestPools,
         over: tuple[Failure, ...] = (),
     ) -> None:
-        """`over`: failures of earlier processes."""
         super().__init__(server.name, every_s, through_ms, keep, over)
         self.server = server
         self._selector = selector
@@ -217,7 +215,6 @@ class CloudPull(ScheduledPull):
         keep: KeepChunk,
         over: tuple[Failure, ...] = (),
     ) -> None:
-        """`over`: failures of earlier processes."""
         step_ms = metrics.step_ms
         super().__init__(name, every_s, through_ms // step_ms * step_ms, keep, over)
         self._metrics = metrics

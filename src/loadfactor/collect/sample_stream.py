@@ -61,7 +61,6 @@ class SampleStream(PayloadStream):
     """Payloads with samples. Any thread may call its methods."""
 
     def __init__(self, stream_id: str, log: LiveLog, state: OriginState | None, payloads: Sequence[Numbered]) -> None:
-        """`state` and `payloads` are what an earlier process left of this stream."""
         super().__init__(stream_id, log, payloads)
         self._arrived: deque[_Arrival] = deque()
         self._begin(state, payloads)

@@ -92,7 +92,6 @@ class ScrapeGroup:
             await asyncio.gather(*self._tasks.values(), *self._keeping, return_exceptions=True)
 
     def _follow(self, targets: Iterable[Target]) -> None:
-        """Begin with those that are new, and leave those that are gone."""
         expected = dict.fromkeys(targets)
         for target in [target for target in self._tasks if target not in expected]:
             self._tasks.pop(target).cancel()

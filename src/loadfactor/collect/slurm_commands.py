@@ -99,7 +99,6 @@ def _read(
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Nothing of it is left."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -165,7 +164,6 @@ class SlurmCommands:
     """Asks one cluster. Its methods raise CommandError in one line."""
 
     def __init__(self, cluster: SlurmCluster, stopped: threading.Event | None = None) -> None:
-        """`stopped`: set when answers are no longer of use."""
         self._cluster = cluster
         self._stopped = stopped
         self._fields: tuple[str, ...] = ()

@@ -103,7 +103,6 @@ class SlurmRest:
         return _parse(bytes(content), path)
 
     def _make_headers(self) -> dict[str, str]:
-        """Who asks. Raises CommandError where the token cannot be read."""
         cluster = self._cluster
         try:
             token = cluster.token_file.read_text().strip().removeprefix("SLURM_JWT=") if cluster.token_file else ""
@@ -140,7 +139,6 @@ def _parse(content: bytes, path: str) -> Document:
 
 
 def _show_errors(content: bytes) -> str:
-    """The first error in an answer, for the end of a message."""
     try:
         errors = httpx.Response(200, content=content).json()["errors"]
         text = errors[0].get("description") or errors[0].get("error") or ""

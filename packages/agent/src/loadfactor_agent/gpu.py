@@ -33,7 +33,6 @@ _NAMES: Final = {**_SHARES, **_RATES}
 
 
 def has_profiler(card: Card, handle: Any) -> bool:
-    """Whether the card has GPM."""
     answer = card.ask(WHAT, pynvml.nvmlGpmQueryDeviceSupport, handle)
     if answer is not None and not answer.isSupportedDevice:
         card.refuse(WHAT, pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -44,7 +43,6 @@ class Profiler:
     """Samples of one GPU, or of one GPU instance of it, each measured against the one before."""
 
     def __init__(self, card: Card, take: Callable[[Any], object]) -> None:
-        """`take` fills a sample."""
         self._card, self._take = card, take
         self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
         self._has_first = False

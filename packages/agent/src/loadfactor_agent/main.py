@@ -63,7 +63,6 @@ class Agent:
     """One running agent."""
 
     def __init__(self, options: AgentOptions, sampler: Sampler, notices: Notices) -> None:
-        """Raises AgentError for options that do not work."""
         self._options, self._sampler, self._notices = options, sampler, notices
         self._labels = Labels({"instance": sampler.node, "job": "loadfactor-agent"})
         self._last: list[SeriesValues] = []
@@ -113,7 +112,6 @@ class Agent:
             self._spool.close()
 
     def _keep(self) -> None:
-        """Put what was read into the spool."""
         readings, self._kept = self._kept, []
         if self._spool is None or not readings:
             return
@@ -128,7 +126,6 @@ class Agent:
             self._notices.say("sync", f"the spool cannot be synced: {error}")
 
     def _count(self) -> SeriesValues:
-        """The agent's own counts."""
         values: dict[str, float] = {"gpus": self._sampler.gpus}
         if self._spool and self._sender:
             kept, sent = self._spool.counts, self._sender.counts

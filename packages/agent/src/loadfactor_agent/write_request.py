@@ -27,19 +27,16 @@ def write_varint(number: int) -> bytes:
 
 
 def write_label(name: str, value: str) -> bytes:
-    """One label of a series."""
     parts = [text.encode("utf-8", "replace") for text in (name, value)]
     body = b"".join(tag + write_varint(len(part)) + part for tag, part in zip((b"\x0a", b"\x12"), parts, strict=True))
     return _LABEL + write_varint(len(body)) + body
 
 
 def write_instant(at_ms: int) -> bytes:
-    """The field of a sample that says when."""
     return _TIMESTAMP_TAG + write_varint(at_ms)
 
 
 def write_sample(value: float, instant: bytes) -> bytes:
-    """One sample of a series."""
     return _SAMPLE.pack(_SAMPLE_TAG, 9 + len(instant), _VALUE_TAG, value) + instant
 
 
@@ -67,7 +64,6 @@ def read_parts(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
     number = 0
     for index in range(at, min(at + _LONGEST_VARINT, len(message))):
         number |= (message[index] & 0x7F) << 7 * (index - at)

@@ -201,7 +201,6 @@ class _TrainerFacts:
         self._is_training, self._since_ns = True, time.time_ns()
 
     def end_batch(self) -> None:
-        """A micro-batch of a step that goes on."""
         self._batches += 1
 
     def end_step(self, args: Any, state: Any) -> None:
@@ -249,5 +248,4 @@ class _TrainerFacts:
 
 
 def _is_whole(epoch: float | None) -> bool:
-    """Whether the epochs that a Trainer's state counts, in parts, are over."""
     return epoch is not None and abs(epoch - round(epoch)) < 1e-9

@@ -144,7 +144,6 @@ def _script() -> str:
 
 
 def _find_wandb() -> str | None:
-    """The id of the run of W&B, where the script has begun one."""
     try:
         run = getattr(sys.modules.get("wandb"), "run", None)
         return None if run is None else str(run.id)

@@ -181,7 +181,6 @@ def _encode(record: dict[str, Any]) -> bytes:
 
 
 def _known(value: Any) -> Any:
-    """The value, null where it is not finite."""
     if isinstance(value, list):
         return [_known(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -192,7 +192,6 @@ class _SlurmQuestions:
         )
 
     def _try(self, command: str, ask: Callable[[], object]) -> bool:
-        """Ask, and note how it went."""
         try:
             ask()
         except CommandError as error:
@@ -240,7 +239,6 @@ class _SlurmQuestions:
 
 
 def _list_settings(config: dict[str, str]) -> list[Shortfall]:
-    """What slurm.conf leaves out; nothing where nobody knows it."""
     if not config:
         return []
     found = []

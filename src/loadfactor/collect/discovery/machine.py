@@ -80,7 +80,6 @@ async def _look_around(places: ProbedPlaces) -> Surroundings:
 
 
 def _find_cloud(root: Path) -> str:
-    """By what the firmware says of the machine."""
     for name in ("sys_vendor", "board_vendor", "product_name"):
         try:
             said = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip()
@@ -102,7 +101,6 @@ def _read_driver(root: Path) -> str | None:
 
 
 async def _count_exported_gpus(client: httpx.AsyncClient, url: str) -> int | None:
-    """GPUs that a dcgm-exporter speaks of; None where none answers."""
     found: set[str] = set()
     understood, size = False, 0
     try:
@@ -123,7 +121,6 @@ async def _count_exported_gpus(client: httpx.AsyncClient, url: str) -> int | Non
 
 
 async def _ask_prometheus(url: str) -> SourceCheck | None:
-    """What a Prometheus gives; None where none answers in time."""
     try:
         async with asyncio.timeout(LONGEST_PROBE_S):
             found = await check_server(PrometheusServer("", url, timeout_s=LONGEST_PROBE_S), "")

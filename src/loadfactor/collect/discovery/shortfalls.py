@@ -168,12 +168,7 @@ def _no_gpus(given: SourceCheck) -> Shortfall:
         do = "have it scrape dcgm-exporter (port 9400) on the GPU nodes, or run loadfactor agent there; check `match`"
     else:
         do = "name the dcgm-exporters of the GPU nodes (port 9400); check `path`"
-    return Shortfall(
-        "missing",
-        "no metrics of GPUs",
-        "everything: nothing can be booked from it",
-        do,
-    )
+    return Shortfall("missing", "no metrics of GPUs", "everything: nothing can be booked from it", do)
 
 
 def _list_labels(given: SourceCheck, unnamed_gpus: int) -> list[Shortfall]:

@@ -85,7 +85,6 @@ def check_sources(settings: Settings, folder: Path) -> CheckedSources:
 
 
 async def _check_samples(settings: Settings) -> list[SourceCheck]:
-    """Every server and every group of exporters, all at once."""
     servers = [
         (PrometheusServer(s.label, s.url, s.bearer_token_file, LONGEST_ANSWER_S), s.match) for s in settings.prometheus
     ]
@@ -156,7 +155,6 @@ async def _look_at_gpus(
 
 
 async def _find_step(server: PrometheusServer, labels: Mapping[str, str]) -> float | None:
-    """Seconds between two samples of one series; None where it has one."""
     series = "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items()) + "}"
     answer = await fetch_answer(server, {"query": f"{series}[{LOOK_BACK_S}s]"})
     try:
@@ -178,7 +176,6 @@ def count_devices(devices: Iterable[DeviceLabels]) -> tuple[dict[str, Any], int]
 
 
 def read_device(labels: Mapping[str, str]) -> DeviceLabels:
-    """What the labels of a series say of its GPU."""
     found = find_family(labels)
     assert found is not None
     lower = {name.lower(): value for name, value in labels.items()}
@@ -186,7 +183,6 @@ def read_device(labels: Mapping[str, str]) -> DeviceLabels:
 
 
 def _read_vector(content: bytes) -> list[dict[str, Any]]:
-    """The rows of an instant vector. Raises FetchError where the answer is none."""
     try:
         data = json.loads(content)["data"]
         rows = data["result"]
@@ -208,7 +204,6 @@ def read_clock(date: str, ours_s: float) -> float | None:
 
 
 def find_engines(metrics: Collection[str]) -> tuple[str, ...]:
-    """The engines that have metrics of these names."""
     names = {spell(name) for name in metrics}
     known = {e.name: {name for of in (*e.counts.values(), *e.gauges.values()) for name in of} for e in ENGINES}
     return tuple(sorted(engine for engine, metrics in known.items() if names & metrics))
