@@ -126,17 +126,13 @@ def _read(value: Any, item: Option) -> Any:
         raise InputError(f"{item.flag} needs a value: {item.help}")
     if not item.many:
         return _read_one(value, item)
-    parts: Sequence[Any] = value if _is_list(value) else (value,)
+    parts: Sequence[Any] = value if isinstance(value, (list, tuple)) or hasattr(value, "tolist") else (value,)
     splits = item.kind is not Path  # a comma may be part of a file's name
     pieces = [piece for part in parts for piece in (part.split(",") if splits and isinstance(part, str) else (part,))]
     values = tuple(_read_one(piece, item) for piece in pieces if piece != "")
     if not values and item.required:
         raise InputError(f"{item.flag} needs a value: {item.help}")
     return values
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or hasattr(value, "tolist")
 
 
 def _read_one(value: Any, item: Option) -> Any:
@@ -146,7 +142,12 @@ def _read_one(value: Any, item: Option) -> Any:
             raise InputError(f"{item.flag} is true or false, got {value!r}")
         return value
     if item.kind is Path:
-        return _read_path(value, item)
+        try:
+            return read_path(value)
+        except TypeError as error:
+            raise InputError(f"{item.flag} must be a path, got {value!r}") from error
+        except InputError as error:
+            raise InputError(f"{item.flag} {error}") from error
     if item.kind is str:
         text = str(value).strip()
         if item.choices and text not in item.choices:
@@ -174,12 +175,3 @@ def _read_number(value: Any, item: Option) -> float:
     if not item.limits.admit(number):
         raise InputError(must)
     return number
-
-
-def _read_path(value: Any, item: Option) -> Path:
-    try:
-        return read_path(value)
-    except TypeError as error:
-        raise InputError(f"{item.flag} must be a path, got {value!r}") from error
-    except InputError as error:
-        raise InputError(f"{item.flag} {error}") from error

@@ -70,7 +70,11 @@ def build_fleet(scenario: Scenario) -> SimulatedFleet:
                         divided = at
                     else:
                         whole.append(at)
-            nodes.append(Node(name, group, *_find_lifetime(scenario, group), tuple(whole)))
+            since = scenario.start_ms + convert_days(group.bought_day or 0)
+            until = (
+                scenario.end_ms if group.retired_day is None else scenario.start_ms + convert_days(group.retired_day)
+            )
+            nodes.append(Node(name, group, since, until, tuple(whole)))
     owner = np.array(node_of, dtype=np.int64)
     # Scrapes of different machines are not aligned; one machine scrapes on the mark, so that the simulation ends with a sample.
     phase_s = rng.integers(0, scenario.step_s, len(nodes))
@@ -97,12 +101,6 @@ def _can_host_shared(group: NodeGroup) -> bool:
         and group.retired_day is None
         and group.accelerator.startswith("a100")
     )
-
-
-def _find_lifetime(scenario: Scenario, group: NodeGroup) -> tuple[int, int]:
-    since = scenario.start_ms + convert_days(group.bought_day or 0)
-    until = scenario.end_ms if group.retired_day is None else scenario.start_ms + convert_days(group.retired_day)
-    return since, until
 
 
 def convert_days(days: float) -> int:

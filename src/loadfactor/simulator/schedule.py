@@ -143,7 +143,12 @@ class _PoolQueue:
         elif isinstance(what, Incident):
             self._handle_incident(now, kind, what)
         elif isinstance(what, int):
-            self._change_node(now, what, kind == BUY)
+            bought = kind == BUY
+            if not bought:
+                self._kill(now, what, self._all_bits(what), "preempted")
+            self.gone[what] = not bought
+            self.free[what] = self._all_bits(what) if bought else 0
+            self._count_grantable(what)
 
     def _enqueue(self, now: int, job: SubmittedJob, attempt: int) -> None:
         behind = self.waiting and self.waiting[0][0] <= job.order
@@ -159,13 +164,6 @@ class _PoolQueue:
                 self.out.waits.append(replace(wait, until_ms=now))
                 return
             i += 1
-
-    def _change_node(self, now: int, n: int, bought: bool) -> None:
-        if not bought:
-            self._kill(now, n, self._all_bits(n), "preempted")
-        self.gone[n] = not bought
-        self.free[n] = self._all_bits(n) if bought else 0
-        self._count_grantable(n)
 
     def _handle_incident(self, now: int, kind: int, incident: Incident) -> None:
         n = incident.node

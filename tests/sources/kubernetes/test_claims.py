@@ -233,8 +233,8 @@ def follow(*steps, restarted=False):
     """The last row of each key that a watch tells, objects coming in one by one; `restarted`: a new process for each."""
     decoder, rows = LiveKubernetesDecoder("prod"), {}
     for at, what, one in steps:
-        decoder.put([[ms(at), one["kind"], what, prune(one["kind"], one)]])
-        for item in decoder.take():
+        decoder.feed([[ms(at), one["kind"], what, prune(one["kind"], one)]])
+        for item in decoder.drain():
             for row in item.data.to_pylist() if hasattr(item, "data") and item.table == "allocations" else ():
                 rows[row["job_id"], row.get("device_id"), row.get("node"), row["from_utc"]] = row
         if restarted:
@@ -276,8 +276,8 @@ def test_what_was_told_and_is_not_so_is_taken_back():
 def test_a_state_of_version_1_goes_on():
     """It knew how many GPUs claims are: rows after it count the same, and end."""
     decoder = LiveKubernetesDecoder("prod", (STATES / "kubernetes-1.state").read_bytes())
-    decoder.put([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
-    (rows,) = decoder.take()
+    decoder.feed([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
+    (rows,) = decoder.drain()
     assert spans({"allocations": rows.data.to_pylist()}) == {("a", None): hours((2, 9, 1 / 7))}
 
 

@@ -120,10 +120,10 @@ def test_a_quota_holds_until_it_changes():
 
     def see(*events):
         nonlocal decoder
-        decoder.put(
+        decoder.feed(
             [[ms(hour), "ClusterQueue", what, one and prune("ClusterQueue", one)] for hour, what, one in events]
         )
-        for item in decoder.take():
+        for item in decoder.drain():
             rows.update(
                 {(row["queue"], row["from_utc"]): (row["gpus"], row.get("to_utc")) for row in item.data.to_pylist()}
             )
@@ -208,12 +208,12 @@ def test_a_cohort_that_is_gone_ends():
         cluster_queue(flavors={"h100": {"nvidia.com/gpu": 8}}),
         cohort("all", "", {"h100": {"nvidia.com/gpu": 4}}),
     )
-    decoder.put([[ms(2), "Cohort", LISTING, None]])
-    decoder.put([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)] for one in (queue, above)])
-    decoder.put([[ms(2), "Cohort", LISTED, None]])
+    decoder.feed([[ms(2), "Cohort", LISTING, None]])
+    decoder.feed([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)] for one in (queue, above)])
+    decoder.feed([[ms(2), "Cohort", LISTED, None]])
     decoder = LiveKubernetesDecoder("prod", decoder.state())
-    decoder.put([[ms(5), "Cohort", ALIVE, None], [ms(9), "Cohort", LISTING, None], [ms(9), "Cohort", LISTED, None]])
-    for item in decoder.take():
+    decoder.feed([[ms(5), "Cohort", ALIVE, None], [ms(9), "Cohort", LISTING, None], [ms(9), "Cohort", LISTED, None]])
+    for item in decoder.drain():
         rows.update({row["queue"]: row.get("to_utc") for row in item.data.to_pylist()})
     assert rows == {"cohort/all": ms(5)}
 

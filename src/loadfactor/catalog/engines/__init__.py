@@ -75,7 +75,11 @@ def read_engine_constants(chip: Accelerator, name: str) -> EngineConstants:
     values = {**file["default"], **file["engine"][name]}
     fitted = file["fitted"]
     exact = [row for row in fitted if row["accelerator"] == chip.id and row["engine"] == name]
-    kin = [row for row in fitted if row["engine"] == name and _architecture(row["accelerator"]) == chip.architecture]
+    kin = [
+        row
+        for row in fitted
+        if row["engine"] == name and accelerator(row["accelerator"]).architecture == chip.architecture
+    ]
     if exact:
         origin, rows = exact[0]["fitted_on"], exact
     elif kin:
@@ -87,7 +91,3 @@ def read_engine_constants(chip: Accelerator, name: str) -> EngineConstants:
     values.update(engine=name, fitted_on=origin, is_estimate=not exact)
     known = {f.name for f in fields(EngineConstants)}
     return EngineConstants(**{k: v for k, v in values.items() if k in known})
-
-
-def _architecture(accelerator_id: str) -> str:
-    return accelerator(accelerator_id).architecture

@@ -190,16 +190,12 @@ def _count_requested(request: Object) -> float:
             is_counted = name in _CLASSES and text(one, "allocationMode") in ("", "ExactCount")
             if not is_counted or one.get("adminAccess") is True:
                 return 0.0
-            return (quantity(one, "count") or 1.0) * _find_requested_share(one)
+            # The part of a GPU that a request selects by the profile of MIG; all of one where it names none.
+            expressions = (text(part(selector, "cel"), "expression") for selector in parts(one, "selectors"))
+            profiles = {found[0] for expression in expressions for found in _PROFILE.finditer(expression)}
+            share = share_of_profile(profiles.pop(), "") if len(profiles) == 1 else None
+            return (quantity(one, "count") or 1.0) * (1.0 if share is None else share)
     return 0.0
-
-
-def _find_requested_share(request: Object) -> float:
-    """The part of a GPU that a request selects by the profile of MIG; all of one where it names none."""
-    expressions = (text(part(selector, "cel"), "expression") for selector in parts(request, "selectors"))
-    profiles = {found[0] for expression in expressions for found in _PROFILE.finditer(expression)}
-    share = share_of_profile(profiles.pop(), "") if len(profiles) == 1 else None
-    return 1.0 if share is None else share
 
 
 def _list_first(request: Object) -> Iterator[Object]:
@@ -297,13 +293,18 @@ class Inventory:
     def _compare(self, node: str, slices: list[SliceFacts], before: list[str], at_ms: int | None) -> Iterator[Row]:
         """What came to a node and what went from it since its GPUs were `before`."""
         current = _pick_current(slices)
-        now = _name_gpus(node, join_devices(g for facts in current for g in facts.gpus if g.node == node))
+        gpus = join_devices(g for facts in current for g in facts.gpus if g.node == node)
+        named = {gpu.uuid: gpu.model for gpu in gpus if gpu.uuid and not gpu.is_divided}
+        others = sorted(gpu for gpu in gpus if not gpu.uuid or gpu.is_divided)
+        numbered = {f"{node}:gpu{number}": gpu.model for number, gpu in enumerate(others, len(named))}
+        now = named | numbered
         since_ms = at_ms
         if at_ms is None or (self._backdates and not before):
             since_ms = min((facts.from_ms for facts in current if facts.from_ms is not None), default=at_ms)
         for name, model in now.items():
             known = self.installed.get(name)
-            if known is not None and known.node == node and _is_back(known, at_ms):
+            is_here = known is not None and known.node == node
+            if known and is_here and (known.to_ms is None or at_ms is None or at_ms - known.to_ms <= RETURNS_MS):
                 if known.to_ms is not None or known.accelerator != model:
                     yield self._tell(name, Installed(node, model, known.from_ms))
             elif since_ms is not None and (known is None or known.from_ms < since_ms):
@@ -337,17 +338,6 @@ def _pick_current(slices: list[SliceFacts]) -> list[SliceFacts]:
         whole = [number for number, of in generations.items() if len(of) >= of[0].slices]
         found += generations[max(whole or generations)]
     return found
-
-
-def _name_gpus(node: str, gpus: list[SliceGpu]) -> dict[str, str]:
-    named = {gpu.uuid: gpu.model for gpu in gpus if gpu.uuid and not gpu.is_divided}
-    others = sorted(gpu for gpu in gpus if not gpu.uuid or gpu.is_divided)
-    numbered = {f"{node}:gpu{number}": gpu.model for number, gpu in enumerate(others, len(named))}
-    return named | numbered
-
-
-def _is_back(known: Installed, at_ms: int | None) -> bool:
-    return known.to_ms is None or at_ms is None or at_ms - known.to_ms <= RETURNS_MS
 
 
 def read_listed(found: Object) -> SliceFacts | None:

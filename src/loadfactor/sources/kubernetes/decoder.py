@@ -22,7 +22,6 @@ from loadfactor.sources.kubernetes.pods import (
     read_workload,
 )
 from loadfactor.sources.kubernetes.quotas import (
-    QueueFacts,
     name_cohort,
     read_cluster_queue,
     read_cohort,
@@ -61,14 +60,17 @@ class KubernetesDecoder:
         self._gaps = Gaps()
         self._newest_ms = 0
 
-    def put(self, kind: str, found: Object, at_ms: int | None) -> None:
+    def feed(self, kind: str, found: Object, at_ms: int | None) -> None:
         """An object as it is now. `at_ms`: when that was seen; None where nobody says."""
         put: dict[str, Callable[[Object, int | None], None]] = {
             POD: self._put_pod, NODE: self._put_node, WORKLOAD: self._put_workload, CLAIM: self._put_claim, SLICE: self._put_slice,
             FLAVOR: self._put_flavor, LOCAL_QUEUE: self._put_local_queue,
         }  # fmt: skip
         if kind in (COHORT, CLUSTER_QUEUE):
-            self._put_quotas(read_cohort(found) if kind == COHORT else read_cluster_queue(found), at_ms)
+            queue = read_cohort(found) if kind == COHORT else read_cluster_queue(found)
+            if queue is not None and self.cluster.quotas.put(queue, at_ms):
+                for resource in queue.unknown:
+                    self._gaps.add(self._where, f"quotas of {resource}, which nobody here knows")
         else:
             put.get(kind, self._put_owner)(found, at_ms)
 
@@ -120,8 +122,8 @@ class KubernetesDecoder:
         elif kind == CLAIM:
             self.cluster.claims = {name: claim for name, claim in self.cluster.claims.items() if name in there}
 
-    def take(self) -> Iterator[Rows | Gap]:
-        """The rows that are new or changed since they were taken last."""
+    def drain(self) -> Iterator[Rows | Gap]:
+        """The rows that are new or changed since they were drained last."""
         there = {uid for uid in self.changed if uid in self.cluster.pods}
         for uid in sorted(there.union(*map(self.cluster.granted.list_sharing, there))):
             pod = self.cluster.pods[uid]
@@ -223,11 +225,6 @@ class KubernetesDecoder:
         if flavor is not None and self.cluster.quotas.flavors.get(flavor[0]) != flavor[1]:
             self.cluster.quotas.flavors[flavor[0]] = flavor[1]
             self.cluster.quotas.divide_again()
-
-    def _put_quotas(self, queue: QueueFacts | None, at_ms: int | None) -> None:
-        if queue is not None and self.cluster.quotas.put(queue, at_ms):
-            for resource in queue.unknown:
-                self._gaps.add(self._where, f"quotas of {resource}, which nobody here knows")
 
     def _put_local_queue(self, found: Object, _at_ms: int | None) -> None:
         queue = read_local_queue(found)

@@ -196,7 +196,7 @@ def prune(kind: str, found: Object) -> dict[str, Any]:
         "kind": kind,
         "metadata": {
             **_pick(metadata, _METADATA),
-            "labels": labels if kind == "Node" else _strip(kept, "label.") | _pick_hash(labels),
+            "labels": labels if kind == "Node" else _strip(kept, "label.") | _pick(labels, ("pod-template-hash",)),
             "annotations": _pick(annotations, (_NODE_ANNOTATIONS,)) if kind == "Node" else _strip(kept, "annotation."),
         },
         "spec": _pick(part(found, "spec"), _SPEC.get(kind, ())),
@@ -225,11 +225,6 @@ def prune(kind: str, found: Object) -> dict[str, Any]:
 
 def _pick(of: Object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: of[name] for name in names if name in of}
-
-
-def _pick_hash(labels: Mapping[str, str]) -> dict[str, str]:
-    """The label that says which part of a ReplicaSet's name was generated."""
-    return _pick(labels, ("pod-template-hash",))
 
 
 def _strip(kept: Mapping[str, str], prefix: str) -> dict[str, str]:

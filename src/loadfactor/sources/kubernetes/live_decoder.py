@@ -73,13 +73,13 @@ class LiveKubernetesDecoder:
             elif what != ALIVE:
                 if kind in self._listing:
                     self._listing[kind][1].add(_name(kind, found))
-                self._decoder.put(kind, found, at_ms)
+                self._decoder.feed(kind, found, at_ms)
             if kind not in self._listing:
                 self._last_ms[kind] = max(at_ms, self._last_ms.get(kind, 0))
 
     def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
-        return self._decoder.take()
+        return self._decoder.drain()
 
     def state(self) -> bytes:
         """All of it, to go on from here in another process."""

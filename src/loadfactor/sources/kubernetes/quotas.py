@@ -82,7 +82,13 @@ def _read_quotas(found: Object, name: str, cohort: str) -> QueueFacts:
         name,
         cohort,
         tuple(
-            QueueQuota(flavor, resource, nominal, *_read_limits(limits, cohort))
+            QueueQuota(
+                flavor,
+                resource,
+                nominal,
+                quantity(limits, "borrowingLimit") if cohort else 0.0,
+                quantity(limits, "lendingLimit") if cohort else 0.0,
+            )
             for (flavor, resource), limits in quotas.items()
             if is_gpu(resource) and (nominal := quantity(limits, "nominalQuota")) is not None
         ),
@@ -171,8 +177,3 @@ class Quotas:
         shares = {find_share(ask, node) for node in there}
         found = shares.pop() if len(shares) == 1 else find_share(ask, NodeFacts(quota.flavor, product=product))
         return 1.0 if found is None else found
-
-
-def _read_limits(limits: Object, cohort: str) -> tuple[float | None, float | None]:
-    """What may be borrowed and lent beyond and of a nominal quota; nothing without a cohort."""
-    return (quantity(limits, "borrowingLimit"), quantity(limits, "lendingLimit")) if cohort else (0.0, 0.0)

@@ -42,12 +42,12 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
     places = {kind: place for place, kind in enumerate(KINDS)}
     listed = [found for what, found in events if what == LISTED]
     for found in sorted(listed, key=lambda found: places.get(text(found, "kind"), -1)):
-        decoder.put(text(found, "kind"), found, saved_ms)
+        decoder.feed(text(found, "kind"), found, saved_ms)
     for what, found in events:
         if what == DELETED:
             decoder.remove(text(found, "kind"), found, None)
         elif what != LISTED:
-            decoder.put(text(found, "kind"), found, None)
+            decoder.feed(text(found, "kind"), found, None)
     unsure = decoder.count_unsure()
     if unsure:
         yield Gap(inputs[0].label, "pods whose node is not in it: their GPUs count as undivided ones", unsure)
@@ -58,7 +58,7 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
             "pods with claims of devices that no resourceslice in it lists: which GPUs, nobody says",
             unnamed,
         )
-    for item in decoder.take():
+    for item in decoder.drain():
         yield _end_at(item, saved_ms) if isinstance(item, Rows) and saved_ms is not None else item
 
 

@@ -153,7 +153,11 @@ class Presence:
         elif rows.table in ("samples", "allocations") and "device_id" in rows.data.column_names:
             data = rows.data.filter(pc.is_valid(rows.data["device_id"]))
             if self._listed:
-                self._check(rows, data)
+                for device in pc.unique(data["device_id"]).to_pylist():
+                    if device not in self._listed:
+                        raise SourceError(
+                            f"{rows.where}: {rows.table} mention device {quote(device)} that devices does not list; add its row"
+                        )
             else:
                 self._extend(rows.table, data)
 
@@ -164,13 +168,6 @@ class Presence:
         yield from self._seen.make_rows()
         what = "devices without a row in devices: presence inferred from samples and allocations"
         yield Gap(self._where, what, len(self._seen))
-
-    def _check(self, rows: Rows, data: pa.Table) -> None:
-        for device in pc.unique(data["device_id"]).to_pylist():
-            if device not in self._listed:
-                raise SourceError(
-                    f"{rows.where}: {rows.table} mention device {quote(device)} that devices does not list; add its row"
-                )
 
     def _extend(self, table: str, data: pa.Table) -> None:
         nulls = pa.nulls(data.num_rows, pa.int64())

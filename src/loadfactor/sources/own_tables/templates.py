@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from loadfactor.tables.columns import Column, Table
+from loadfactor.tables.columns import Column
 from loadfactor.tables.schema import GIVEN
 
 _README: Final = "README.md"
@@ -32,11 +32,8 @@ def describe_kind(column: Column) -> str:
 
 def make_templates() -> dict[str, str]:
     """The files to fill in, by name: `<table>.csv` with its header line for every table, and a README."""
-    return {f"{table.name}.csv": _write_header(table) for table in GIVEN} | {_README: _write_readme()}
-
-
-def _write_header(table: Table) -> str:
-    return ",".join(c.name for c in table.columns) + "\n"
+    headings = {f"{table.name}.csv": ",".join(c.name for c in table.columns) + "\n" for table in GIVEN}
+    return headings | {_README: _write_readme()}
 
 
 def _write_readme() -> str:

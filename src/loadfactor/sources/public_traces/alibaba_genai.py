@@ -45,7 +45,10 @@ def decode_genai(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
     where = duty_files[0].label
     pool = options.pool or POOL
     duty = _read_series(duty_files, ())
-    step_ms = _find_step(duty, options, where)
+    # The trace's nominal step: as given, else the median distance between neighbouring samples of a pod.
+    step_ms = learn_step(np.diff(duty.at_ms)[duty.pod[1:] == duty.pod[:-1]], options.step_s)
+    if step_ms is None:
+        raise SourceError(f"{where}: no pod has two samples, so the step is not known; give it with --step")
     yield from _make_holders(duty, step_ms, pool, where)
     memory = _read_series(memory_files, duty.pods) if memory_files else None
     if memory is None:
@@ -83,14 +86,6 @@ def _number_keys(one: _PodSeries, two: _PodSeries) -> tuple[NDArray[np.int64], N
     times = np.unique(np.concatenate([one.at_ms, two.at_ms]))
     keys = [s.pod * len(times) + np.searchsorted(times, s.at_ms) for s in (one, two)]
     return keys[0], keys[1]
-
-
-def _find_step(duty: _PodSeries, options: ReadOptions, where: str) -> int:
-    """The trace's nominal step: as given, else the median distance between neighbouring samples of a pod."""
-    step_ms = learn_step(np.diff(duty.at_ms)[duty.pod[1:] == duty.pod[:-1]], options.step_s)
-    if step_ms is None:
-        raise SourceError(f"{where}: no pod has two samples, so the step is not known; give it with --step")
-    return step_ms
 
 
 def _make_holders(duty: _PodSeries, step_ms: int, pool: str, where: str) -> Iterator[Rows]:

@@ -94,7 +94,7 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
     open_end = jobs["ended"].is_null().to_numpy()
     nobody_knows = ran & (held > 0) & open_end & ~(_is_state(jobs, OPEN_STATES) | jobs["state"].is_null().to_numpy())
     _note(notes, label, NO_END, nobody_knows, jobs)
-    length = _subtract(jobs, "ended", "started")
+    length: NDArray[np.int64] = pc.fill_null(pc.subtract(jobs["ended"], jobs["started"]), 0).to_numpy()
     backwards = ran & (held > 0) & ((length < 0) | (length > LONGEST_RUN_MS))
     _note(notes, label, BACKWARDS, backwards, jobs)
     booked = ran & (held > 0) & ~nobody_knows & ~backwards  # NaN, shards of unknown size, is not above 0
@@ -177,12 +177,6 @@ def _set_right(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
 def _is_state(jobs: pa.Table, states: tuple[str, ...]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = pc.is_in(jobs["state"], pa.array(states)).to_numpy()
     return found
-
-
-def _subtract(jobs: pa.Table, later: str, earlier: str) -> NDArray[np.int64]:
-    """How much later one instant is than another; 0 where one is not known."""
-    apart: NDArray[np.int64] = pc.fill_null(pc.subtract(jobs[later], jobs[earlier]), 0).to_numpy()
-    return apart
 
 
 def _note(notes: Notes, label: str, what: str, wrong: NDArray[np.bool_], jobs: pa.Table) -> None:

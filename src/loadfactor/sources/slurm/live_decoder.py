@@ -245,16 +245,17 @@ class KnownJobs:
         """Know jobs no longer whose runs all ended long enough before an instant; whether there were any."""
         found = False
         for job_id, runs in list(self.runs.items()):
-            if job_id not in self.touched and all(_ended_before(run.facts, before_ms - KEPT_MS) for run in runs):
+            ends = [run.facts.get("ended") or run.facts.get("started") or run.facts.get("submitted") for run in runs]
+            is_over = (
+                not any(is_open(run.facts) for run in runs)
+                and max((end or 0 for end in ends), default=0) < before_ms - KEPT_MS
+            )
+            if is_over and job_id not in self.touched:
                 found = True
                 del self.runs[job_id]
                 for run in runs:
                     self._numbers.pop(run.facts.get("job_number") or "", None)
         return found
-
-
-def _ended_before(facts: JobReport, at_ms: int) -> bool:
-    return not is_open(facts) and (facts.get("ended") or facts.get("started") or facts.get("submitted") or 0) < at_ms
 
 
 def _drop_expected(report: JobReport, is_accounting: bool, at_ms: int) -> JobReport:
@@ -343,7 +344,7 @@ class KnownNodes:
         for node in nodes:
             before = self.nodes.get(node.name)
             if before is None or (before.gres, before.partitions) != (node.gres, node.partitions):
-                self._list_devices(node)
+                self._devices += list_nodes([replace(node, state=frozenset())], None, None, self._label, Notes())
             self.nodes[node.name] = node
             self._watch(node, at_ms)
 
@@ -361,9 +362,6 @@ class KnownNodes:
         if outages:
             schema = pa.schema([OUTAGES.schema.field(name) for name in outages[0]])
             yield Rows(OUTAGES.name, pa.Table.from_pylist(outages, schema), self._label)
-
-    def _list_devices(self, node: NodeRecord) -> None:
-        self._devices += list_nodes([replace(node, state=frozenset())], None, None, self._label, Notes())
 
     def _watch(self, node: NodeRecord, at_ms: int) -> None:
         known = self.down.get(node.name)

@@ -309,7 +309,12 @@ class KinetoColumns:
             phase = rows[:, EventField.PHASE]
             slices = phase == SLICE
             if not slices.all():
-                self._put_others(rows, phase)
+                memory = phase == INSTANT
+                if memory.any():
+                    self.memory.append(rows[memory][:, _MEMORY_FIELDS])
+                halves = (phase != SLICE) & ~memory
+                if halves.any():
+                    self.pairs.append(rows[halves][:, _PAIR_FIELDS])
                 rows = rows[slices]
             self._put(rows, self._classify(rows[:, EventField.CAT], events))
         if self.pairs:
@@ -355,14 +360,6 @@ class KinetoColumns:
         shaped = (rows[:, EventField.DIMS] >= 0) & (rows[:, EventField.EXTERNAL] > 0)
         if shaped.any():
             self.works.append(rows[shaped][:, WORK_FIELDS])
-
-    def _put_others(self, rows: Int64s, phase: Int64s) -> None:
-        memory = phase == INSTANT
-        if memory.any():
-            self.memory.append(rows[memory][:, _MEMORY_FIELDS])
-        halves = (phase != SLICE) & ~memory
-        if halves.any():
-            self.pairs.append(rows[halves][:, _PAIR_FIELDS])
 
     def _join_pairs(self, events: JsonEvents) -> None:
         """Slices of events that are written as a beginning and an end; an end closes the last beginning of its thread."""

@@ -95,6 +95,11 @@ def _read(tables: Tables) -> TraceCapture:
     notes = [*_list_diagnostics(tables)]
     if unclear:
         notes.append(f"{unclear:,} GPU events have several launches; who launched them is unknown.")
+    found = 0
+    for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
+        if table in tables.names():
+            rows = read_columns(tables, table, ("start", "end"))
+            found += int(np.maximum(rows[:, 1] - rows[:, 0], 0)[(rows != NULL).all(axis=1)].sum())
     return TraceCapture(
         trace=tables.path.name,
         path=str(tables.path),
@@ -108,7 +113,7 @@ def _read(tables: Tables) -> TraceCapture:
         rank=rank_in_name(tables.path.name),
         clock_ns=_read_clock(tables),
         steps=steps,
-        overhead_ns=_sum_overhead(tables),
+        overhead_ns=found,
         notes=tuple(notes),
     )
 
@@ -233,15 +238,6 @@ def _read_clock(tables: Tables) -> int | None:
         return None
     rows = tables.numbers(table, ("utcEpochNs",))
     return int(rows[0, 0]) if len(rows) and rows[0, 0] != NULL else None
-
-
-def _sum_overhead(tables: Tables) -> int:
-    found = 0
-    for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
-        if table in tables.names():
-            rows = read_columns(tables, table, ("start", "end"))
-            found += int(np.maximum(rows[:, 1] - rows[:, 0], 0)[(rows != NULL).all(axis=1)].sum())
-    return found
 
 
 def _list_diagnostics(tables: Tables) -> list[str]:

@@ -96,7 +96,9 @@ def _make_capture(pieces: TracePieces, planes: list[XPlane], hosts: list[str], d
                 stream = _STREAM.search(line.name)
                 devices.add(plane, line, own, names, len(found), int(stream[1]) if stream else line.id & _ID_MASK)
             steps += _list_steps(plane, data, len(found))
-            found.append(_describe(plane))
+            kind = plane.stats.get("device_type_string", "")
+            cores = plane.stats.get("core_count")
+            found.append(TraceDevice(plane.name, str(kind), int(cores) if isinstance(cores, int) else None))
     events, correlation = devices.join()
     called = host.join()
     launch, _ = find_launches(
@@ -153,12 +155,6 @@ def _list_steps(plane: XPlane, data: NDArray[np.uint8], device: int) -> list[Tra
                     TraceStep(f"step {name}", start, start + round(int(row[scan.DURATION_PS]) / PS_PER_NS), device)
                 )
     return found
-
-
-def _describe(plane: XPlane) -> TraceDevice:
-    kind = plane.stats.get("device_type_string", "")
-    cores = plane.stats.get("core_count")
-    return TraceDevice(plane.name, str(kind), int(cores) if isinstance(cores, int) else None)
 
 
 class NameTable:

@@ -127,7 +127,12 @@ class Scalar(NamedTuple):
 
 def read_event_file(source: Input, gaps: Gaps) -> RunLog:
     """The run that an event file tells of: an iteration for each step at which a loss, or else anything, was written."""
-    scalars = _read_scalars(source, gaps)
+    scalars: list[Scalar] = []
+    try:
+        for record in split_records(source.chunks):
+            scalars += _read_event(record)
+    except DamagedRecordError:
+        gaps.add(source.label, "damaged record; what comes after it is not in")
     chosen = [s for s in scalars if not _OTHER.search(s.tag)]
     losses = [s for s in chosen if _LOSS.search(s.tag)]
     attempts = [Attempt()]
@@ -157,16 +162,6 @@ def _add_values(attempts: list[Attempt], chosen: list[Scalar]) -> None:
 
 def _name(tag: str) -> str | None:
     return next((name for name, pattern in _NAMES if pattern.search(tag)), None)
-
-
-def _read_scalars(source: Input, gaps: Gaps) -> list[Scalar]:
-    scalars: list[Scalar] = []
-    try:
-        for record in split_records(source.chunks):
-            scalars += _read_event(record)
-    except DamagedRecordError:
-        gaps.add(source.label, "damaged record; what comes after it is not in")
-    return scalars
 
 
 def _read_event(record: bytes) -> list[Scalar]:

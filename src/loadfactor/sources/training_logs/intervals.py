@@ -58,7 +58,11 @@ def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> 
     if done["model_flop"] is None:
         done["model_flop"] = _find_flops(values, seconds)
     known = {unit: amount for unit, amount in done.items() if amount}
-    share = _find_skipped(totals, one, steps) / steps
+    skipped = one.values.get("skipped")
+    if skipped is None and "skipped_total" in one.values:
+        earlier = totals.get("skipped_total", 0.0 if steps == one.step else one.values["skipped_total"])
+        skipped = one.values["skipped_total"] - earlier
+    share = min(max(skipped or 0.0, 0.0), float(steps)) / steps
     return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {})
 
 
@@ -110,14 +114,6 @@ def _find_flops(values: Values, seconds: float) -> float | None:
     return reported * FLOPS_PER_TFLOPS * gpus * seconds if gpus and reported is not None else None
 
 
-def _find_skipped(totals: Values, one: Iteration, steps: int) -> float:
-    skipped = one.values.get("skipped")
-    if skipped is None and "skipped_total" in one.values:
-        earlier = totals.get("skipped_total", 0.0 if steps == one.step else one.values["skipped_total"])
-        skipped = one.values["skipped_total"] - earlier
-    return min(max(skipped or 0.0, 0.0), float(steps))
-
-
 @dataclass(slots=True)
 class StepInterval:
     """Steps after `first` up to `last`, done between two instants (ms since 1970 UTC, not rounded)."""
@@ -143,7 +139,11 @@ def list_intervals(
     end_ms: float | None = None
     found = []
     for log in logs:
-        if usual_s is None and not all(_can_be_timed(one) for a in log.attempts for one in a.iterations[1:]):
+        if usual_s is None and not all(
+            one.at_ms is not None or {"step_s", "elapsed_s"} & one.values.keys()
+            for a in log.attempts
+            for one in a.iterations[1:]
+        ):
             option = SAY_STEP if end_ms or log.began_ms or options.begun_ms else f"{SAY_START} --step SECONDS_OF_A_STEP"
             raise SourceError(f"{log.where}: no line says how long a step took or when it was written; {option}")
         for attempt in log.attempts:
@@ -189,10 +189,6 @@ def _continue_from(log: RunLog, end_ms: float | None, options: ReadOptions, gaps
     if options.begun_ms is None:
         raise SourceError(f"{log.where}: no line says a time; {SAY_START}")
     return options.begun_ms
-
-
-def _can_be_timed(one: Iteration) -> bool:
-    return one.at_ms is not None or bool({"step_s", "elapsed_s"} & one.values.keys())
 
 
 def _walk(

@@ -97,7 +97,9 @@ class TextLog:
                 self._take_steps(family, line, at_ms)
         if SECTION_HINT.search(text):
             for kind, length_s in find_values(SECTIONS, text):
-                self._pause(kind, length_s, line.rank, at_ms)
+                for steps in self._seen.values():
+                    if seen := steps.attempts[-1].iterations:
+                        add_pause(seen[-1].pauses, kind, length_s, line.rank, at_ms)
         if at_ms is not None:
             self._clock_ms = at_ms
         if REPORTED_HINT.search(text):
@@ -170,11 +172,6 @@ class TextLog:
         if any(self._of_run.get(name) != number for name, number in new.items()):
             self._of_run = self._of_run | new
 
-    def _pause(self, kind: str, length_s: float, rank: str, at_ms: int | None) -> None:
-        for steps in self._seen.values():
-            if seen := steps.attempts[-1].iterations:
-                add_pause(seen[-1].pauses, kind, length_s, rank, at_ms)
-
     def _begin(self, step: int | None, at_ms: int | None) -> None:
         for steps in self._seen.values():
             steps.begin(step, at_ms)
@@ -215,7 +212,11 @@ class _Attempts:
         if own is None or one.step > own or (one.step == own and own != last.step):
             return  # a rank that is behind the one that was read
         same = one.step == last.step
-        if same and (self._again == "metric" or one.values == last.values or _lie_close(last, one)):
+        if same and (
+            self._again == "metric"
+            or one.values == last.values
+            or (last.at_ms is not None and one.at_ms is not None and abs(one.at_ms - last.at_ms) <= _SAME_MS)
+        ):
             last.values = one.values | last.values
             return
         self.attempts.append(Attempt([one]))
@@ -246,10 +247,6 @@ def find_values(values: Iterable[Value], text: str) -> list[tuple[str, float]]:
         if number is not None and number >= 0:
             found.append((one.name, number * one.scale))
     return found
-
-
-def _lie_close(one: Iteration, other: Iteration) -> bool:
-    return one.at_ms is not None and other.at_ms is not None and abs(other.at_ms - one.at_ms) <= _SAME_MS
 
 
 class LineTimes:
