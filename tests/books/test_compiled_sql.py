@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.books import booking, compiled_sql
-from loadfactor.books import rebuild as rebuild
+from loadfactor.books import booking, compiled_sql, rebuild
 from loadfactor.books.books import Books
 from loadfactor.books.compiled_sql import recall
 

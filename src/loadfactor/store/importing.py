@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from time import time
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -80,7 +80,8 @@ def import_rows(
 ) -> Receipt:
     """Add rows to the books as one import with a record of it; nothing is added where there are no rows."""
     number = writer.manifest.last_import + 1
-    receipt = add_rows(writer, source, items, options, number, progress)
+    origin = Origin(source.name, source.default_step_s, source.watches)
+    receipt = add_rows(writer, origin, items, options, number, progress)
     if not receipt.rows:
         return receipt
     stated = tuple((g.where, g.what, g.count) for g in receipt.gaps)
@@ -97,9 +98,17 @@ def import_rows(
     return receipt
 
 
+class Origin(NamedTuple):
+    """Where rows come from: the name, the step of a series with a single sample, and whether devices end where its files do."""
+
+    name: str
+    lone_step_s: float | None
+    watches: bool
+
+
 def add_rows(
     writer: Writer,
-    source: Source,
+    source: Origin,
     items: Iterable[Rows | Gap],
     options: ReadOptions,
     number: int,
@@ -113,7 +122,7 @@ def add_rows(
     before = writer.span()
     known = find_next_rows(writer, number) if number <= writer.manifest.last_import else {}
     with StagedImport(
-        writer.work / "import", source.name, options.step_s, source.default_step_s, number, first_rows=known
+        writer.work / "import", source.name, options.step_s, source.lone_step_s, number, first_rows=known
     ) as staging:
         for item in items:
             staging.take(writer.entry.mask_item(item))
@@ -160,7 +169,7 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
 
 def _add(
     writer: Writer,
-    source: Source,
+    source: Origin,
     staging: StagedImport,
     options: ReadOptions,
     number: int,

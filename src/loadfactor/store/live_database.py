@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -24,8 +24,24 @@ CREATE TABLE batches (
 )"""
 INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)"
 
-Stored = tuple[int, str, str, str, int, bytes]
-"""A row of the database: number, source, table, label, checksum of the others, Arrow IPC (lz4)."""
+Stored = tuple[Any, ...]
+"""A row of the database: its fields, a checksum of them and of the content, and the content."""
+
+
+def _write_row(content: bytes, *fields: object) -> Stored:
+    return *fields, _checksum(content, *fields), content
+
+
+def _read_row(row: Stored, what: str) -> tuple[Any, ...]:
+    """The fields and the content of a row. Raises DamageError when it is not what was written; `{}` is its first field."""
+    *fields, crc, content = row
+    if _checksum(content, *fields) != crc:
+        raise DamageError(what.format(fields[0]))
+    return *fields, content
+
+
+def _checksum(content: bytes, *fields: object) -> int:
+    return zlib.crc32(content, zlib.crc32("\0".join(map(str, fields)).encode(errors="replace")))
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,7 @@ class EncodedBatch:
 
     def numbered(self, number: int) -> Stored:
         """The row of the database."""
-        crc = _checksum(self.rows, number, self.source, self.table, self.where)
-        return number, self.source, self.table, self.where, crc, self.rows
+        return _write_row(self.rows, number, self.source, self.table, self.where)
 
 
 def encode(batch: LiveBatch) -> EncodedBatch:
@@ -69,9 +84,7 @@ def encode(batch: LiveBatch) -> EncodedBatch:
 
 def decode(row: Stored) -> tuple[int, LiveBatch]:
     """The number and the batch of a row. Raises DamageError when it is not what was stored."""
-    number, source, table, where, crc, rows = row
-    if _checksum(rows, number, source, table, where) != crc:
-        raise DamageError(f"live batch {number} is not what was acknowledged")
+    number, source, table, where, rows = _read_row(row, "live batch {} is not what was acknowledged")
     return number, LiveBatch(source, table, pa.ipc.open_stream(rows).read_all(), where)
 
 
@@ -88,11 +101,6 @@ BODY_BYTES = "coalesce(sum(length(content)), 0)"
 INSERT_BODY_SQL = "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)"
 REPLACE_STATE_SQL = "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)"
 
-StoredBody = tuple[int, str, str, int, int, bytes]
-"""A row of the database: number, origin, format, when it was received, checksum of all others, content."""
-StoredState = tuple[str, int, int, bytes]
-"""A row of the database: origin, number of the last body, checksum of all others, content."""
-
 
 @dataclass(frozen=True)
 class ReceivedBody:
@@ -103,10 +111,9 @@ class ReceivedBody:
     received_ms: int
     content: bytes
 
-    def numbered(self, number: int) -> StoredBody:
+    def numbered(self, number: int) -> Stored:
         """The row of the database."""
-        crc = _checksum(self.content, number, self.origin, self.format, self.received_ms)
-        return number, self.origin, self.format, self.received_ms, crc, self.content
+        return _write_row(self.content, number, self.origin, self.format, self.received_ms)
 
 
 @dataclass(frozen=True)
@@ -117,29 +124,9 @@ class OriginState:
     through: int
     content: bytes
 
-    def stored(self) -> StoredState:
+    def stored(self) -> Stored:
         """The row of the database."""
-        return self.origin, self.through, _checksum(self.content, self.origin, self.through), self.content
-
-
-def decode_body(row: StoredBody) -> tuple[int, ReceivedBody]:
-    """The number and the body of a row. Raises DamageError when it is not what was kept."""
-    number, origin, format_, received_ms, crc, content = row
-    if _checksum(content, number, origin, format_, received_ms) != crc:
-        raise DamageError(f"received body {number} is not what was kept")
-    return number, ReceivedBody(origin, format_, received_ms, content)
-
-
-def decode_state(row: StoredState) -> OriginState:
-    """The state of a row. Raises DamageError when it is not what was stored."""
-    origin, through, crc, content = row
-    if _checksum(content, origin, through) != crc:
-        raise DamageError(f"the state of {origin} is not what was stored")
-    return OriginState(origin, through, content)
-
-
-def _checksum(content: bytes, *others: object) -> int:
-    return zlib.crc32(content, zlib.crc32("\0".join(map(str, others)).encode(errors="replace")))
+        return _write_row(self.content, self.origin, self.through)
 
 
 FORMAT: Final = 2
@@ -246,7 +233,8 @@ def give_back(connection: sqlite3.Connection) -> None:
 def read_bodies(connection: sqlite3.Connection, numbers: Iterable[int]) -> list[tuple[int, ReceivedBody]]:
     """The bodies of these numbers, as far as they are there. Raises DamageError when one is not what was kept."""
     found = (connection.execute("SELECT * FROM received WHERE number = ?", (n,)).fetchone() for n in numbers)
-    return [decode_body(row) for row in found if row is not None]
+    rows = [_read_row(row, "received body {} is not what was kept") for row in found if row is not None]
+    return [(number, ReceivedBody(*fields)) for number, *fields in rows]
 
 
 def list_bodies(connection: sqlite3.Connection) -> list[int]:
@@ -256,7 +244,8 @@ def list_bodies(connection: sqlite3.Connection) -> list[int]:
 
 def read_states(connection: sqlite3.Connection) -> dict[str, OriginState]:
     """The state of each origin. Raises DamageError when one is not what was stored."""
-    states = map(decode_state, connection.execute("SELECT * FROM states"))
+    rows = connection.execute("SELECT * FROM states").fetchall()
+    states = [OriginState(*_read_row(row, "the state of {} is not what was stored")) for row in rows]
     return {state.origin: state for state in states}
 
 

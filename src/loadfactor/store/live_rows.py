@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
-from loadfactor.sources.base import ReadOptions, Rows, Source
+from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.live import corrects_rows
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store import small_imports
 from loadfactor.store.compaction import close_day
 from loadfactor.store.import_records import ImportRecord, list_imports, put_records
-from loadfactor.store.importing import Receipt, add_rows
+from loadfactor.store.importing import Origin, Receipt, add_rows
 from loadfactor.store.live import read_live
 from loadfactor.store.live_database import LiveBatch
 from loadfactor.store.manifest import merge
@@ -163,10 +163,9 @@ def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]
     name, now = f"live {source} {date}", int(time() * MS_PER_S)
     known = list_imports(writer, "digest = ?", [name])
     before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
-    lists = corrects_rows(source)
-    seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=not lists)
+    origin = Origin(source, EXPORTER_STEP_S, watches=not corrects_rows(source))
     items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]
-    added = add_rows(writer, seen, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)
+    added = add_rows(writer, origin, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)
     rows = {name: before.rows.get(name, 0) + added.rows.get(name, 0) for name in sorted({*before.rows, *added.rows})}
     rows |= {name: n for name in added.rows if (n := count_rows_of(writer, table(name), before.number)) is not None}
     gaps = {(where, what): count for where, what, count in before.gaps}
