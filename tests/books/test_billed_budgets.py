@@ -2,21 +2,19 @@
 
 import csv
 import random
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.books.conftest import Write
 from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.money.commitments import CommitmentUse
-from loadfactor.settings.config import settings
 from loadfactor.sources.base import ReadOptions
 
-Write = Callable[[str], None]
 Cells = dict[str, str]
 BUDGETS = """
 [[budget]]
@@ -30,20 +28,6 @@ amount = 5_000
 column = "BilledCost"
 """
 TODAY = date(2026, 6, 20)
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes loadfactor.toml in the working folder, and has it read anew."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(text: str) -> None:
-        (tmp_path / "loadfactor.toml").write_text(text)
-        settings.cache_clear()
-
-    yield _write
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 def bill(folder: Path, rows: list[Cells]) -> Books:

@@ -1,21 +1,19 @@
 """Budgets followed by the ledger: the same as adding up every reading by day, by hand; and what is refused."""
 
 import random
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.books.conftest import Write
 from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.money.budgets import follow_budget
 from loadfactor.money.spending import DailySpending, DaySpend, find_period
-from loadfactor.settings.config import settings
 
-Write = Callable[[str], None]
 BUDGETS = """
 [[budget]]
 amount = 3000
@@ -28,20 +26,6 @@ project = "search"
 amount = 500
 period = "quarter"
 """
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes loadfactor.toml in the working folder, and has it read anew."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(text: str) -> None:
-        (tmp_path / "loadfactor.toml").write_text(text)
-        settings.cache_clear()
-
-    yield _write
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 def simulate(folder: Path, seed: int) -> Books:

@@ -1,9 +1,9 @@
 """Owned GPUs: tables [[owned]] price their hours by the equations of `plan own`, with the assumed or the measured load."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.books.conftest import Write
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -14,21 +14,6 @@ GOLDEN_PRICE = 1.8028433997750832
 """tco.per_gpu_hour of the golden values: the server of $300,000 with every default."""
 OWNED = '[[owned]]\npool = "ours"\naccelerator = "h100-sxm"\nserver_price = 300_000\n'
 DEVICES = "device_id,pool,accelerator,from_utc,to_utc\n"
-Write = Callable[[str], None]
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes loadfactor.toml in the working folder, and has it read anew."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(text: str) -> None:
-        (tmp_path / "loadfactor.toml").write_text(text)
-        settings.cache_clear()
-
-    yield _write
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 def books_of(folder: Path, rows: str, **tables: str) -> Books:

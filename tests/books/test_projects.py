@@ -1,10 +1,10 @@
 """Projects: planned, so far by the ledger, and at their end."""
 
-from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.books.conftest import Write
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -12,23 +12,8 @@ from loadfactor.money.project_cost import HeldCost, ProjectSpending, forecast_pr
 from loadfactor.settings.config import settings
 from loadfactor.settings.money import ProjectPlan
 
-Write = Callable[[str], None]
 PLAN = '[[project]]\nname = "tune"\nruns = 4\ngpu_hours_per_run = 8\nretry_percent = 25\nevaluation_gpu_hours = 6\n'
 PLAN += 'price_per_gpu_hour = 3\nstorage_cost = 50\nstaff_cost = "1000.50"\n'
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes loadfactor.toml in the working folder, and has it read anew."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(text: str) -> None:
-        (tmp_path / "loadfactor.toml").write_text(text)
-        settings.cache_clear()
-
-    yield _write
-    monkeypatch.undo()
-    settings.cache_clear()
 
 
 def books_of(folder: Path) -> Books:
