@@ -24,8 +24,8 @@ from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
-from loadfactor.ledger.states import CIRCUMSTANCES, measures
 from loadfactor.ledger.states import KEYS as EXACT_KEYS
+from loadfactor.ledger.states import SAMPLE_DIMENSIONS, measures
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.tables.schema import BASES
 
@@ -64,7 +64,7 @@ def ledger_of(books: Books) -> dict[Key, dict[str, float]]:
         open_ledger(session, books.idle_below)
         book = session.fetch(compile_measures())
     peaks = ("mem_peak_share", "temperature_peak_c", "pcie_peak_bytes_per_s", "nvlink_peak_bytes_per_s")
-    not_added = {*EXACT_KEYS, *CIRCUMSTANCES, *peaks, *(f"price_per_gpu_hour_{b}" for b in BASES)}
+    not_added = {*EXACT_KEYS, *SAMPLE_DIMENSIONS, *peaks, *(f"price_per_gpu_hour_{b}" for b in BASES)}
     added = [c for c in book.column_names if c not in not_added]
     out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(added, 0.0))
     for row in book.to_pylist():

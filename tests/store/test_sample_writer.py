@@ -6,8 +6,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loadfactor.store.normalize import AS_TAKEN, ON_DISK, normalize
 from loadfactor.store.sample_imports import write_samples
-from loadfactor.store.settle import AS_TAKEN, ON_DISK, settle
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -18,12 +18,12 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         | {"measured_mask": 1, "busy_share": i / 100, "import_no": 1, "seq": i}
         for i in range(100)
     ]
-    settled = settle(pa.Table.from_pylist(rows, schema=AS_TAKEN), {}, refuse=True)
+    normalized = normalize(pa.Table.from_pylist(rows, schema=AS_TAKEN), {}, refuse=True)
     path = tmp_path / "samples.parquet"
-    write_samples(settled.rows, path, {"loadfactor": "described"})
+    write_samples(normalized.rows, path, {"loadfactor": "described"})
     found = pq.read_table(path)
     assert found.schema.equals(ON_DISK)
-    assert found.equals(settled.rows)
+    assert found.equals(normalized.rows)
     assert pq.read_metadata(path).metadata[b"loadfactor"] == b"described"
     totals = duckdb.sql(
         f"SELECT count(*), count(DISTINCT device_id), sum(to_utc) FROM '{path}' WHERE late_ms = 0"

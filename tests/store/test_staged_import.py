@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store import staged_import as staged_samples
-from loadfactor.store.settle import AS_TAKEN
+from loadfactor.store.normalize import AS_TAKEN
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.tables.schema import measured_bit, table
 
@@ -80,7 +80,7 @@ def test_cells_hold_every_sample_once(
 
 
 def test_memory_follows_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a small setting few rows wait in memory and few are settled at once, however many a day has."""
+    """With a small setting few rows wait in memory and few are normalized at once, however many a day has."""
     waiting = 0
     keep = staged_samples.StagedSamples.keep
 

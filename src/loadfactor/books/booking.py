@@ -7,9 +7,9 @@ What follows from all rows of the small tables, whichever hours are booked; and 
 
 Where it changes, booked hours must be booked again: `digest_facts` says what the manifest keeps of it.
 
-Holdings cut into steps: who held what is attributed once, by hours, and only the stretches that are requested are cut.
+Holdings cut into steps: who held what is attributed once, by hours, and only the intervals that are requested are cut.
 
-Attribution costs as much for each piece as for each stretch, so to cut all that a fleet held into minutes costs far more than to
+Attribution costs as much for each piece as for each interval, so to cut all that a fleet held into minutes costs far more than to
 join the pieces of one job with samples.
 """
 
@@ -298,7 +298,7 @@ def cut_holdings(session: Session, step_ms: int, needed: str) -> None:
         "holdings",
         f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {step_ms}) AS from_utc,
                    least(h.to_utc, h.hour_utc + (p.place + 1) * {step_ms}) AS to_utc,
-                   h.span * {steps} + p.place AS span) -- what a piece has of a stretch is a stretch of its own
+                   h.span * {steps} + p.place AS span) -- what a piece has of a interval is a interval of its own
             FROM held_whole AS h JOIN (SELECT unnest(range({steps})) AS place) AS p
               ON h.from_utc < h.hour_utc + (p.place + 1) * {step_ms} AND h.to_utc > h.hour_utc + p.place * {step_ms}""",
     )

@@ -213,12 +213,12 @@ _SPANS: Final = f"""
     WITH edges AS (
         SELECT job_id, from_utc AS at_utc, kind, 1 AS step FROM job_sections WHERE to_utc > from_utc
         UNION ALL SELECT job_id, to_utc, kind, -1 FROM job_sections WHERE to_utc > from_utc),
-    stretches AS (
+    intervals AS (
         SELECT job_id, at_utc AS from_utc, lead(at_utc) OVER job AS to_utc, {_OPEN}
         FROM edges GROUP BY job_id, at_utc WINDOW job AS (PARTITION BY job_id ORDER BY at_utc))
     SELECT job_id, from_utc, to_utc, CASE {_FIRST} END AS unit,
            unnest(range(from_utc - from_utc % {MS_PER_HOUR}, to_utc, {MS_PER_HOUR})) AS hour_utc
-    FROM stretches WHERE unit IS NOT NULL"""
+    FROM intervals WHERE unit IS NOT NULL"""
 """Every instant counts for one kind at most: of several the first of `SECTION_KINDS`. A row an hour that a section touches."""
 _WORK: Final = """
     WITH held AS (

@@ -121,12 +121,12 @@ def _inside(spans: Sequence[Span], limits: Sequence[Span]) -> list[Span]:
 
 
 def _divide(free: Sequence[Span], wall: Sequence[Span], stepping: Sequence[Span]) -> tuple[float, float, float]:
-    """Seconds before the first step of each stretch of `wall`, between steps, and after the last."""
+    """Seconds before the first step of each interval of `wall`, between steps, and after the last."""
     before = between = after = 0
-    for stretch in wall:
-        inside = _inside(stepping, [stretch])
-        first, last = (inside[0][0], inside[-1][1]) if inside else (stretch[1], stretch[1])
-        for start, end in _inside(free, [stretch]):
+    for interval in wall:
+        inside = _inside(stepping, [interval])
+        first, last = (inside[0][0], inside[-1][1]) if inside else (interval[1], interval[1])
+        for start, end in _inside(free, [interval]):
             if end <= first:
                 before += end - start
             elif start >= last:

@@ -66,7 +66,7 @@ class KeptHoldings:
         session.materialize(
             "holdings",
             "SELECT h.* REPLACE (greatest(h.from_utc, p.start_ms) AS from_utc, least(h.to_utc, p.end_ms) AS to_utc,"
-            f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of a stretch is a stretch of its own
+            f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of a interval is a interval of its own
             " FROM kept_holdings AS h JOIN pieces AS p ON h.from_utc < p.end_ms AND h.to_utc > p.start_ms",
         )
         session.raw.unregister("kept_holdings")
@@ -142,7 +142,7 @@ def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str |
 
 
 def _replace(session: Session, kept: _HeldHour, changed: str, anew: "pa.Table") -> "pa.Table":
-    """What was kept of the other GPUs, and what was attributed anew, its stretches numbered after those that were kept."""
+    """What was kept of the other GPUs, and what was attributed anew, its intervals numbered after those that were kept."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""The ledger of a short stretch of time, row by row, cut at the end of every step: what sums that roll are made of."""
+"""The ledger of a short interval of time, row by row, cut at the end of every step: what sums that roll are made of."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

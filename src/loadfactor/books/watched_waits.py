@@ -30,7 +30,7 @@ _COLUMNS: Final = ("job_id", "pool", "queue", "gpus", "queued_utc", "ended_utc",
 class QueuedJobs:
     """Waits, one a row: `ended_ms` lies behind all time while one lasts; `gpus` is NaN where it is not known.
 
-    `held`: stretches in which a job could not have started: number of the row, from, to.
+    `held`: intervals in which a job could not have started: number of the row, from, to.
     """
 
     jobs: list[str] = field(default_factory=list)

@@ -46,7 +46,7 @@ def add_files(
             for before in outgrown:
                 forget_import(writer, before)
             receipt = replace(receipt, replaced=outgrown)
-        _settle(writer, progress, idle_below)
+        _finish(writer, progress, idle_below)
     for number in receipt.replaced:
         append_audit(store.folder, "forget", number=number, source=source)
     return receipt
@@ -62,7 +62,7 @@ def add_rows(
             return Receipt(source.name, record.rows, gaps, already=True, number=record.number)
         receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress)
         if receipt.rows:
-            _settle(writer, progress, idle_below)
+            _finish(writer, progress, idle_below)
     return receipt
 
 
@@ -84,7 +84,7 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
             )
         progress("forgetting", 0.0)
         forget_import(writer, number)
-        _settle(writer, progress, idle_below)
+        _finish(writer, progress, idle_below)
     append_audit(store.folder, "forget", number=number, source=found[0].source)
     return found[0]
 
@@ -93,7 +93,7 @@ def flush(store: Store, idle_below: float) -> int:
     """As `Books.flush`."""
     with store.write() as writer:
         if flush_live(writer):
-            _settle(writer, quiet, idle_below)
+            _finish(writer, quiet, idle_below)
     return writer.manifest.live_through
 
 
@@ -116,7 +116,7 @@ def quiet(_what: str, _share: float) -> None:
     """Says nothing of progress."""
 
 
-def _settle(writer: Writer, progress: Progress, idle_below: float) -> None:
+def _finish(writer: Writer, progress: Progress, idle_below: float) -> None:
     """After a change: merge what would slow readers down, and book the hours it touched."""
     compact_store(writer, everything=False)
     refresh(writer, progress, idle_below)

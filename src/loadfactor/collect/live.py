@@ -43,7 +43,7 @@ from loadfactor.settings.sources import (
 from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
 from loadfactor.sources.prometheus.query_answers import ALL, EXPORTERS, write_selector
 from loadfactor.store.live import LiveLog
-from loadfactor.store.live_database import count_set_aside
+from loadfactor.store.live_database import count_quarantined
 from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
 
 INGEST_EVERY_S: Final = 2.0
@@ -101,7 +101,7 @@ class LiveService:
         self._flush_every_s = settings.server.flush_every.s
         self._flush = _Flush(time.monotonic())
         self._flushing = threading.Lock()
-        self._quarantined_before = count_set_aside(folder)
+        self._quarantined_before = count_quarantined(folder)
         self._logged_quarantined = 0
         self._written: list[SourceStatus] = []
         self._before = {status.name: status for status in read_statuses(folder)}

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from loadfactor.base.errors import SourceError, StoreError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
-from loadfactor.store.live_database import set_body_aside
+from loadfactor.store.live_database import quarantine_body
 from loadfactor.store.row_checks import validate_rows
 
 MOST_GAPS: Final = 1000
@@ -149,7 +149,7 @@ class PayloadStream(ABC):
         bad = find_bad_payloads([item for item in payloads if item[0] not in self._bad_numbers], decode)
         for number, payload in bad:
             try:
-                self.quarantined.append(set_body_aside(self._log.folder, number, payload))
+                self.quarantined.append(quarantine_body(self._log.folder, number, payload))
             except OSError as full:
                 raise StoreError(f"a body that cannot be decoded cannot be set aside ({full.strerror})") from full
             self._bad_numbers.add(number)

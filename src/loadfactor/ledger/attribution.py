@@ -79,12 +79,12 @@ def attribute_time(slices: Expr, claims: Expr | None) -> Expr:
     `slices` is the capacity, cut; `claims` the allocations by scope, None where there are none. Columns: holder columns (null
     where nobody held it), device_id (null where only the scope is known), node, accelerator, pool, prices, `gpus` (how many,
     fractions included), the flags `held`, `down`, `has_source` and `free` (a single GPU, no part of it held), hour_utc, from_utc,
-    to_utc, and `span`, a number that rows of one stretch of one GPU share.
+    to_utc, and `span`, a number that rows of one interval of one GPU share.
     """
     everything = split_by_bucket(ibis.union(*_divide(slices, claims)), MS_PER_HOUR, "hour_utc")
-    stretch = ["device_id", "from_utc", "to_utc"]
-    within = ibis.window(group_by=everything.hour_utc, order_by=[everything[c] for c in stretch])
-    # an hour is 3.6 million ms, so its stretches number between its instant and the next one's
+    interval = ["device_id", "from_utc", "to_utc"]
+    within = ibis.window(group_by=everything.hour_utc, order_by=[everything[c] for c in interval])
+    # an hour is 3.6 million ms, so its intervals number between its instant and the next one's
     return everything.mutate(span=everything.hour_utc + ibis.dense_rank().over(within))
 
 

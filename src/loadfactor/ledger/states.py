@@ -1,6 +1,6 @@
 """The states of held and unheld time: holdings joined with samples, once, so that every GPU-second is in exactly one state.
 
-A ledger row is a holder's stretch on a GPU inside one hour, in one state:
+A ledger row is a holder's interval on a GPU inside one hour, in one state:
 
     unallocated   installed, held by nobody          idle        held, activity under the threshold
     down          installed, not usable              busy        held, and working
@@ -10,17 +10,17 @@ Held is what a known holder has, and what has an unknown one (`holder`): what no
 part of is allocated while it works all the same (`find_unheld_work`). What is left of a GPU that somebody holds a part of has no
 unknown holder: its activity is that of who holds the rest. Outages stay down unless the GPU works.
 
-Inside that, a row is under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
-the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided for each sample;
-only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
-(effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
-its seconds, its energy and its memory.
+Inside that, a row is of one value of each of `SAMPLE_DIMENSIONS`: which signals were measured (`measured_mask`), in which
+twentieth of the scale the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided
+for each sample; only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row
+by itself (effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has
+half of its seconds, its energy and its memory.
 
 Where a GPU works that nobody is reported to hold: which samples are evidence of that, and which belong to a holder before or after.
 
 A sample is a mean over its interval. One that reaches into time in which somebody holds the GPU says nothing of the time beside
 it: only a sample that lies in unheld time as a whole does. Hours are booked one by one, so a sample that reaches over the edge
-of an hour counts when a whole one in the same unheld stretch of that hour shows work, too, or when the stretch has no whole
+of an hour counts when a whole one in the same unheld interval of that hour shows work, too, or when the interval has no whole
 sample and nobody held the GPU in that hour.
 
 Overlapping samples of a GPU: at each instant, each measurement counts once, from the best sample that took it.
@@ -81,7 +81,7 @@ def busier_direction(samples: Expr) -> Expr:
 
 
 KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "device_id", *LOCATION, *HOLDER)
-CIRCUMSTANCES = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
+SAMPLE_DIMENSIONS = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
 WEIGHTED = {
     **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
     "mem_used_bytes": "mem_used_byte_s",
@@ -95,7 +95,7 @@ BITS = {c: measured_bit(c) for c in MEASUREMENTS} | LINK_BITS
 
 
 def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
-    """What the samples say of each span: milliseconds and weighted sums per span, idleness and circumstances.
+    """What the samples say of each span: milliseconds and weighted sums per span, idleness and dimensions.
 
     Over exactly the parts inside the span: `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of
     their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured; `evidence` is what the
@@ -124,7 +124,7 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
             rows.to_utc > spans.from_utc,
         ],
     )
-    # What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`.
+    # What a sample says of the unheld interval around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`.
     inside = (rows.since >= spans.free_from) & (rows.until <= spans.free_to)
     parts = joined.select(
         spans.span,
@@ -133,7 +133,7 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
         part_ms=(ibis.least(rows.to_utc, spans.to_utc) - ibis.greatest(rows.from_utc, spans.from_utc)).cast("float64"),
         evidence=ibis.ifelse(inside, ibis.ifelse(rows.whole, WHOLE, EDGE), NONE).cast("int8"),
     )
-    return parts.group_by("span", "idle", "evidence", *CIRCUMSTANCES).aggregate(
+    return parts.group_by("span", "idle", "evidence", *SAMPLE_DIMENSIONS).aggregate(
         ms=parts.part_ms.sum(),
         mem_peak_bytes=parts.mem_used_bytes.max(),
         temperature_peak_c=parts.temperature_c.max(),
@@ -165,7 +165,7 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     peak = ibis.ifelse(holdings.held | unknown, account.mem_peak_bytes / account.mem_total_bytes, None)
     return rows.select(
         **{c: given[c] if c in given else holdings[c] for c in KEYS},
-        **{c: account[c] for c in CIRCUMSTANCES},
+        **{c: account[c] for c in SAMPLE_DIMENSIONS},
         gpu_s=seconds(account.ms),
         **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
         mem_peak_share=peak,
@@ -243,11 +243,11 @@ def _measure_links(book: Expr) -> dict[str, Expr]:
 
 
 NONE, EDGE, WHOLE = 0, 1, 2
-"""What a sample is evidence of in an unheld stretch: of nothing, perhaps, surely."""
+"""What a sample is evidence of in an unheld interval: of nothing, perhaps, surely."""
 
 
 def list_spans(holdings: Expr, weighed: bool = True) -> Expr:
-    """The stretches of single GPUs, each once however many share it.
+    """The intervals of single GPUs, each once however many share it.
 
     `free_from` and `free_to` limit the unheld time around a span in its hour, null where somebody holds the GPU; `held_hour`
     says that somebody holds it at another time of that hour. Not `weighed`: as if all were held, for there is no evidence.
@@ -260,8 +260,8 @@ def list_spans(holdings: Expr, weighed: bool = True) -> Expr:
     rows = holdings.select(*columns, "free").distinct()
     keys = ["device_id", "hour_utc"]
     free = number_islands(rows.filter(rows.free).select(*columns), keys)
-    stretch = ibis.window(group_by=[*keys, "island"])
-    free = free.select(*columns, free_from=free.from_utc.min().over(stretch), free_to=free.to_utc.max().over(stretch))
+    interval = ibis.window(group_by=[*keys, "island"])
+    free = free.select(*columns, free_from=free.from_utc.min().over(interval), free_to=free.to_utc.max().over(interval))
     other = rows.filter(~rows.free)
     held = other.filter(other.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
     out = ibis.union(free, other.select(*columns, free_from=nothing, free_to=nothing))
@@ -278,12 +278,12 @@ def find_unheld_work(spans: Expr, observed: Expr) -> Expr:
     """Where GPUs work that nobody is reported to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
     free = spans.filter(spans.free_from.notnull())
     seen = observed.filter(observed.idle.notnull(), observed.evidence > NONE).join(free, "span")
-    stretch = ["device_id", "hour_utc", "free_from"]
+    interval = ["device_id", "hour_utc", "free_from"]
     whole = seen.evidence == WHOLE
-    known = seen.group_by(stretch).aggregate(
+    known = seen.group_by(interval).aggregate(
         whole=ibis.ifelse(whole, 1, 0).sum(), working=ibis.ifelse(whole & ~seen.idle, 1, 0).sum()
     )
-    active = seen.filter(~seen.idle).join(known, stretch)
+    active = seen.filter(~seen.idle).join(known, interval)
     likely = (active.working > 0) | ((active.whole == 0) & ~active.held_hour)
     counted = active.filter((active.evidence == WHOLE) | likely)
     return counted.select("span", "idle", "evidence", works=ibis.literal(True)).distinct()

@@ -11,7 +11,7 @@ from loadfactor.store.disk import NAME as AUDIT
 from loadfactor.store.generations import Generation
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_copy import has_live, open_copy
-from loadfactor.store.live_database import QUARANTINE, list_set_aside
+from loadfactor.store.live_database import QUARANTINE, list_quarantined
 from loadfactor.store.manifest import NAME, Manifest, checksum_file, has_books, write_down
 from loadfactor.store.source_status import NAME as STATUSES
 from loadfactor.store.tokens import NAME as TOKENS
@@ -52,7 +52,7 @@ def back_up(folder: Path, target: Path) -> Manifest:
                     with suppress(FileNotFoundError):
                         _copy(folder / name, target / name)
                 # The bodies that were acknowledged and that no decoder took.
-                for path in list_set_aside(folder):
+                for path in list_quarantined(folder):
                     disk.make_folder(target / QUARANTINE)
                     _copy(path, target / QUARANTINE / path.name)
                 if generation.manifest.generation:

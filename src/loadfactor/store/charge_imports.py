@@ -39,7 +39,7 @@ def add_charges(writer: Writer, staged: Path, number: int, files: list[tuple[int
     counting, whole = find_counting(before), join_parts(before)
     made = [_write_file(writer, f"SELECT {name_columns(CHARGES)} FROM {rows} WHERE {_match(d)}", d) for d in new]
     writer.swap((), [f.stored for f in made])
-    counting -= _settle(writer, [*before, *made])
+    counting -= _choose_files(writer, [*before, *made])
     yield from _tell_replaced([f for f in before if f.stored.name in counting], whole, new)
 
 
@@ -53,7 +53,7 @@ def forget_charges(writer: Writer, number: int) -> None:
 
 def settle_charges(writer: Writer) -> None:
     """Find out anew which files count."""
-    _settle(writer, _list_files(writer))
+    _choose_files(writer, _list_files(writer))
 
 
 def retag_charges(writer: Writer, tag: ChangeRows) -> int:
@@ -94,7 +94,7 @@ def _group(writer: Writer, rows: str, number: int) -> list[Delivery]:
     ]
 
 
-def _settle(writer: Writer, files: Sequence[ChargeFile]) -> set[str]:
+def _choose_files(writer: Writer, files: Sequence[ChargeFile]) -> set[str]:
     counting = find_counting(list(files))
     wrong = [f.stored for f in files if f.stored.is_log == (f.stored.name in counting)]
     writer.swap(wrong, [replace(f, is_log=not f.is_log) for f in wrong])

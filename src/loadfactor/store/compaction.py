@@ -15,6 +15,7 @@ from loadfactor.store.charge_imports import forget_charges, retag_charges
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
 from loadfactor.store.manifest import LONGEST_REACH_MS, StepVote, StoredFile, find_moved_ends, name_file
+from loadfactor.store.normalize import AS_TAKEN, Normalized, normalize
 from loadfactor.store.sample_files import SamplePart, quote, read, taken
 from loadfactor.store.sample_imports import (
     Series,
@@ -25,7 +26,6 @@ from loadfactor.store.sample_imports import (
     write_cell,
 )
 from loadfactor.store.session import TAGGED, ChangeRows, learnt_steps, read_rows
-from loadfactor.store.settle import AS_TAKEN, Settled, settle
 from loadfactor.store.small_imports import BOOKED, find_changed, fold_table, merge_files, merge_logs, write_tagged
 from loadfactor.store.staged_import import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
@@ -109,8 +109,8 @@ def merge_newest(writer: Writer, day: int, closed: bool = False) -> None:
     others = [f for f in writer.manifest.of("samples") if f.name not in chosen and (f.day or 0) <= day]
     around = look_around(writer, taken_rows, others)
     if not around.mixed:
-        settled = settle(taken_rows, around.before, refuse=False)
-        writer.swap(group, _write_merged(writer, settled, day, group, _add_votes(group)))
+        normalized = normalize(taken_rows, around.before, refuse=False)
+        writer.swap(group, _write_merged(writer, normalized, day, group, _add_votes(group)))
 
 
 def close_day(writer: Writer, day: int) -> None:
@@ -133,23 +133,25 @@ def compact_day(writer: Writer, day: int, without: int | None = None) -> None:
         rows = _take(writer, old, logs, without, first, last)
         if not rows.num_rows:
             continue
-        settled = settle(rows, _find_before(writer, day, first, last, without), refuse=False)
-        writer.mark_stale(list_hours(settled.rows) if without is not None else ())
-        new += _write_merged(writer, settled, day, [*old, *logs], votes if without is None else settled.facts.votes)
+        normalized = normalize(rows, _find_before(writer, day, first, last, without), refuse=False)
+        writer.mark_stale(list_hours(normalized.rows) if without is not None else ())
+        new += _write_merged(
+            writer, normalized, day, [*old, *logs], votes if without is None else normalized.facts.votes
+        )
         votes = ()  # the first of the ranges carries what the day has voted for
     writer.swap([*old, *logs], new)
 
 
 def _write_merged(
-    writer: Writer, settled: Settled, day: int, old: Sequence[StoredFile], votes: tuple[StepVote, ...]
+    writer: Writer, normalized: Normalized, day: int, old: Sequence[StoredFile], votes: tuple[StepVote, ...]
 ) -> list[StoredFile]:
     """The files of samples that were merged: what they are now, and what each import reported of those that several speak of."""
     numbers = [n for f in old for n in (f.imports or ())]
     imports: Span | None = (min(numbers), max(numbers)) if numbers else None
-    settled = replace(settled, facts=replace(settled.facts, votes=votes))
-    new = [write_cell(writer, settled, day, imports, settled_alone=True, replaces=old)]
-    if settled.met is not None:
-        writer.register("met", settled.met)
+    normalized = replace(normalized, facts=replace(normalized.facts, votes=votes))
+    new = [write_cell(writer, normalized, day, imports, settled_alone=True, replaces=old)]
+    if normalized.met is not None:
+        writer.register("met", normalized.met)
         log = StoredFile(name_file("samples", day), "samples", 0, 0, 0, day=day, is_log=True, imports=imports)
         new.append(writer.copy("SELECT * FROM met", log, old))
     return new
@@ -199,7 +201,7 @@ def refold_table(writer: Writer, kept: Table) -> None:
 
 
 def _divide(writer: Writer, files: Sequence[StoredFile]) -> Iterator[tuple[str, str]]:
-    """Ranges of devices, the first and the last of each, with about as many rows as are settled at once."""
+    """Ranges of devices, the first and the last of each, with about as many rows as are normalized at once."""
     parts = writer.parts(files)
     counted = writer.raw.execute(
         f"SELECT device_id, count(*) FROM {taken(parts)} GROUP BY device_id ORDER BY device_id"

@@ -18,9 +18,9 @@ from loadfactor.store import small_imports
 from loadfactor.store.charge_imports import add_charges
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
 from loadfactor.store.manifest import find_moved_ends
+from loadfactor.store.normalize import SamplesDifferError
 from loadfactor.store.sample_files import read
 from loadfactor.store.sample_imports import add_samples
-from loadfactor.store.settle import SamplesDifferError
 from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer

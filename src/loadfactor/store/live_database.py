@@ -333,7 +333,7 @@ def _read_format(connection: sqlite3.Connection) -> int:
 QUARANTINE = "quarantine"
 
 
-def set_body_aside(folder: Path, number: int, body: ReceivedBody) -> Path:
+def quarantine_body(folder: Path, number: int, body: ReceivedBody) -> Path:
     """Keep a body as it came; where it lies. Once is as good as twice. Raises OSError where the disk does not take it."""
     path = folder / QUARANTINE / f"body-{number}.{body.format}"
     disk.make_folder(path.parent)
@@ -344,11 +344,11 @@ def set_body_aside(folder: Path, number: int, body: ReceivedBody) -> Path:
     return path
 
 
-def list_set_aside(folder: Path) -> list[Path]:
+def list_quarantined(folder: Path) -> list[Path]:
     """Where they lie."""
     return [path for path in (folder / QUARANTINE).glob("body-*") if path.suffix != ".new"]
 
 
-def count_set_aside(folder: Path) -> int:
+def count_quarantined(folder: Path) -> int:
     """How many lie there."""
-    return len(list_set_aside(folder))
+    return len(list_quarantined(folder))

@@ -28,6 +28,7 @@ from loadfactor.store.importing import Origin, Receipt, add_rows
 from loadfactor.store.live import read_live
 from loadfactor.store.live_database import LiveBatch
 from loadfactor.store.manifest import merge
+from loadfactor.store.normalize import normalize
 from loadfactor.store.sample_files import SamplePart, read
 from loadfactor.store.sample_imports import (
     Series,
@@ -38,7 +39,6 @@ from loadfactor.store.sample_imports import (
     votes_whole,
 )
 from loadfactor.store.session import NOT_OF_TIME, Session, read_rows
-from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import BOOKED, count_rows_of, find_changed, tag_relation
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
@@ -68,15 +68,15 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                     small.setdefault(name, []).append(relation)
                 for cell, (day, rows) in enumerate(staging.cells()):
                     around = look_around(session, rows, session.manifest.of("samples"))
-                    settled = settle(rows, {**last, **around.before}, refuse=False)
-                    last |= settled.last
+                    normalized = normalize(rows, {**last, **around.before}, refuse=False)
+                    last |= normalized.last
                     relation = f"live_{place}_samples_{cell}"
-                    session.register(relation, settled.rows)
+                    session.register(relation, normalized.rows)
                     whole = around.mixed or votes_whole(session.manifest.of("samples"), day, rows.num_rows)
-                    votes = () if whole else settled.facts.votes
-                    starts = find_starts(settled.rows)
-                    facts = replace(settled.facts, starts=starts, settled=not around.mixed, votes=votes)
-                    parts.append(SamplePart(relation, settled.from_ms, settled.to_ms, facts))
+                    votes = () if whole else normalized.facts.votes
+                    starts = find_starts(normalized.rows)
+                    facts = replace(normalized.facts, starts=starts, settled=not around.mixed, votes=votes)
+                    parts.append(SamplePart(relation, normalized.from_ms, normalized.to_ms, facts))
                     recounted |= {day, day + 1} if around.mixed else {day} if whole else set()
     session.live_samples = tuple(parts)
     stored = {f.day for f in session.manifest.of("samples")}

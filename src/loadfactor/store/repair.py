@@ -30,10 +30,10 @@ from loadfactor.store.live import set_damaged_aside
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_database import QUARANTINE
 from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, name_file, read_file
+from loadfactor.store.normalize import AS_TAKEN, normalize
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.sample_imports import Series, reaches_next_day, recount_votes, write_cell
 from loadfactor.store.session import check_file, read_rows
-from loadfactor.store.settle import AS_TAKEN, settle
 from loadfactor.store.small_imports import LOGGED, fold_table, name_columns
 from loadfactor.store.writer import Writer, count_rows, list_unfinished, read_footer
 from loadfactor.tables.charges import CHARGES
@@ -253,9 +253,9 @@ def _migrate(writer: Writer, raw: dict[str, Any]) -> None:
             _migrate_table(writer, kept, [path for _, path in paths[kept.name]])
     last: dict[Series, int] = {}
     for day, path in sorted(paths.get("samples", []), key=lambda of: of[0] or 0):
-        settled = settle(_read_samples(writer, path), last, refuse=False)
-        last |= settled.last
-        writer.swap((), [write_cell(writer, settled, day or 0, (BEFORE, BEFORE), settled_alone=True)])
+        normalized = normalize(_read_samples(writer, path), last, refuse=False)
+        last |= normalized.last
+        writer.swap((), [write_cell(writer, normalized, day or 0, (BEFORE, BEFORE), settled_alone=True)])
     records = [
         ImportRecord(
             number,

@@ -1,7 +1,6 @@
 """SQL of stored samples: files as a relation with the start of each sample worked out.
 
-Most rows are read as they lie (`sample_layout`). Around a file that is not settled yet, samples of several files are put together
-first: sorted, merged where they speak of the same sample, and cut anew. Compaction does the same once and for all (`settle`).
+Most rows are read as they lie. Around a file that is not normalized yet, samples of several files are put together first: sorted, merged where they speak of the same sample, and cut anew. Compaction does the same once and for all (`normalize`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,7 +89,7 @@ def samples(parts: Sequence[SamplePart], steps: Mapping[str, int], within: tuple
 
 
 def list_patches(parts: Sequence[SamplePart]) -> list[Patch]:
-    """Where parts that are not settled meet others; no two of the patches touch."""
+    """Where parts that are not normalized meet others; no two of the patches touch."""
     patches: list[Patch] = []
     for part in parts:
         if part.facts.settled:

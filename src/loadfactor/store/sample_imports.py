@@ -21,9 +21,9 @@ from loadfactor.store.manifest import (
     find_restepped,
     merge,
 )
+from loadfactor.store.normalize import ON_DISK, Normalized, normalize
 from loadfactor.store.sample_files import SamplePart, quote, taken
 from loadfactor.store.session import Session, learnt_steps
-from loadfactor.store.settle import ON_DISK, Settled, settle
 from loadfactor.store.step_votes import count_votes
 from loadfactor.store.writer import FOOTER, Writer
 from loadfactor.tables.schema import REACH_STEPS, Span
@@ -76,19 +76,19 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
     recounted: set[int] = set()
     for day, rows in cells:
         around = look_around(writer, rows, earlier)
-        settled = settle(rows, {**last, **around.before}, refuse)
-        last |= settled.last
-        merged += settled.merged
-        replaced += settled.replaced
-        file = write_cell(writer, settled, day, (number, number), settled_alone=not around.mixed)
+        normalized = normalize(rows, {**last, **around.before}, refuse)
+        last |= normalized.last
+        merged += normalized.merged
+        replaced += normalized.replaced
+        file = write_cell(writer, normalized, day, (number, number), settled_alone=not around.mixed)
         writer.swap((), [file])
-        writer.mark_stale(list_hours(settled.rows))
+        writer.mark_stale(list_hours(normalized.rows))
         if around.mixed and file.samples is not None:  # what follows may reach less far back now
             writer.mark_stale([(file.samples.last_taken_ms, file.samples.last_taken_ms + LONGEST_REACH_MS)])
             recounted |= {day, *([day + 1] if reaches_next_day(file) else [])}
         elif votes_whole(earlier, day, file.rows):
             recounted.add(day)
-        del rows, settled  # or they are in memory beside the next ones
+        del rows, normalized  # or they are in memory beside the next ones
     pa.default_memory_pool().release_unused()  # booking comes next, and has a limit of its own
     for day in sorted(recounted):
         recount_votes(writer, day)
@@ -112,18 +112,18 @@ def recount_votes(writer: Writer, day: int) -> None:
 
 def write_cell(
     writer: Writer,
-    settled: Settled,
+    normalized: Normalized,
     day: int,
     imports: Span | None,
     settled_alone: bool,
     replaces: Sequence[StoredFile] = (),
 ) -> StoredFile:
-    """Write settled samples as a file of the store, not named by the manifest yet."""
-    facts = replace(settled.facts, starts=find_starts(settled.rows), settled=settled_alone)
+    """Write normalized samples as a file of the store, not named by the manifest yet."""
+    facts = replace(normalized.facts, starts=find_starts(normalized.rows), settled=settled_alone)
     path = writer.name_new("samples", day)
-    rows, start, end = settled.rows.num_rows, settled.from_ms, settled.to_ms
+    rows, start, end = normalized.rows.num_rows, normalized.from_ms, normalized.to_ms
     file = StoredFile(path.name, "samples", rows, 0, 0, start, end, day, imports=imports, samples=facts)
-    write_samples(settled.rows, path, {FOOTER: writer.footer(file, replaces)})
+    write_samples(normalized.rows, path, {FOOTER: writer.footer(file, replaces)})
     return writer.finish(file)
 
 

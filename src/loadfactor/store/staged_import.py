@@ -1,6 +1,6 @@
 """Staging of an import: its rows wait in a folder of their own until all are validated, and leave no trace when it dies.
 
-Samples of one import waiting to be settled: by UTC day, in memory while they are few, else in files of the staging folder.
+Samples of one import waiting to be normalized: by UTC day, in memory while they are few, else in files of the staging folder.
 
 Memory follows `rows_at_once` and not the size of a day: a day with more rows is divided into ranges of devices, of about equal
 rows, in one more pass over its file. A device is never divided.
@@ -23,15 +23,15 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
+from loadfactor.store.normalize import AS_TAKEN
 from loadfactor.store.row_checks import validate_rows
-from loadfactor.store.settle import AS_TAKEN
 from loadfactor.tables.schema import MEASUREMENTS, SAMPLES
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 ROWS_AT_ONCE: Final = 3_000_000
-"""Samples that are settled together; each takes up to about 400 bytes of memory while it is."""
+"""Samples that are normalized together; each takes up to about 400 bytes of memory while it is."""
 BUFFERED_ROWS: Final = 500_000
-"""Samples that wait in memory once an import has more than are settled together; the fullest day is written out first."""
+"""Samples that wait in memory once an import has more than are normalized together; the fullest day is written out first."""
 
 _NUMBERED: Final = ("device_id", "source")
 _FAST: Final = pa.ipc.IpcWriteOptions(compression="lz4")

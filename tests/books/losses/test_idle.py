@@ -84,9 +84,9 @@ def test_idle_stretches_are_those_of_the_ledger(tmp_path: Path, seed: int) -> No
             (
                 s.run.job,
                 s.run.attempt,
-                s.stretch.from_ms,
-                s.stretch.to_ms,
-                round(sum(p.gpu_s for p in s.stretch.pieces), 3),
+                s.interval.from_ms,
+                s.interval.to_ms,
+                round(sum(p.gpu_s for p in s.interval.pieces), 3),
             )
             for s in stretches
         }

@@ -134,12 +134,12 @@ _EDGES: Final = f"""
     ), begun AS (
       SELECT *, sum(CASE WHEN from_utc < held_to + {AROUND_MS} THEN 0 ELSE 1 END) OVER (
         PARTITION BY node ORDER BY from_utc, to_utc ROWS UNBOUNDED PRECEDING
-      ) AS stretch FROM before
-    ), stretches AS (
-      SELECT node, min(from_utc) AS from_utc, max(to_utc) AS to_utc FROM begun GROUP BY node, stretch
+      ) AS interval FROM before
+    ), intervals AS (
+      SELECT node, min(from_utc) AS from_utc, max(to_utc) AS to_utc FROM begun GROUP BY node, interval
     ), edges AS (
-      SELECT node, 'start' AS side, from_utc AS at_utc FROM stretches
-      UNION ALL SELECT node, 'end', to_utc FROM stretches WHERE to_utc < {2**62}
+      SELECT node, 'start' AS side, from_utc AS at_utc FROM intervals
+      UNION ALL SELECT node, 'end', to_utc FROM intervals WHERE to_utc < {2**62}
     )
     SELECT * FROM edges QUALIFY row_number() OVER (PARTITION BY node, side ORDER BY at_utc DESC) <= {MOST_EDGES}"""
 """When nodes begin and end to hold jobs that a scheduler lists, having been free and staying free for a while."""

@@ -1,4 +1,4 @@
-"""What levers read of the books, for one window: the waterfall by holder and node, GPUs of jobs, runs, idle and free stretches."""
+"""What levers read of the books, for one window: the waterfall by holder and node, GPUs of jobs, runs, idle and free intervals."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.books.losses.idle import FreeStretch, HeldRun, IdleStretch, find_free, find_idle, list_runs, list_waits
+from loadfactor.books.losses.idle import (
+    FreeInterval,
+    HeldRun,
+    IdleInterval,
+    find_free,
+    find_idle,
+    list_runs,
+    list_waits,
+)
 from loadfactor.books.losses.pool_jobs import (
     JobEnergy,
     JobNeed,
@@ -271,7 +279,7 @@ class LossFacts:
         return {job: purpose for job, purpose in found.keys if job and purpose}
 
     @cached_property
-    def free(self) -> list[FreeStretch]:
+    def free(self) -> list[FreeInterval]:
         """Nodes that stood free while nobody waited."""
         waits = list_waits(self._session)
         self._view_ledger()
@@ -282,8 +290,8 @@ class LossFacts:
         """Pools with their nodes and jobs."""
         return list_pools(self._session, self.snapshot, self.window)
 
-    def find_idle(self, runs: Sequence[HeldRun], without: Sequence[tuple[str, str]]) -> list[IdleStretch]:
-        """Stretches in which all GPUs of these runs were idle, but for some GPUs of some jobs."""
+    def find_idle(self, runs: Sequence[HeldRun], without: Sequence[tuple[str, str]]) -> list[IdleInterval]:
+        """Intervals in which all GPUs of these runs were idle, but for some GPUs of some jobs."""
         gpus = len({gpu.device for of in self.job_gpus.values() for gpu in of})
         self._view_ledger()
         return find_idle(self._session, self._idle_below, self.window, runs, gpus, without)

@@ -1,6 +1,6 @@
-"""Stretches in which every GPU that a job held was idle: of the ledger, cut every few minutes, so that idle is what it is there.
+"""Intervals in which every GPU that a job held was idle: of the ledger, cut every few minutes, so that idle is what it is there.
 
-A step counts where all of its held time was observed and idle; unobserved time is no idle time and ends a stretch. The hours of the
+A step counts where all of its held time was observed and idle; unobserved time is no idle time and ends a interval. The hours of the
 ledger say which hours of a run can have such a step: only these are cut, and only activity is read of samples.
 """
 
@@ -19,7 +19,7 @@ from loadfactor.tables.schema import Span
 
 
 @dataclass(frozen=True)
-class StretchPiece:
+class IntervalPiece:
     """GPU-seconds spread evenly over [from_ms, to_ms)."""
 
     from_ms: int
@@ -29,7 +29,7 @@ class StretchPiece:
     def within(self, span: Span) -> float:
         """Its GPU-seconds inside a span.
 
-        >>> StretchPiece(0, 1000, 8.0).within((750, 5000))
+        >>> IntervalPiece(0, 1000, 8.0).within((750, 5000))
         2.0
         """
         overlap = min(self.to_ms, span[1]) - max(self.from_ms, span[0])
@@ -37,10 +37,10 @@ class StretchPiece:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Interval:
     """Pieces without a gap between them, in order."""
 
-    pieces: tuple[StretchPiece, ...]
+    pieces: tuple[IntervalPiece, ...]
 
     @property
     def from_ms(self) -> int:
@@ -60,7 +60,7 @@ class Stretch:
     def gpu_hours_after(self, seconds: float) -> float:
         """The GPU-hours that come later than so many seconds after its start.
 
-        >>> Stretch((StretchPiece(0, 3_600_000, 7200.0),)).gpu_hours_after(900)
+        >>> Interval((IntervalPiece(0, 3_600_000, 7200.0),)).gpu_hours_after(900)
         1.5
         """
         late = (self.from_ms + round(seconds * MS_PER_S), self.to_ms)
@@ -82,10 +82,10 @@ def merge(spans: Iterable[Span]) -> list[Span]:
     return out
 
 
-def cut_out(pieces: Iterable[StretchPiece], holes: Sequence[Span]) -> list[StretchPiece]:
+def cut_out(pieces: Iterable[IntervalPiece], holes: Sequence[Span]) -> list[IntervalPiece]:
     """What of the pieces lies in none of the holes (merged, in order), in order of time.
 
-    >>> [(p.from_ms, p.to_ms, p.gpu_s) for p in cut_out([StretchPiece(0, 10, 10.0)], [(2, 3), (8, 20)])]
+    >>> [(p.from_ms, p.to_ms, p.gpu_s) for p in cut_out([IntervalPiece(0, 10, 10.0)], [(2, 3), (8, 20)])]
     [(0, 2, 2.0), (3, 8, 5.0)]
     """
     out = []
@@ -101,12 +101,12 @@ def cut_out(pieces: Iterable[StretchPiece], holes: Sequence[Span]) -> list[Stret
             number += 1
         if start < piece.to_ms:
             out.append((piece, start, piece.to_ms))
-    return [StretchPiece(start, end, piece.within((start, end))) for piece, start, end in out]
+    return [IntervalPiece(start, end, piece.within((start, end))) for piece, start, end in out]
 
 
-def join(pieces: Iterable[StretchPiece]) -> list[Stretch]:
-    """The pieces, in order of their start, as stretches without a gap."""
-    out: list[list[StretchPiece]] = []
+def join(pieces: Iterable[IntervalPiece]) -> list[Interval]:
+    """The pieces, in order of their start, as intervals without a gap."""
+    out: list[list[IntervalPiece]] = []
     end = 0
     for piece in pieces:
         if out and piece.from_ms <= end:
@@ -115,7 +115,7 @@ def join(pieces: Iterable[StretchPiece]) -> list[Stretch]:
         else:
             out.append([piece])
             end = piece.to_ms
-    return [Stretch(tuple(of)) for of in out]
+    return [Interval(tuple(of)) for of in out]
 
 
 STEP_MS: Final = 5 * MS_PER_MIN
@@ -138,11 +138,11 @@ class HeldRun:
 
 
 @dataclass(frozen=True)
-class IdleStretch:
-    """A stretch in which every GPU of a run was idle; `is_tail`: the run had been active before, and ended with it."""
+class IdleInterval:
+    """A interval in which every GPU of a run was idle; `is_tail`: the run had been active before, and ended with it."""
 
     run: HeldRun
-    stretch: Stretch
+    interval: Interval
     is_tail: bool
 
 
@@ -153,8 +153,8 @@ def find_idle(
     runs: Sequence[HeldRun],
     gpus: int,
     without: Sequence[tuple[str, str]],
-) -> list[IdleStretch]:
-    """The idle stretches of some runs in a window; `without`: jobs and GPUs of theirs that are not looked at.
+) -> list[IdleInterval]:
+    """The idle intervals of some runs in a window; `without`: jobs and GPUs of theirs that are not looked at.
 
     Reads `window_ledger`, which stands for the window, first.
     """
@@ -165,7 +165,7 @@ def find_idle(
     session.register("looked_at", pa.table({"job_id": pa.array([run.job for run in runs], pa.string())}))
     session.materialize("run_hours", _SUM_HOURS)
     session.materialize("cut_hours", _PICK_HOURS)
-    found: dict[tuple[str, Any], list[StretchPiece]] = {}
+    found: dict[tuple[str, Any], list[IntervalPiece]] = {}
     whole = session.raw.execute(
         f"SELECT job_id, attempt, since, until, held_s FROM run_hours WHERE {_IS_WHOLE}"
     ).fetchall()
@@ -175,12 +175,12 @@ def find_idle(
     for hours in _divide(needed, gpus):
         whole += _cut(session, idle_below, [(max(h, window[0]), min(h + MS_PER_HOUR, window[1])) for h in hours])
     for job, attempt, *piece in sorted(whole, key=lambda row: row[2]):
-        found.setdefault((job, attempt), []).append(StretchPiece(*piece))
+        found.setdefault((job, attempt), []).append(IntervalPiece(*piece))
     out = []
     for run in runs:
-        for stretch in join(found.get((run.job, run.attempt), ())):
-            is_tail = run.from_ms < stretch.from_ms and stretch.to_ms == run.to_ms < window[1]
-            out.append(IdleStretch(run, stretch, is_tail))
+        for interval in join(found.get((run.job, run.attempt), ())):
+            is_tail = run.from_ms < interval.from_ms and interval.to_ms == run.to_ms < window[1]
+            out.append(IdleInterval(run, interval, is_tail))
     return out
 
 
@@ -211,7 +211,7 @@ SELECT job_id, attempt, hour_utc, gpus FROM run_hours WHERE idle_s > 0 AND NOT (
 def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tuple[Any, ...]]:
     """The idle steps of the runs and hours in `cut_hours` within these parts of hours: job, attempt, from, to, GPU-seconds.
 
-    Who held what is attributed once, and only the stretches that are requested are cut and joined with samples.
+    Who held what is attributed once, and only the intervals that are requested are cut and joined with samples.
     """
     book(session, tuple(spans), (), idle_below, until="holdings", with_bills=False)
     cut_holdings(
@@ -250,12 +250,12 @@ LEAST_WAIT_MS: Final = MS_PER_MIN
 
 
 @dataclass(frozen=True)
-class FreeStretch:
+class FreeInterval:
     """A node (or a GPU of no known node) that stood free as a whole while nobody waited for its pool."""
 
     node: str | None
     pool: str | None
-    stretch: Stretch
+    interval: Interval
 
 
 def list_waits(session: Session) -> list[WaitSpan]:
@@ -267,8 +267,8 @@ def list_waits(session: Session) -> list[WaitSpan]:
     return [(pool, queued, ended) for pool, queued, ended in rows]
 
 
-def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list[FreeStretch]:
-    """The free stretches of the table `window_ledger`. Who waits for no pool in particular waits for all."""
+def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list[FreeInterval]:
+    """The free intervals of the table `window_ledger`. Who waits for no pool in particular waits for all."""
     waited: dict[str | None, list[Span]] = {}
     for pool, queued, ended in waits:
         end = window[1] if ended is None else ended
@@ -276,7 +276,7 @@ def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list
             waited.setdefault(pool, []).append((queued, end))
     everywhere = waited.get(None, [])
     everybody = merge(span for of in waited.values() for span in of)
-    places: dict[tuple[Any, ...], tuple[list[StretchPiece], list[Span]]] = {}
+    places: dict[tuple[Any, ...], tuple[list[IntervalPiece], list[Span]]] = {}
     rows = session.raw.execute(
         """SELECT coalesce(node, device_id) AS place, node, max(pool), from_utc, to_utc, state = 'unallocated' AS free,
                   sum(gpu_s)
@@ -288,7 +288,7 @@ def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list
         free, used = places.setdefault((place, node), ([], []))
         pools[place, node] = pool or pools.get((place, node))
         if is_free:
-            free.append(StretchPiece(start, end, gpu_s))
+            free.append(IntervalPiece(start, end, gpu_s))
         else:
             used.append((start, end))
     out = []
@@ -296,5 +296,5 @@ def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list
         pool = pools[key]
         queue = everybody if pool is None else merge([*waited.get(pool, ()), *everywhere])
         holes = merge([*used, *queue])
-        out += [FreeStretch(key[1], pool, stretch) for stretch in join(cut_out(free, holes))]
+        out += [FreeInterval(key[1], pool, interval) for interval in join(cut_out(free, holes))]
     return out

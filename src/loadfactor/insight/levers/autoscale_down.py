@@ -19,7 +19,7 @@ def find(situation: Situation) -> LeverResult:
     count = 0
     for free in situation.facts.free:
         parts = situation.left.take_of_nodes(
-            "unallocated", free.stretch.gpu_hours_after(LAG_MIN * S_PER_MIN), (free.node,)
+            "unallocated", free.interval.gpu_hours_after(LAG_MIN * S_PER_MIN), (free.node,)
         )
         if parts:
             count += 1

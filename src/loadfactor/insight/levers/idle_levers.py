@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from loadfactor.base.units import S_PER_MIN
-from loadfactor.books.losses.idle import IdleStretch
+from loadfactor.books.losses.idle import IdleInterval
 from loadfactor.insight.alerts.rules.jobs import is_notebook
 from loadfactor.insight.levers.lever import HIGH, MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
@@ -20,20 +20,20 @@ TAIL_MIN: Final = 15
 IDLE_MIN: Final = 30
 
 
-def _is_notebook(situation: Situation, idle: IdleStretch) -> bool:
+def _is_notebook(situation: Situation, idle: IdleInterval) -> bool:
     return is_notebook(situation.facts.purposes.get(idle.run.job))
 
 
-def _is_tail(situation: Situation, idle: IdleStretch) -> bool:
+def _is_tail(situation: Situation, idle: IdleInterval) -> bool:
     return idle.is_tail and not _is_notebook(situation, idle)
 
 
-def _is_other(situation: Situation, idle: IdleStretch) -> bool:
+def _is_other(situation: Situation, idle: IdleInterval) -> bool:
     return not idle.is_tail and not _is_notebook(situation, idle)
 
 
 def _find(
-    which: Callable[[Situation, IdleStretch], bool],
+    which: Callable[[Situation, IdleInterval], bool],
     minutes: int,
     said: str,
     action: str,
@@ -46,7 +46,7 @@ def _find(
     for idle in situation.idle:
         if not which(situation, idle):
             continue
-        parts = situation.left.take(idle.run.job, "idle", idle.stretch.gpu_hours_after(minutes * S_PER_MIN))
+        parts = situation.left.take(idle.run.job, "idle", idle.interval.gpu_hours_after(minutes * S_PER_MIN))
         if parts:
             count += 1
             hours[idle.run.job] = hours.get(idle.run.job, 0.0) + sum(part.gpu_hours for part in parts)

@@ -6,7 +6,7 @@ from math import fsum
 from typing import Final
 
 from loadfactor.books.losses.facts import LossFacts
-from loadfactor.books.losses.idle import HeldRun, IdleStretch
+from loadfactor.books.losses.idle import HeldRun, IdleInterval
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.levers.remainder import Remainder
 
@@ -51,7 +51,7 @@ class Situation:
         return fsum(node.unallocated_hours for node in self.facts.nodes if node.node in chosen)
 
     @cached_property
-    def idle(self) -> list[IdleStretch]:
+    def idle(self) -> list[IdleInterval]:
         """Stretches in which all GPUs of a job were idle, found once: without the runs and GPUs that were taken out before."""
         return self.facts.find_idle(self._list_idle_runs(), sorted(self.spared_gpus)) if self._list_idle_runs() else []
 

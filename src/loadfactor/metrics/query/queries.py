@@ -14,7 +14,7 @@ import ibis.expr.operations as ops
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.ledger.columns import ACTIVITIES, HOLDER, STATES, UNKNOWN
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.states import CIRCUMSTANCES, PEAKS, WEIGHTED, measures
+from loadfactor.ledger.states import PEAKS, SAMPLE_DIMENSIONS, WEIGHTED, measures
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
@@ -25,7 +25,7 @@ Expr = Any
 
 ADDITIVE = ("gpu_s", *WEIGHTED.values())
 HIGHEST = ("mem_peak_share", "temperature_peak_c")
-UNCHANGED = ("state", "holder", "has_source", *CIRCUMSTANCES, *PRICE_COLUMNS, *PEAKS.values())
+UNCHANGED = ("state", "holder", "has_source", *SAMPLE_DIMENSIONS, *PRICE_COLUMNS, *PEAKS.values())
 """Columns of the ledger that measures choose or multiply by: rows that agree in them can be added up."""
 
 

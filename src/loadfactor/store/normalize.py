@@ -70,7 +70,7 @@ _MOVED: Final = ("step_ms", "lone_step_ms", "measured_mask", *MEASUREMENTS, "imp
 
 
 @dataclass(frozen=True)
-class Settled:
+class Normalized:
     """The rows of a file, and what the store notes of them."""
 
     rows: pa.Table  # ON_DISK
@@ -96,7 +96,7 @@ class _Samples:
     names: list[Series]  # device and source of each series
 
 
-def settle(taken: pa.Table, before: Mapping[Series, int], refuse: bool) -> Settled:
+def normalize(taken: pa.Table, before: Mapping[Series, int], refuse: bool) -> Normalized:
     """The rows of a file and what the store notes of them, from samples of one UTC day and device range in any order.
 
     `taken` is AS_TAKEN with at least one row; of several rows of one sample the latest import's values count, column by column, and
@@ -138,7 +138,7 @@ def settle(taken: pa.Table, before: Mapping[Series, int], refuse: bool) -> Settl
         votes=votes,
     )
     last = dict(zip(samples.names, at[lasts].tolist(), strict=True))
-    return Settled(rows, met, facts, int(begin.min()), facts.last_taken_ms, last, merged, replaced)
+    return Normalized(rows, met, facts, int(begin.min()), facts.last_taken_ms, last, merged, replaced)
 
 
 def _arrange(rows: pa.Table, refuse: bool) -> tuple[_Samples, pa.Table | None, int, int]:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.settle_oracle import settle_slowly
+from tests.store.normalize_oracle import settle_slowly
 
-from loadfactor.store.settle import AS_TAKEN, ON_DISK, SamplesDifferError, Settled, settle
+from loadfactor.store.normalize import AS_TAKEN, ON_DISK, Normalized, SamplesDifferError, normalize
 from loadfactor.tables.schema import MEASUREMENTS, measured_bit
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -28,8 +28,10 @@ def table(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=AS_TAKEN)
 
 
-def settled(*rows: dict[str, Any], before: dict[tuple[str, str], int] | None = None, refuse: bool = False) -> Settled:
-    return settle(table(*rows), before or {}, refuse)
+def normalized(
+    *rows: dict[str, Any], before: dict[tuple[str, str], int] | None = None, refuse: bool = False
+) -> Normalized:
+    return normalize(table(*rows), before or {}, refuse)
 
 
 @st.composite
@@ -67,7 +69,7 @@ def test_settling_agrees_with_one_row_after_the_other(
     rows, before = case
     expected = settle_slowly(rows, before)
     halves = pa.concat_tables([table(*rows[1::2]), table(*rows[::2])])
-    found = settle(halves, before, refuse=False)
+    found = normalize(halves, before, refuse=False)
     assert found.rows.schema.equals(ON_DISK)
     assert found.rows.to_pylist() == expected.rows
     key = ("device_id", "source", "sampled_utc", "import_no")
@@ -89,14 +91,14 @@ def test_settling_agrees_with_one_row_after_the_other(
     assert facts.sources == tuple(sorted({s for _, s in series}))
     if expected.replaced:
         with pytest.raises(SamplesDifferError):
-            settle(halves, before, refuse=True)
+            normalize(halves, before, refuse=True)
     else:
-        assert settle(halves, before, refuse=True).rows.equals(found.rows)
+        assert normalize(halves, before, refuse=True).rows.equals(found.rows)
 
 
 def test_a_sample_lies_in_every_hour_it_may_reach_into() -> None:
     """Half past midnight, an hour and a half after the last one: it may begin yesterday, and the gap stands in each row."""
-    found = settled(sample("a", HOUR // 2), before={("a", "smi"): DAY_START - HOUR})
+    found = normalized(sample("a", HOUR // 2), before={("a", "smi"): DAY_START - HOUR})
     hours = [DAY_START - HOUR, DAY_START]
     assert found.rows["hour_utc"].to_pylist() == hours
     assert found.rows["to_utc"].to_pylist() == [DAY_START, DAY_START + HOUR // 2]
@@ -108,13 +110,13 @@ def test_a_sample_lies_in_every_hour_it_may_reach_into() -> None:
 def test_rows_of_one_import_that_differ_are_named() -> None:
     """The error carries the numbers of both rows and the column; rows that complete each other are one sample."""
     first, second = sample("a", MINUTE, seq=4, busy_share=0.5), sample("a", MINUTE, seq=9, power_w=300.0)
-    found = settled(first, second, refuse=True)
+    found = normalized(first, second, refuse=True)
     assert (found.merged, found.replaced, found.rows.num_rows) == (1, 0, 2)
     assert (
         found.rows.slice(1).to_pylist()[0] | {"busy_share": 0.5, "power_w": 300.0} == found.rows.slice(1).to_pylist()[0]
     )
     with pytest.raises(SamplesDifferError) as refusal:
-        settled(first, second, sample("a", MINUTE, seq=11, busy_share=0.6), refuse=True)
+        normalized(first, second, sample("a", MINUTE, seq=11, busy_share=0.6), refuse=True)
     assert (refusal.value.seqs, refusal.value.column) == ((4, 11), "busy_share")
 
 
@@ -122,22 +124,22 @@ def test_files_know_whether_samples_overlap() -> None:
     """Two sources of one GPU overlap, as do given starts before the sample before; a plain series does not."""
     plain = [sample("a", n * MINUTE) for n in range(1, 5)]
     near = {("a", "smi"): DAY_START}
-    assert not settled(*plain, before=near).facts.overlaps
-    assert settled(*plain, sample("a", 3 * MINUTE + 9, source="dcgm"), before=near).facts.overlaps
-    assert settled(*plain, sample("a", 5 * MINUTE, began_utc=DAY_START + 3 * MINUTE), before=near).facts.overlaps
-    assert not settled(*plain, sample("a", 5 * MINUTE, began_utc=DAY_START + 4 * MINUTE), before=near).facts.overlaps
+    assert not normalized(*plain, before=near).facts.overlaps
+    assert normalized(*plain, sample("a", 3 * MINUTE + 9, source="dcgm"), before=near).facts.overlaps
+    assert normalized(*plain, sample("a", 5 * MINUTE, began_utc=DAY_START + 3 * MINUTE), before=near).facts.overlaps
+    assert not normalized(*plain, sample("a", 5 * MINUTE, began_utc=DAY_START + 4 * MINUTE), before=near).facts.overlaps
 
 
 def test_files_know_whether_samples_overlap_earlier_ones() -> None:
     """A given start before the last sample of an earlier file overlaps it; so may one further back than is looked."""
     near = {("a", "smi"): DAY_START}
-    assert settled(sample("a", MINUTE, began_utc=DAY_START - 1), before=near).facts.overlaps
-    assert not settled(sample("a", MINUTE, began_utc=DAY_START), before=near).facts.overlaps
-    assert settled(sample("a", 2 * HOUR, began_utc=DAY_START), before={}).facts.overlaps
+    assert normalized(sample("a", MINUTE, began_utc=DAY_START - 1), before=near).facts.overlaps
+    assert not normalized(sample("a", MINUTE, began_utc=DAY_START), before=near).facts.overlaps
+    assert normalized(sample("a", 2 * HOUR, began_utc=DAY_START), before={}).facts.overlaps
 
 
 def test_nan_is_not_a_measurement() -> None:
     """NaN becomes null and loses its bit in the mask."""
-    found = settled(sample("a", MINUTE, busy_share=0.5, power_w=float("nan")))
+    found = normalized(sample("a", MINUTE, busy_share=0.5, power_w=float("nan")))
     assert found.rows["power_w"].to_pylist() == [None, None]
     assert found.facts.measured == measured_bit("busy_share")

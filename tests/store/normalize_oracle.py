@@ -1,4 +1,4 @@
-"""Settling one obvious row after the other: what `settle` must agree with on every input."""
+"""Settling one obvious row after the other: what `normalize` must agree with on every input."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store.manifest import LONGEST_REACH_MS, LONGEST_STEP_MS
-from loadfactor.store.settle import ON_DISK
+from loadfactor.store.normalize import ON_DISK
 from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS
 
 Row = dict[str, Any]
