@@ -298,7 +298,7 @@ def cut_holdings(session: Session, step_ms: int, needed: str) -> None:
         "holdings",
         f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {step_ms}) AS from_utc,
                    least(h.to_utc, h.hour_utc + (p.place + 1) * {step_ms}) AS to_utc,
-                   h.span * {steps} + p.place AS span) -- what a piece has of a interval is a interval of its own
+                   h.span * {steps} + p.place AS span) -- what a piece has of an interval is an interval of its own
             FROM held_whole AS h JOIN (SELECT unnest(range({steps})) AS place) AS p
               ON h.from_utc < h.hour_utc + (p.place + 1) * {step_ms} AND h.to_utc > h.hour_utc + p.place * {step_ms}""",
     )

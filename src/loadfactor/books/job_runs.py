@@ -1,6 +1,6 @@
 """Since when jobs hold what they hold: SQL over the table `allocations`.
 
-A run of a job is a interval of steps in each of which it holds something. After a whole step without anything, as between being
+A run of a job is an interval of steps in each of which it holds something. After a whole step without anything, as between being
 requeued and starting again, another run begins.
 """
 

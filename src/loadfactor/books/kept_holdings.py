@@ -66,7 +66,7 @@ class KeptHoldings:
         session.materialize(
             "holdings",
             "SELECT h.* REPLACE (greatest(h.from_utc, p.start_ms) AS from_utc, least(h.to_utc, p.end_ms) AS to_utc,"
-            f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of a interval is a interval of its own
+            f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of an interval is an interval of its own
             " FROM kept_holdings AS h JOIN pieces AS p ON h.from_utc < p.end_ms AND h.to_utc > p.start_ms",
         )
         session.raw.unregister("kept_holdings")

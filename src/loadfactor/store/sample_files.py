@@ -1,6 +1,8 @@
 """SQL of stored samples: files as a relation with the start of each sample worked out.
 
-Most rows are read as they lie. Around a file that is not normalized yet, samples of several files are put together first: sorted, merged where they speak of the same sample, and cut anew. Compaction does the same once and for all (`normalize`).
+Most rows are read as they lie. Around a file that is not normalized yet, samples of several files are put
+together first: sorted, merged where they speak of the same sample, and cut anew. Compaction does the same once and for
+all (`normalize`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Intervals in which every GPU that a job held was idle: of the ledger, cut every few minutes, so that idle is what it is there.
 
-A step counts where all of its held time was observed and idle; unobserved time is no idle time and ends a interval. The hours of the
-ledger say which hours of a run can have such a step: only these are cut, and only activity is read of samples.
+A step counts where all of its held time was observed and idle; unobserved time is no idle time and ends an interval. The hours of
+the ledger say which hours of a run can have such a step: only these are cut, and only activity is read of samples.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
