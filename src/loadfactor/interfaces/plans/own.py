@@ -24,7 +24,6 @@ USES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
 def build_document(request: OwnRequest) -> Document:
-    """The page of a request."""
     rent = choose_price(request.accelerator, request.rent_price, "--rent-price")
     assumptions = [state_price("rented on demand", rent)]
     if request.committed_price is not None:
@@ -147,7 +146,6 @@ def _draw_accounts(plan: OwnPlan) -> Section:
 
 
 def _draw_tiers(plan: OwnPlan) -> Section:
-    """What a used hour costs in each tier, and over which utilizations each is the cheapest."""
     ends = [crossing.from_share for crossing in plan.screening[1:]] + [1.0]
     spans = {c.tier.name: f"{c.from_share:.0%} to {end:.0%}" for c, end in zip(plan.screening, ends, strict=True)}
     note = ""

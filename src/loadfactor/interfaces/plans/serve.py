@@ -126,7 +126,6 @@ def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
 
 
 def write_headline(p: ServingPlan) -> str:
-    """The plan in one sentence; each of its numbers stands in the first table."""
     t = p.total
     fleet = f"{counted(p.replicas, 'replica')} of {p.layout} ({p.gpus} × {p.accelerator})"
     met = f"{percent(t.slo_share)} of requests within {p.slo.ttft_s:g} s and {p.slo.tpot_s * MS_PER_S:g} ms a token"

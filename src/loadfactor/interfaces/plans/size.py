@@ -83,7 +83,6 @@ def _draw_reasons(why: IdleReasons) -> Section:
 
 
 def build_document(request: SizeRequest) -> Document:
-    """The page of a request."""
     price = choose_kept_price(request.accelerator, request.price_per_gpu_hour)
     rent = choose_price(request.accelerator, request.rent_price, "--rent-price")
     prices = (state_price("GPU of this cluster", price), state_price("GPU rented at peaks", rent))

@@ -18,7 +18,6 @@ DRAWN_WAIT_S = 36.0
 
 
 def build_jobs_document(request: SizeRequest, plan: SizePlan, prices: tuple[Assumption, ...]) -> Document:
-    """The page of a plan."""
     return Document(
         headline=_write_headline(plan),
         sections=(

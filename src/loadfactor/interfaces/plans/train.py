@@ -95,7 +95,6 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
 
 
 def _write_project(project: PlannedProject, p: TrainingPlan) -> str:
-    """What the whole project costs, in a sentence; nothing without a price."""
     if project.cost is None or project.cost_range is None:
         return ""
     low, high = (about_money(c, p.currency) for c in project.cost_range)
@@ -249,7 +248,6 @@ def _draw_summary(p: TrainingPlan) -> Section:
 
 
 def _draw_project(project: PlannedProject, p: TrainingPlan) -> Section:
-    """What the whole project costs, part by part; the parts sum to the project."""
     n = project.needs
     meanings = {
         "runs": f"{counted(n.runs, 'run')} that succeed, their real tokens (--runs)",

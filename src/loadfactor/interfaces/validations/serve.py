@@ -14,7 +14,6 @@ from loadfactor.planner.validation.serving import ServingValidation, validate_se
 
 
 def build_document(request: ServingValidationRequest) -> Document:
-    """Predict the rows and lay out their errors."""
     v = validate_serving(request)
     reasons = Counter(row.skipped for row in v.rows if row.skipped)
     skipped = table(reasons.items(), col("rows", lambda row: float(row[1]), "number"), col("why", lambda row: row[0]))
@@ -78,7 +77,6 @@ NOT_CONSTANTS = ("accelerator", "engine", "fitted_on")
 
 
 def build_serving() -> Document:
-    """The constants of the serving equations by accelerator and engine."""
     constants = list_engine_constants()
     sections = []
     for block in (constants["default"], *constants["fitted"]):

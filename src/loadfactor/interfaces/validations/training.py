@@ -258,7 +258,6 @@ def _write_mfu_headline(claims: Sequence[MfuClaim]) -> str:
 
 
 def build_training() -> Document:
-    """The constants of the training equations, and their errors source by source."""
     errors = read_left_out_errors()
     ranges = [
         f"{kind}: {number(low)} to {number(high)} times the predicted seconds"

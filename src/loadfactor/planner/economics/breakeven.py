@@ -43,11 +43,9 @@ class MeanRequest:
 
     @property
     def tokens(self) -> float:
-        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     def cost(self, price: ApiPrice) -> float:
-        """What the API charges for one."""
         return (
             self.input_tokens * price.input_price_per_mtok + self.output_tokens * price.output_price_per_mtok
         ) / TOKENS_PER_MTOK
@@ -82,7 +80,6 @@ class BreakEven:
         return self.floor_share <= 1
 
     def cost_per_mtok(self, utilization_share: float) -> float:
-        """What a self-hosted million tokens costs at this utilization."""
         return self.full_cost_per_mtok / utilization_share
 
     def count_users(self, requests_per_user_hour: float) -> float:
@@ -132,7 +129,6 @@ class MeanDemand:
 
     @property
     def self_hosting_pays(self) -> bool:
-        """True when the replicas cost less than the same requests at the API."""
         return self.self_hosted_cost_per_hour < self.api_price_per_hour
 
 

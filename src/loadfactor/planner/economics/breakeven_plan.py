@@ -118,7 +118,6 @@ class MeasuredLoad:
 
     @property
     def requests_per_day(self) -> float:
-        """The same by day."""
         return self.requests_per_s * S_PER_DAY
 
     @property
@@ -128,7 +127,6 @@ class MeasuredLoad:
 
     @property
     def output_tokens_each(self) -> float:
-        """Output tokens of the mean request."""
         return self.output_tokens / self.requests
 
     @property
@@ -138,12 +136,10 @@ class MeasuredLoad:
 
     @property
     def gpus(self) -> float:
-        """Held on average."""
         return self.gpu_s / self.span_s
 
     @property
     def tokens_per_gpu_s(self) -> float:
-        """Input and output tokens a second of a held GPU."""
         return (self.prompt_tokens + self.output_tokens) / self.gpu_s
 
     @property
@@ -153,7 +149,6 @@ class MeasuredLoad:
 
     @property
     def cost_per_hour(self) -> float | None:
-        """What the held GPUs cost an hour."""
         return None if self.cost is None else self.cost / self.span_s * S_PER_HOUR
 
     def share_of(self, saturated_tokens_per_gpu_s: float) -> float:

@@ -28,17 +28,14 @@ class LoadDuration:
 
     @property
     def mean_gpus(self) -> float:
-        """Demand on average."""
         return float(self.demand_gpus @ self.time_share)
 
     @property
     def peak_gpus(self) -> float:
-        """The largest demand."""
         return float(self.demand_gpus[0])
 
     @property
     def sd_gpus(self) -> float:
-        """Standard deviation of the demand."""
         return float(np.sqrt((self.demand_gpus - self.mean_gpus) ** 2 @ self.time_share))
 
     @property
@@ -101,7 +98,6 @@ class Tier:
             )
 
     def cost_per_hour(self, utilization_share: float) -> float:
-        """What an hour of one GPU costs at this utilization."""
         return self.fixed_cost_per_hour + self.used_cost_per_hour * utilization_share
 
 
@@ -264,7 +260,6 @@ class MarginalGpu:
 
     @property
     def sentence(self) -> str:
-        """The answer in one sentence."""
         used = f"GPU {self.gpu} would work {self.utilization_share:.0%} of its life"
         if self.utilization_share == 0:
             return f"{used}: bring demand first."

@@ -82,7 +82,6 @@ def make_server(request: OwnRequest) -> OwnedServer:
 
 
 def make_question(request: OwnRequest, on_demand_price: float, demand: LoadDuration | None) -> OwnQuestion:
-    """The question. Raises as `make_server`."""
     spot = None
     if request.spot_price is not None:
         spot = SpotOffer(
@@ -148,12 +147,10 @@ class OwnPlan:
 
     @property
     def price_per_gpu_hour(self) -> float:
-        """Per installed GPU-hour."""
         return self.year_cost.price_per_gpu_hour
 
     @property
     def cost_per_available_gpu_hour(self) -> float:
-        """Per GPU-hour the server is up."""
         return self.year_cost.cost_per_available_gpu_hour
 
     @property
@@ -223,7 +220,6 @@ def plan_own(question: OwnQuestion) -> OwnPlan:
 
 
 def _judge_commitment(mix: Mix, question: OwnQuestion) -> Commitment | None:
-    """The commitment of the mix beside the same use on demand; None where the mix commits to nothing."""
     for use in mix.uses:
         if use.tier.name == COMMITTED and question.committed_price is not None:
             return Commitment(use.gpus, question.committed_price, question.on_demand_price, use.used_gpu_hours_per_hour)

@@ -81,7 +81,6 @@ class Commitment:
 
     @property
     def unused_cost_per_hour(self) -> float:
-        """Paid for GPUs nobody used."""
         return (self.committed_gpus - self.covered_gpus) * self.committed_price_per_gpu_hour
 
     @property

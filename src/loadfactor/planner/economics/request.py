@@ -146,5 +146,4 @@ class BreakEvenRequest(Request):
 
     @property
     def is_measured(self) -> bool:
-        """True where a throughput is given."""
         return self.tokens_per_s is not None or self.output_tokens_per_s is not None

@@ -35,7 +35,6 @@ class Lengths:
             raise PlanError("a coefficient of variation is 0 (all alike) or more")
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`count` prompts and outputs."""
         if self.sample is not None:
             picked = rng.integers(len(self.sample[0]), size=count)
             return self.sample[0][picked], self.sample[1][picked]
@@ -176,7 +175,6 @@ class RequestDemand:
         return calm, calm * self.burst_factor
 
     def scale(self, factor: float) -> "RequestDemand":
-        """The same demand from `factor` times the users."""
         return replace(self, requests_per_day=self.requests_per_day * factor)
 
     def arrivals(self, days: float, seed: int = 1, first_day: int = 0) -> Iterator[Arrivals]:

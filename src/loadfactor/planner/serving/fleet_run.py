@@ -34,12 +34,10 @@ class CostMultiplier:
 
     @property
     def multiplier(self) -> float:
-        """Times the benchmark price."""
         return self.duty_factor * self.peaks_factor * self.fill_factor
 
     @property
     def duty_share(self) -> float:
-        """Share of minutes with a request."""
         return 1 / self.duty_factor
 
 
@@ -158,7 +156,6 @@ def run_fleet(
     horizon_s: float | None = None,
     seed: int = 1,
 ) -> FleetRun:
-    """Simulate `replicas` of the chosen layout under these arrivals."""
     policy = policy or Policy()
     fleet = build_fleet(option.replica, replicas, traffic, slo, policy)
     minutes = _Minutes()

@@ -68,7 +68,6 @@ class Latency:
 
     @property
     def prompt_share(self) -> Real:
-        """Share of time the replica spends on prompts."""
         return self.prompt_added_s * self.batch / (self.prompt_added_s * self.batch + self.decode_step_s)
 
 

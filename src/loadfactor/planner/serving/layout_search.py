@@ -31,7 +31,6 @@ class LayoutOption:
 
     @property
     def layout(self) -> str:
-        """The layout in words."""
         return str(self.replica.layout)
 
     def require_capacity(self) -> Service:

@@ -46,7 +46,6 @@ class ReplicaLayout:
 
     @property
     def stage_gpus(self) -> int:
-        """Accelerators of one pipeline stage."""
         return self.gpus // self.pipeline
 
     @property
@@ -152,7 +151,6 @@ def fullest_stage(network: Network, layout: ReplicaLayout) -> float:
 
 
 def weight_bytes(network: Network, kept: Precision) -> float:
-    """Bytes of all weights of one copy of the network."""
     return sum(count * kept.bits(part) / BITS_PER_BYTE for part, count in network.parts.items())
 
 
@@ -248,7 +246,6 @@ def _has_experts_for(network: Network, ranks: int) -> bool:
 
 
 def explain_no_layout(network: Network, chip: Accelerator, fixed: FixedLayout) -> str:
-    """Why nothing that is given is a layout, and what is."""
     name, able = network.name, ", ".join(map(str, list_widths(network, chip)))
     wrong = [t for t in fixed.tp if network.heads % t]
     if wrong:

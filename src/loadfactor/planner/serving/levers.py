@@ -74,7 +74,6 @@ class FleetPricing:
 def price_demands(
     option: LayoutOption, demand: RequestDemand, pricing: FleetPricing, factors: Sequence[float] = FACTORS
 ) -> tuple[CostPoint, ...]:
-    """The curve of cost per token against demand."""
     return tuple(pricing.price_demand(option, demand, factor) for factor in factors)
 
 
@@ -227,7 +226,6 @@ class TrafficCost:
 
     @property
     def multiplier(self) -> float:
-        """Times the benchmark price."""
         return self.causes.multiplier
 
 

@@ -108,12 +108,10 @@ class Service:
 
     @property
     def requests_per_gpu_s(self) -> float:
-        """Requests per second and accelerator."""
         return self.requests_per_s / self.gpus
 
 
 def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
-    """The steady state in which `batch` sequences decode."""
     t = traffic
     step = float(step_time(r, batch, batch * t.context).total_s)
     if t.speculation.drafted:

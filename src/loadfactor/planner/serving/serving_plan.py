@@ -81,7 +81,6 @@ class PricedStatistics(Statistics):
 
     @property
     def cost(self) -> float:
-        """Cost of the replica-time paid for."""
         paid_s = self.counters.paid_ns / NS_PER_S
         return paid_s / S_PER_HOUR * self.option.replica.layout.gpus * self.price_per_gpu_hour
 
@@ -200,27 +199,22 @@ class ServingPlan:
 
     @property
     def model(self) -> str:
-        """The network served."""
         return self.chosen.replica.network.name
 
     @property
     def accelerator(self) -> str:
-        """The accelerator it is served on."""
         return self.chosen.replica.accelerator.id
 
     @property
     def engine(self) -> str:
-        """The engine that serves it."""
         return self.chosen.replica.engine.engine
 
     @property
     def precision(self) -> str:
-        """Its weight quantization."""
         return self.chosen.replica.precision.name
 
     @property
     def layout(self) -> ReplicaLayout:
-        """How one replica is spread over accelerators."""
         return self.chosen.replica.layout
 
     @property
@@ -251,7 +245,6 @@ class ServingPlan:
 
     @property
     def gpus_range(self) -> tuple[int, int]:
-        """GPUs of that many replicas."""
         low, high = self.replicas_range
         return low * self.layout.gpus, high * self.layout.gpus
 
@@ -275,7 +268,6 @@ class ServingPlan:
 
     @property
     def multiplier(self) -> CostMultiplier:
-        """Times the benchmark price a simulated token costs, by cause."""
         return self.fleet_run.multiplier
 
 
@@ -383,7 +375,6 @@ def _choose_share(q: ServingInputs, chosen: LayoutOption, replicas: int) -> floa
 
 
 def _check_overload(q: ServingInputs, chosen: LayoutOption) -> None:
-    """Raise PlanError where so many more requests come than the replicas given can take that a simulated day says nothing."""
     if q.replicas is None or q.trace is not None:
         return
     mean_per_s = q.demand.requests_per_day / S_PER_DAY

@@ -125,7 +125,6 @@ class EngineStepTime:
 
     @property
     def total_s(self) -> Real:
-        """The whole step."""
         return (
             self.dense_s
             + self.experts_s
@@ -188,7 +187,6 @@ def rank_rows(r: Replica, rows: Real) -> Real:
 
 
 def dense_s(r: Replica, tokens: Real) -> Real:
-    """Seconds of the matrices every token passes."""
     total: Real = 0.0
     tokens = part_rows(r, tokens)
     mine = rank_rows(r, tokens)
@@ -200,7 +198,6 @@ def dense_s(r: Replica, tokens: Real) -> Real:
 
 
 def head_s(r: Replica, rows: Real) -> Real:
-    """Seconds of the logits of `rows` sequences."""
     m = r.head
     rows = part_rows(r, rows)
     rows = rank_rows(r, rows) if r.layout.attention_dp > 1 else rows
@@ -231,7 +228,6 @@ def expert_load(r: Replica, x: ExpertMatrices, tokens: Real) -> Real:
 
 
 def experts_s(r: Replica, tokens: Real) -> Real:
-    """Seconds of the routed experts: only those the tokens touch are read."""
     x = r.experts
     if x is None:
         return 0.0

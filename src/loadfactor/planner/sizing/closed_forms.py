@@ -59,7 +59,6 @@ def estimate_wait(jobs: Jobs, gpus: int) -> QueueWait | None:
 
 
 def estimate_wait_s(jobs: Jobs, gpus: int) -> float | None:
-    """The mean of that wait, seconds."""
     wait = estimate_wait(jobs, gpus)
     return None if wait is None else wait.mean_s
 

@@ -144,11 +144,9 @@ class QueueWait:
 
     @property
     def mean_s(self) -> float:
-        """Mean over all arrivals."""
         return self.waiting_share * self.drain_s
 
     def longer_share(self, wait_s: float) -> float:
-        """Share of arrivals that waits longer than this."""
         return self.waiting_share * exp(-wait_s / self.drain_s) if self.drain_s > 0 else 0.0
 
     def quantile_s(self, quantile: float) -> float:

@@ -107,7 +107,6 @@ class SizePlan:
 
     @property
     def smaller_is_cheaper(self) -> bool:
-        """True when today's cluster is larger than the cheapest size."""
         return self.today is not None and self.today.gpus > self.cheapest.gpus
 
     @property
@@ -132,7 +131,6 @@ class SizePlan:
 
     @property
     def fragmented_gpu_hours(self) -> float:
-        """GPU-hours idle because they lay scattered."""
         return self.outcome.fragmented_gpu_hours
 
     @property
@@ -201,7 +199,6 @@ def plan_size_from_jobs(
 
 
 def judge(demand: LoadDuration, gpu: int, question: SizeQuestion) -> MarginalGpu:
-    """One GPU of the cluster at the question's prices."""
     return judge_gpu(
         demand,
         gpu,
@@ -215,7 +212,6 @@ def judge(demand: LoadDuration, gpu: int, question: SizeQuestion) -> MarginalGpu
 
 
 def _check_sizes(jobs: Jobs, question: SizeQuestion) -> list[int]:
-    """The sizes to simulate. Raises PlanError where a job does not fit or every size is too small."""
     _check_history(jobs)
     if question.have_gpus is not None and question.have_gpus < jobs.gpus.max():
         raise PlanError(

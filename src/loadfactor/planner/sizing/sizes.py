@@ -48,7 +48,6 @@ class SizePoint:
 
     @property
     def cost_per_hour(self) -> float:
-        """Hardware and waiting together."""
         return self.hardware_cost_per_hour + self.delay_cost_per_hour
 
     @property
@@ -75,7 +74,6 @@ class SizeCurve:
         return min(self.points, key=lambda p: p.cost_per_hour)
 
     def at(self, gpus: int) -> SizePoint:
-        """The point of one of the sizes."""
         return next(point for point in self.points if point.gpus == gpus)
 
 

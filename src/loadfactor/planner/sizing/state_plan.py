@@ -33,7 +33,6 @@ class StateCounts:
 
     @property
     def idle_gpus(self) -> Floats:
-        """GPUs held by nobody."""
         return self.total_gpus - self.running_large_gpus - self.running_small_gpus
 
 
@@ -130,7 +129,6 @@ class StatePlan:
 
     @property
     def cost_per_hour(self) -> float:
-        """What keeping the base and renting the peaks costs."""
         return cost_own_and_rent(self.demand, self.keep_gpus, self.price_per_gpu_hour, self.rent_price_per_gpu_hour)
 
     @property

@@ -1,4 +1,4 @@
-"""Refusals of impossible training runs: the constraint that fails and the nearest value that works, one line each."""
+"""One layout evaluated, why it loses to the best, which choices are open, and why a run cannot be: a line each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,22 +37,18 @@ class EvaluatedLayout:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step: the sum of its terms."""
         return sum(self.terms.values())
 
     @property
     def memory_bytes(self) -> float:
-        """Bytes of the fullest rank: the sum of its parts."""
         return sum(self.memory_parts.values())
 
     @property
     def fits(self) -> bool:
-        """True when the fullest rank stays within the usable memory."""
         return self.memory_bytes <= self.usable_bytes
 
 
 def evaluate_layout(job: TrainingJob, layout: TrainingLayout) -> EvaluatedLayout:
-    """One layout by the equations that the search uses."""
     needs = estimate_memory(job, layout)
     terms, parts = (
         {name: float(np.ravel(value)[0]) for name, value in many.items()}
@@ -98,7 +94,6 @@ def check_request(job: TrainingJob, gpus: int, space: SearchSpace) -> None:
 
 
 def _check_heads(n: Network, k: SearchSpace) -> None:
-    """Context ranks that exchange by heads share them with the tensor ranks."""
     t, c = min(k.tensor or (1,)), min(k.context or (1,))
     if n.heads % (t * c):
         raise PlanError(
@@ -126,7 +121,6 @@ def _check_product(gpus: int, k: SearchSpace) -> None:
 
 
 def _check_stage(n: Network, gpus: int, k: SearchSpace) -> None:
-    """Expert ranks lie inside a pipeline stage."""
     stages = k.pipeline or list_pipeline_degrees(n, gpus)
     sizes = sorted({gpus // p for p in stages if gpus % p == 0})
     for e in k.expert:
@@ -139,7 +133,6 @@ def _check_stage(n: Network, gpus: int, k: SearchSpace) -> None:
 
 
 def _check_batch(job: TrainingJob, gpus: int, k: SearchSpace) -> None:
-    """With the degrees given, the data ranks are fixed and must divide the batch."""
     if not (k.tensor and k.pipeline):
         return
     degrees = [gpus // (t * p * c) for t in k.tensor for p in k.pipeline for c in (k.context or (1,))]
@@ -165,7 +158,6 @@ def _name_nearest(degree: int, legal: Sequence[int], gpus: int) -> str:
 
 
 def explain_no_legal_layout(job: TrainingJob, gpus: int, space: SearchSpace) -> PlanError:
-    """No layout that cuts the network evenly over these GPUs divides the batch: the nearest batch that one does."""
     k, n = space, job.network
     data = {
         gpus // (t * p)
@@ -265,7 +257,6 @@ def describe_need(one: EvaluatedLayout) -> str:
 
 
 def _describe(name: str, job: TrainingJob, x: TrainingLayout) -> str:
-    """The reason with the numbers that cause it."""
     micro = x.micro_batches(job.global_batch)
     domain = job.machine.fabric.domain_gpus
     far = "across nodes" if x.tensor > domain else "inside the node"
@@ -302,13 +293,13 @@ def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[Ev
         if one.memory_bytes > one.usable_bytes:
             if change < 0 and one.memory_bytes * low <= one.usable_bytes:
                 over = (one.memory_bytes / one.usable_bytes - 1) * PERCENT
-                why = f"{_write(-change)} faster; {describe_need(one)}, so it fits if that is predicted {over:.0f} % too high"
+                why = f"{_format_percent(-change)} faster; {describe_need(one)}, so it fits if that is predicted {over:.0f} % too high"
                 found.append(replace(one, why_it_loses=why))
         elif one.memory_bytes < best.memory_bytes and is_tight and one.memory_bytes * high <= one.usable_bytes:
-            why = f"{_write(change)} slower, and fits where memory is predicted a quarter too low"
+            why = f"{_format_percent(change)} slower, and fits where memory is predicted a quarter too low"
             found.append(replace(one, why_it_loses=why))
         elif 0 <= change < close - 1:
-            found.append(replace(one, why_it_loses=f"{_write(change)} slower, which is too close to call"))
+            found.append(replace(one, why_it_loses=f"{_format_percent(change)} slower, which is too close to call"))
     return tuple(found)
 
 
@@ -326,7 +317,3 @@ def _vary_recomputation(job: TrainingJob, best: EvaluatedLayout) -> Iterator[Eva
             if key not in seen:
                 seen.add(key)
                 yield one
-
-
-def _write(share: float) -> str:
-    return f"{share * PERCENT:.1f} %"

@@ -30,12 +30,10 @@ class JobRun:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step."""
         return self.stepping_s / self.steps
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens a second, while it stepped."""
         return self.tokens / self.stepping_s
 
 

@@ -48,12 +48,10 @@ class LayerSeconds:
 
     @property
     def forward(self) -> Real:
-        """All of the forward pass."""
         return self.matmul_forward + self.attention_forward + self.elementwise_forward
 
     @property
     def backward(self) -> Real:
-        """All of the backward pass."""
         return self.matmul_backward + self.attention_backward + self.elementwise_backward
 
 
@@ -97,7 +95,6 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
 
 
 def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) -> Real:
-    """Query, key, value and output projections, cut over t."""
     h, a = network.hidden, network.latent
     out = matmul_s(tokens, h, network.heads * network.value_dim / t, speed)
     if a is None:
@@ -148,7 +145,6 @@ def _expert_kernels(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Rea
 
 
 def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSpeed) -> tuple[Real, Real]:
-    """Up (and gate) product of one MLP, and its down product, cut over t."""
     up = (2 if network.gated_mlp else 1) * width / t
     return matmul_s(tokens, up, network.hidden, speed), matmul_s(tokens, network.hidden, width / t, speed)
 

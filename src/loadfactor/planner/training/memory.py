@@ -34,12 +34,10 @@ class TrainingMemory:
 
     @property
     def total_bytes(self) -> Any:
-        """All parts together."""
         return sum(self.parts.values())
 
     @property
     def fits(self) -> Any:
-        """True where the parts stay within what is usable."""
         return self.total_bytes <= self.usable_bytes
 
 

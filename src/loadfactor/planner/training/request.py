@@ -90,7 +90,6 @@ class TrainingRequest(Request):
 
     @property
     def needs(self) -> ProjectNeeds:
-        """What the project needs beside one run."""
         return ProjectNeeds(
             self.runs,
             self.retry_percent,
@@ -102,7 +101,6 @@ class TrainingRequest(Request):
 
     @property
     def space(self) -> SearchSpace:
-        """The layouts that the search may try."""
         return SearchSpace(
             self.tp,
             self.pp,
@@ -121,5 +119,4 @@ class TrainingRequest(Request):
 
     @property
     def reliability(self) -> Reliability:
-        """How often a GPU fails, and what a failure and a checkpoint take."""
         return Reliability(self.gpu_mtbf_h, self.checkpoint_s, self.restart_s)

@@ -91,7 +91,6 @@ class TrainingPlans:
 
     @property
     def currency(self) -> str:
-        """Currency of every amount."""
         return self.plans[0].currency
 
 

@@ -184,7 +184,6 @@ class StepTime:
 
     @property
     def step_s(self) -> Any:
-        """Seconds of one step: the sum of the terms."""
         return sum(self.terms.values())
 
 

@@ -73,17 +73,14 @@ class TrainingPlan:
 
     @property
     def global_batch(self) -> int:
-        """Sequences in a step."""
         return self.job.global_batch
 
     @property
     def seq(self) -> int:
-        """Tokens in a sequence."""
         return self.job.seq
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step in the best layout."""
         return self.best.step_s
 
     @property
@@ -213,7 +210,6 @@ def _evaluate_rival(job: TrainingJob, layout: TrainingLayout, best: EvaluatedLay
 
 
 def _list_too_large(job: TrainingJob, found: ScoredLayouts, best: EvaluatedLayout) -> list[EvaluatedLayout]:
-    """Layouts that would be faster but do not fit: what more memory would buy."""
     picked = [i for i in pick_distinct(found, 2, fitting=False) if found.step_s[i] < best.step_s]
     return [_evaluate_rival(job, found.layouts.pick(i), best) for i in picked]
 
@@ -235,7 +231,6 @@ class ProjectNeeds:
 
     @property
     def work_share(self) -> float:
-        """Share of a run's tokens that are no padding."""
         return 1 - self.padding_percent / PERCENT
 
 

@@ -24,7 +24,6 @@ UNKNOWN: Final = ("", "not given", "not in table", "n/a", "na", "-", "unknown", 
 
 @cache
 def read_words(topic: str) -> Mapping[str, Any]:
-    """What patterns of words mean: frameworks, techniques, precisions or recomputation."""
     words: Mapping[str, Any] = read_toml("loadfactor.catalog.measurements", "words.toml")[topic]
     return words
 

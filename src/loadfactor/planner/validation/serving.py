@@ -47,17 +47,14 @@ class ComparedRow:
 
     @property
     def ttft_error(self) -> float | None:
-        """Predicted over measured time to first token, less one."""
         return relative_error(self.predicted_ttft_s, self.measured_ttft_s)
 
     @property
     def tpot_error(self) -> float | None:
-        """Predicted over measured time per output token, less one."""
         return relative_error(self.predicted_tpot_s, self.measured_tpot_s)
 
     @property
     def throughput_error(self) -> float | None:
-        """Predicted over measured output tokens per second, less one."""
         return relative_error(self.predicted_output_tokens_per_s, self.measured_output_tokens_per_s)
 
 
@@ -94,7 +91,6 @@ def group_errors(rows: Sequence[ComparedRow]) -> tuple[ServingErrors, ...]:
 
 
 def summarize_errors(system: str, backend: str, model: str, rows: Sequence[ComparedRow]) -> ServingErrors:
-    """The errors of these rows under a name."""
     used = [r for r in rows if r.skipped is None]
     sweeps: dict[tuple[object, ...], list[ComparedRow]] = {}
     for row in used:
@@ -145,7 +141,6 @@ class ServingValidation:
     source: str = field(repr=False)
 
     def list_predicted(self) -> tuple[ComparedRow, ...]:
-        """The rows that could be predicted."""
         return tuple(row for row in self.rows if row.skipped is None)
 
 

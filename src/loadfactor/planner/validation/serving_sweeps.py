@@ -51,7 +51,6 @@ class SweepRow:
 
     @property
     def sweep(self) -> tuple[object, ...]:
-        """What the rows of one sweep over concurrency have in common."""
         what = (
             self.model,
             self.system,

@@ -40,32 +40,26 @@ class Comparison:
 
     @property
     def model(self) -> str:
-        """What the row calls its network."""
         return self.run.label
 
     @property
     def gpus(self) -> int:
-        """GPUs of the run."""
         return int(self.run.layout.gpus)
 
     @property
     def layout(self) -> str:
-        """The layout of the prediction in words."""
         return str(self.predicted_layout)
 
     @property
     def quantity(self) -> str:
-        """The column of the measured number."""
         return self.run.quantity
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Techniques that the row names and the prediction knows nothing of."""
         return self.run.unread
 
     @property
     def measured(self) -> float:
-        """The number measured."""
         return self.run.value
 
     @property
@@ -247,7 +241,6 @@ def validate_training(
 
 
 def list_published_files() -> list[MeasurementFile]:
-    """The tables of measurements that come with the package."""
     return [MeasurementFile(name, fill_sources(read_published_rows(name))) for name in TRAINING]
 
 

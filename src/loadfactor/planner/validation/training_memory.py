@@ -51,7 +51,6 @@ class MemoryValidation:
 
     @property
     def fitting(self) -> int:
-        """Runs that are predicted to fit."""
         return sum(row.fits for row in self.rows)
 
     @property
@@ -65,7 +64,6 @@ def validate_memory(
     request: MemoryValidationRequest,
     over: Callable[[Sequence[MeasurementFile]], Iterable[MeasurementFile]] = iter,
 ) -> MemoryValidation:
-    """The memory of every usable row of the files; `over` goes through the files, for a caller that shows progress."""
     files = read_measurement_files(request.rows) if request.rows else list_published_files()
     rows: list[MemoryComparison] = []
     skipped: list[SkippedRow] = []

@@ -67,7 +67,6 @@ class MeasuredRun:
 
     @property
     def is_time(self) -> bool:
-        """True where the measured number grows with the step's time."""
         return self.quantity.startswith("iteration")
 
     @property
@@ -90,7 +89,6 @@ class MeasuredRun:
         )
 
     def value_at(self, step_s: float) -> float:
-        """The predicted step in the quantity that was measured."""
         return step_s * self.per_step if self.is_time else self.per_step / step_s
 
     def step_s_at(self, value: float) -> float:
@@ -99,7 +97,6 @@ class MeasuredRun:
 
     @property
     def step_s(self) -> float:
-        """The measured number as seconds of a step."""
         return self.step_s_at(self.value)
 
     def compute_utilization(self, layout: TrainingLayout, value: float) -> Utilization:
@@ -149,7 +146,6 @@ def read_row(row: Row) -> MeasuredRun:
 
 
 def _explain_no_layout(network: Network, batch: int, x: TrainingLayout, free: Sequence[str]) -> str:
-    """Why no layout that a row allows can be."""
     if "tensor" not in free and batch % x.data:
         return f"a global batch of {batch} is no multiple of the {x.data} data ranks that tp, pp and cp leave"
     if network.experts and network.experts.count % x.expert:

@@ -49,7 +49,6 @@ def _before(pool: Pool, order: int, a: int, b: int) -> bool:
 
 @inner
 def push(pool: Pool, replicas: Replicas, order: int, row: int, request: int) -> bool:
-    """Put a request in the queue of `row`; False when it is full."""
     queue = replicas.queue[row]
     place = replicas.queued[row]
     if place >= queue.size:
@@ -111,7 +110,6 @@ def join_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> 
 
 @inner
 def _leave_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
-    """`q` stops decoding: out of the lists and sums of the batch."""
     me = replicas.each[r]
     ran = me.decodes - pool.joined_at[q]
     place = pool.finish_at[q] % replicas.due.shape[1]
@@ -154,7 +152,6 @@ def release(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> Non
 
 @inner
 def forget(pool: Pool, clock: Clock, q: int) -> None:
-    """Give a request's place in the pool back."""
     pool.next_run[q] = clock.scalars[NEXT_FREE]
     clock.scalars[NEXT_FREE] = q
 
@@ -195,7 +192,6 @@ def _make_room(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: in
 
 @inner
 def _admit(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, crossing: int) -> int:
-    """Take the next request that waits for this replica, or in the lobby; NONE where nobody does or it does not fit."""
     me = replicas.each[r]
     row = r
     if replicas.queued[r] == 0 and me.role != DECODE:

@@ -73,14 +73,12 @@ def tokens_bytes(r: Replica, tokens: Real) -> Real:
 
 
 def token_flops(r: Replica) -> float:
-    """FLOPs of one token's matrix products on one accelerator."""
     return 2 * r.network.matmul_parameters / r.layout.gpus
 
 
 def tabulate_costs(
     r: Replica, chunk_tokens: int, max_sequences: int, speculation: Speculation = Speculation()
 ) -> Costs:
-    """The tables of a replica whose steps hold at most `chunk_tokens` of prompts and `max_sequences` sequences."""
     most = chunk_tokens + max_sequences * (1 + speculation.drafted)
     if most > 2_000_000:
         raise PlanError(f"a step of {most:,} tokens is more than a replica can be tabulated for; 2,000,000 is the most")
@@ -213,7 +211,6 @@ class ServingFleet:
             )
 
     def build_rules(self) -> Rules:
-        """The numbers the compiled loop works with; times in whole nanoseconds."""
         b, scale, fail = self.batching, self.autoscale, self.failures
         return Rules(
             max_sequences=b.max_sequences,
@@ -242,7 +239,6 @@ class ServingFleet:
         )
 
     def list_roles(self) -> list[int]:
-        """What each replica does."""
         if not self.prefill_replicas:
             return [state.BOTH] * self.replicas
         return [state.PREFILL] * self.prefill_replicas + [state.DECODE] * (self.replicas - self.prefill_replicas)

@@ -91,7 +91,6 @@ def draw_chance(clock: Clock) -> float:
 
 @inner
 def change_status(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) -> None:
-    """Change the status of a replica, with the timer that status carries."""
     settle(replicas, clock, rules, r)
     me, now = replicas.each[r], clock.scalars[NOW]
     me.status = status
@@ -190,7 +189,6 @@ RETRY_NS = NS_PER_S // MS_PER_S
 def arrive(
     pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, prompt: int, output: int, hashes: np.ndarray
 ) -> None:
-    """A request comes in: rejected with a reason, or routed and queued."""
     prompt, output = max(prompt, 0), max(output, 0)
     counters = clock.counters
     counters[AT.requests] += 1
@@ -301,7 +299,6 @@ def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) ->
 
 @inner
 def _take_arrivals(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, stream: Stream, position: int) -> int:
-    """Every request that comes now; returns the next arrival's position."""
     while position < stream.at.size and stream.at[position] == clock.scalars[NOW]:
         if stream.offsets.size:
             known = stream.hashes[stream.offsets[position] : stream.offsets[position + 1]]

@@ -44,7 +44,6 @@ class Statistics:
         )
 
     def count_rejections(self) -> dict[str, int]:
-        """Requests turned away, by reason; reasons nobody met are left out."""
         return {name: int(n) for name, n in zip(REASONS, self.rejections, strict=True) if n}
 
     def balance(self) -> Mapping[str, int]:
@@ -76,12 +75,10 @@ class Statistics:
 
     @property
     def finished(self) -> int:
-        """Requests that got their last token."""
         return self.counters.finished
 
     @property
     def rejected(self) -> int:
-        """Requests turned away."""
         return int(self.rejections.sum())
 
     @property
@@ -99,45 +96,15 @@ class Statistics:
         """Share of cache blocks in use over busy time."""
         return _ratio(self.counters.cache_fill_ns, self.counters.busy_ns)
 
-    @property
-    def ttft_p50_s(self) -> float | None:
-        """Median time to first token."""
-        return self.quantile_s(TTFT, 0.5)
-
-    @property
-    def ttft_p90_s(self) -> float | None:
-        """90th percentile of the time to first token."""
-        return self.quantile_s(TTFT, 0.9)
-
-    @property
-    def ttft_p99_s(self) -> float | None:
-        """99th percentile of the time to first token."""
-        return self.quantile_s(TTFT, 0.99)
-
-    @property
-    def tpot_p50_s(self) -> float | None:
-        """Median time per output token after the first."""
-        return self.quantile_s(TPOT, 0.5)
-
-    @property
-    def tpot_p90_s(self) -> float | None:
-        """90th percentile of the time per output token after the first."""
-        return self.quantile_s(TPOT, 0.9)
-
-    @property
-    def tpot_p99_s(self) -> float | None:
-        """99th percentile of the time per output token after the first."""
-        return self.quantile_s(TPOT, 0.99)
-
-    @property
-    def queue_p90_s(self) -> float | None:
-        """90th percentile of the wait until a replica began with a request."""
-        return self.quantile_s(QUEUE, 0.9)
-
-    @property
-    def end_to_end_p90_s(self) -> float | None:
-        """90th percentile of the time from arrival to last token."""
-        return self.quantile_s(END_TO_END, 0.9)
+    # waits that half, nine tenths and 99 % of the requests do not exceed; the time per token is that after the first
+    ttft_p50_s = property(lambda self: self.quantile_s(TTFT, 0.5))
+    ttft_p90_s = property(lambda self: self.quantile_s(TTFT, 0.9))
+    ttft_p99_s = property(lambda self: self.quantile_s(TTFT, 0.99))
+    tpot_p50_s = property(lambda self: self.quantile_s(TPOT, 0.5))
+    tpot_p90_s = property(lambda self: self.quantile_s(TPOT, 0.9))
+    tpot_p99_s = property(lambda self: self.quantile_s(TPOT, 0.99))
+    queue_p90_s = property(lambda self: self.quantile_s(QUEUE, 0.9))
+    end_to_end_p90_s = property(lambda self: self.quantile_s(END_TO_END, 0.9))
 
     @property
     def slo_share(self) -> float | None:

@@ -235,7 +235,6 @@ NOW, NEXT_FREE, SEQUENCE, TURN, IN_SYSTEM, LAST_SETTLED, RECORDED, NEXT_SCALE, S
 
 
 def new_pool(size: int) -> Pool:
-    """An empty pool for `size` requests."""
     pool: Pool = np.zeros(size, [(name, np.int64) for name in POOL_FIELDS])
     pool["next_run"][:] = np.arange(1, size + 1)
     pool["next_run"][-1] = NONE
@@ -243,7 +242,6 @@ def new_pool(size: int) -> Pool:
 
 
 def new_replicas(count: int, rules: Rules, ring: int, active: int, prefix_sets: int) -> Replicas:
-    """`count` replicas of which the first `active` are up, all empty."""
     each = np.zeros(count, [(name, np.int64) for name in REPLICA_FIELDS])
     each["status"][:active] = ACTIVE
     each["step_end"], each["timer"] = NEVER, NEVER
@@ -262,7 +260,6 @@ def new_replicas(count: int, rules: Rules, ring: int, active: int, prefix_sets: 
 
 
 def new_clock(records: int) -> Clock:
-    """Zero time, zero counters."""
     scalars = np.zeros(CLOCK_SCALARS, np.int64)
     return Clock(
         scalars,
@@ -323,7 +320,6 @@ def count_system(clock: Clock, change: int) -> None:
 
 @inner
 def count_value(clock: Clock, kind: int, value_ns: float) -> None:
-    """Count one value into its logarithmic histogram."""
     place = 0
     if value_ns > LEAST_NS:
         place = min(int(np.log(value_ns / LEAST_NS) / np.log(BIN_RATIO)) + 1, BINS - 1)
@@ -332,5 +328,4 @@ def count_value(clock: Clock, kind: int, value_ns: float) -> None:
 
 @inner
 def serves(status: int) -> bool:
-    """Whether a replica in this status runs steps."""
     return status in (ACTIVE, DRAINING)

@@ -88,7 +88,6 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
         return sum(self.node_gpus)
 
     @classmethod
@@ -114,7 +113,6 @@ class Cluster:
 
     @classmethod
     def pooled(cls, gpus: int) -> "Cluster":
-        """GPUs without nodes: any free ones make a gang."""
         return cls((gpus,))
 
     @property

@@ -158,7 +158,6 @@ class Line(NamedTuple):
 
 
 def empty_line(jobs: JobArrays, state: State) -> Line:
-    """Nobody waits and nothing is reserved."""
     count = len(jobs.submit_s)
     return Line(
         np.full(count, -1, np.int64),

@@ -36,12 +36,10 @@ class Jobs:
 
     @property
     def gpu_s(self) -> Floats:
-        """The work of each job, GPU-seconds."""
         return self.gpus * self.duration_s
 
     @property
     def gpu_hours(self) -> float:
-        """All work, GPU-hours."""
         return float(self.gpu_s.sum()) / S_PER_HOUR
 
     @property
@@ -60,7 +58,6 @@ class Jobs:
 
     @property
     def service_cv2(self) -> float:
-        """Squared coefficient of variation of the duration."""
         return _cv2(self.duration_s)
 
     @property
@@ -69,7 +66,6 @@ class Jobs:
         return _cv2(np.diff(self.submit_s))
 
     def taken(self, which: ArrayLike) -> "Jobs":
-        """The jobs at these places or where this mask is true."""
         chosen = np.asarray(which)
         return Jobs(
             self.submit_s[chosen],

@@ -34,12 +34,10 @@ class Outcome:
 
     @property
     def turned_away_share(self) -> float:
-        """Share of jobs that never started."""
         return float(np.isnan(self.start_s).mean())
 
     @property
     def makespan_s(self) -> float:
-        """From the first submission to the last end."""
         return float(np.nanmax(self.end_s) - self.jobs.submit_s[0])
 
     @property
@@ -55,7 +53,6 @@ class Outcome:
 
     @property
     def pending_share(self) -> float:
-        """Share of that time in which somebody waited."""
         return self._time_share(self.statistics.pending_s)
 
     @property
@@ -89,7 +86,6 @@ class Outcome:
 
     @property
     def mean_wait_s(self) -> float:
-        """Mean wait over the jobs that started."""
         return float(np.nanmean(self.wait_s))
 
     @property

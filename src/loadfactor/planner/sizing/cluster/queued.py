@@ -44,7 +44,6 @@ class SizeQueues(NamedTuple):
 
 
 def empty_queues(jobs: JobArrays) -> SizeQueues:
-    """Queues with room for every job."""
     sizes, of_job, counts = np.unique(jobs.need * MILLI + jobs.milli, return_inverse=True, return_counts=True)
     return SizeQueues(
         of_job.astype(np.int64),
@@ -90,7 +89,6 @@ def run(jobs: JobArrays, state: State, queues: SizeQueues, mode: int, spread: bo
 
 @inner
 def _choose_size(state: State, queues: SizeQueues, mode: int) -> int:
-    """The size whose first job starts next, −1 where none may."""
     chosen = -1
     chosen_rank = NEVER
     for size in range(len(queues.need)):

@@ -52,7 +52,6 @@ class Progress(NamedTuple):
 
 
 def no_progress(jobs: JobArrays, state: State) -> Progress:
-    """Every job before its submission."""
     count = len(jobs.submit_s)
     return Progress(
         gpus=np.where(jobs.milli > 0, jobs.milli / MILLI, jobs.need.astype(np.float64)),
@@ -125,7 +124,6 @@ def _assign(active: int, jobs: JobArrays, state: State, progress: Progress, rest
 
 @inner
 def _next_step_s(active: int, jobs: JobArrays, state: State, progress: Progress, policy: Preemption) -> float:
-    """When GPUs are assigned next: at the clock's next tick, or at the next arrival, end or change of queue."""
     counters = state.counters[0]
     if policy.interval_s > 0:
         return float(counters.now_s + policy.interval_s)

@@ -78,7 +78,6 @@ class State(NamedTuple):
 
 
 def start_state(jobs: JobArrays, node_gpus: tuple[int, ...]) -> State:
-    """An empty cluster at the first submission."""
     free = np.array(node_gpus, dtype=np.int64)
     total, count = int(free.sum()), len(jobs.submit_s)
     chunks = total + len(free)
@@ -105,7 +104,6 @@ def start_state(jobs: JobArrays, node_gpus: tuple[int, ...]) -> State:
 
 @inner
 def push(keys: NDArray[np.float64], items: NDArray[np.int64], offset: int, size: int, key: float, item: int) -> None:
-    """Add to the heap of `size` entries that starts at `offset`."""
     place = size
     while place > 0:
         parent = (place - 1) >> 1
@@ -120,7 +118,6 @@ def push(keys: NDArray[np.float64], items: NDArray[np.int64], offset: int, size:
 
 @inner
 def pop(keys: NDArray[np.float64], items: NDArray[np.int64], offset: int, size: int) -> int:
-    """Remove the smallest of `size` entries and return its item; the heap has size − 1 afterwards."""
     smallest = items[offset]
     last = size - 1
     key, item = keys[offset + last], items[offset + last]
@@ -164,7 +161,6 @@ def fits(need: int, level: Ints) -> bool:
 
 @inner
 def has_room(need: int, milli: int, state: State) -> bool:
-    """Whether a job of this size, a gang or a share of one GPU, can start now."""
     if milli > 0 and find_shared(milli, state) >= 0:
         return True
     return bool(fits(max(need, 1), state.level))
@@ -231,7 +227,6 @@ def find_chunk(need: int, left: int, node: int, free: Ints, level: Ints, spread:
 
 @inner
 def add_chunk(node: int, gpus: int, following: int, state: State) -> int:
-    """Take GPUs of a node as a chunk in front of `following`; returns the chunk."""
     counters = state.counters[0]
     chunk = counters.spare_chunk
     counters.spare_chunk = state.chunk_next[chunk]
@@ -244,7 +239,6 @@ def add_chunk(node: int, gpus: int, following: int, state: State) -> int:
 
 @inner
 def take(need: int, state: State, spread: bool) -> int:
-    """Place a gang that fits; returns the first of its chunks."""
     first = -1
     left = need
     node = 0
@@ -257,7 +251,6 @@ def take(need: int, state: State, spread: bool) -> int:
 
 @inner
 def give_back(first: int, state: State) -> None:
-    """Free every chunk of a gang."""
     counters = state.counters[0]
     chunk = first
     while chunk >= 0:
@@ -283,7 +276,6 @@ def find_shared(milli: int, state: State) -> int:
 
 @inner
 def open_shared(node: int, state: State) -> int:
-    """Turn a free GPU of a node into a shared one; returns its place in the list."""
     counters = state.counters[0]
     change(node, -1, state.free, state.level)
     place = counters.shared_gpus
@@ -326,7 +318,6 @@ GANG, FRAGMENTED, ORDER = 0, 1, 2  # why jobs wait beside idle GPUs
 
 @inner
 def next_event_s(jobs: JobArrays, state: State) -> float:
-    """The next end or submission."""
     counters = state.counters[0]
     soon = NEVER if counters.running == 0 else state.end_s[0]
     if counters.arrived < len(jobs.submit_s) and jobs.submit_s[counters.arrived] < soon:
@@ -365,7 +356,6 @@ def book_waiting(counted_s: float, reason: int, state: State) -> None:
 
 @inner
 def requested_milli(job: int, jobs: JobArrays) -> int:
-    """GPUs a job asks for, in thousandths."""
     return int(jobs.milli[job] if jobs.milli[job] > 0 else jobs.need[job] * MILLI)
 
 
@@ -393,6 +383,5 @@ def begin_job(job: int, jobs: JobArrays, state: State) -> None:
 
 @inner
 def start_job(job: int, jobs: JobArrays, state: State, spread: bool) -> None:
-    """Place a waiting job that fits and let it run."""
     place_job(job, jobs, state, spread)
     begin_job(job, jobs, state)
