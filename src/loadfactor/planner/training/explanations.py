@@ -293,7 +293,8 @@ def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[Ev
         if one.memory_bytes > one.usable_bytes:
             if change < 0 and one.memory_bytes * low <= one.usable_bytes:
                 over = (one.memory_bytes / one.usable_bytes - 1) * PERCENT
-                why = f"{_format_percent(-change)} faster; {describe_need(one)}, so it fits if that is predicted {over:.0f} % too high"
+                lead = f"{_format_percent(-change)} faster; {describe_need(one)}"
+                why = f"{lead}, so it fits if that is predicted {over:.0f} % too high"
                 found.append(replace(one, why_it_loses=why))
         elif one.memory_bytes < best.memory_bytes and is_tight and one.memory_bytes * high <= one.usable_bytes:
             why = f"{_format_percent(change)} slower, and fits where memory is predicted a quarter too low"
