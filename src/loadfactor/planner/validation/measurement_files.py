@@ -24,44 +24,47 @@ class RowRefused(Exception):  # noqa: N818  # not an error: the row is skipped w
 
 def read_text(row: Row, *names: str) -> str | None:
     """The first of these columns that holds something; words for "unknown" hold nothing."""
+    return _find_cell(row, names)[1]
+
+
+def _find_cell(row: Row, names: Sequence[str]) -> tuple[str, str | None]:
     for name in names:
         value = (row.get(name) or "").strip()
-        if value and value.lower() not in ("not given", "not in table", "n/a", "na", "none", "-", "unknown", "nan"):
-            return value
-    return None
+        if value and value.lower() not in (
+            "not given",
+            "not in table",
+            "n/a",
+            "na",
+            "none",
+            "-",
+            "unknown",
+            "nan",
+            "null",
+        ):
+            return name, value
+    return names[0], None
 
 
-def read_number(row: Row, *names: str, limits: Limits = MEASURED) -> float | None:
+def read_number(row: Row, *names: str, limits: Limits = MEASURED, kind: str = "number") -> float | None:
     """The first of these columns that holds something, as a number; refused where it is none inside the limits."""
-    for name in names:
-        text = read_text(row, name)
-        if text is not None:
-            number = _parse(text)
-            if not limits.admit(number):
-                raise RowRefused(f"{name} must be a number {limits.words}, got {shorten(text)}")
-            return number
-    return None
+    name, text = _find_cell(row, names)
+    if text is None:
+        return None
+    try:
+        number = float(text.replace(",", ""))  # between thousands
+    except ValueError:
+        number = nan
+    if not limits.admit(number) or (kind == "whole number" and number != int(number)):
+        raise RowRefused(f"{name} must be a {kind} {limits.words}, got {shorten(text)}")
+    return number
 
 
 def read_whole(row: Row, *names: str, default: int | None = None, limits: Limits = COUNTED) -> int:
     """The first of these columns as a whole number; refused where it is none, or missing without a default."""
-    for name in names:
-        text = read_text(row, name)
-        if text is not None:
-            number = _parse(text)
-            if not limits.admit(number) or number != int(number):
-                raise RowRefused(f"{name} must be a whole number {limits.words}, got {shorten(text)}")
-            return int(number)
-    if default is None:
+    number = read_number(row, *names, limits=limits, kind="whole number")
+    if number is None and default is None:
         raise RowRefused(f"no {names[0]} in the row")
-    return default
-
-
-def _parse(text: str) -> float:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return nan
+    return int(default or 0) if number is None else int(number)
 
 
 LIMIT_BYTES: Final = 64 * BYTES_PER_MIB  # far above any list of measurements

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.limits import Limits, shorten
+from loadfactor.base.limits import Limits
 from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import read_engine_constants
@@ -23,7 +23,7 @@ from loadfactor.catalog.models import Network
 from loadfactor.planner.serving.latency import Latency, predict_latency, predict_offline
 from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.step import Replica
-from loadfactor.planner.validation.measurement_files import LIMIT_BYTES
+from loadfactor.planner.validation.measurement_files import LIMIT_BYTES, RowRefused, read_number, read_whole
 from loadfactor.sources.files import read_file
 
 
@@ -82,8 +82,6 @@ NAMES = {
     "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
     "mode": ("mode",),
 }
-MEASURED = Limits(at_least=0.000_001, at_most=1e12)
-COUNTED = Limits(at_least=1, at_most=10_000_000)
 NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp")
 
 
@@ -103,79 +101,53 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
 
 
 def _read_rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[SweepRow | tuple[int, str]]:
-    there = reader.fieldnames or []
-    column = {key: next((n for n in names if n in there), None) for key, names in NAMES.items()}
-    missing = [NAMES[key][0] for key in NEEDED if column[key] is None]
+    header = reader.fieldnames or []
+    column = {key: next((n for n in names if n in header), "") for key, names in NAMES.items()}
+    missing = [NAMES[key][0] for key in NEEDED if not column[key]]
     if missing:
         raise SourceError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(NAMES[k][0] for k in NEEDED)}")
     for line, row in enumerate(reader, start=2):
-        cells = {key: (row.get(name) or "").strip() if name else "" for key, name in column.items()}
+        cells = {key: (row.get(name) or "").strip() for key, name in column.items()}
         if cells["mode"] == "disagg":
             yield line, "disaggregated: prefill and decode on different replicas are not one row of this kind"
             continue
         try:
             yield _read_row(cells, line)
-        except ValueError as error:
-            yield line, str(error)
+        except RowRefused as reason:
+            yield line, str(reason)
 
 
 def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
-    ttft, tpot, throughput = (_read_measured(cells[k], k) for k in ("ttft_ms", "tpot_ms", "throughput"))
+    ttft, tpot, throughput = (read_number(cells, k) for k in ("ttft_ms", "tpot_ms", "throughput"))
     if ttft is None and tpot is None and throughput is None:
-        raise ValueError("nothing measured: TTFT, TPOT and throughput are all empty")
-    count = {k: _read_count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp")}
-    loads = {k: _read_count(cells[k], k) if cells[k] else None for k in ("concurrency", "requests")}
-    optional = {
-        k: _read_count(cells[k], k) if cells[k] and _read_number(cells[k]) else 1
-        for k in ("pp", "moe_ep", "attention_dp")
-    }
-    output, concurrency = count["output_tokens"], loads["concurrency"]
+        raise RowRefused("nothing measured: TTFT, TPOT and throughput are all empty")
+    output, concurrency = read_whole(cells, "output_tokens"), read_whole(cells, "concurrency", default=0) or None
     if concurrency is None and throughput is None:
-        raise ValueError("no concurrency, and no throughput of a run with all requests at once")
+        raise RowRefused("no concurrency, and no throughput of a run with all requests at once")
     if throughput is None and concurrency and ttft is not None and tpot is not None:
         throughput = concurrency * output / (ttft + tpot * (output - 1)) * MS_PER_S
+    pp, moe_ep, attention_dp = (
+        read_whole(cells, k, default=1, limits=OPTIONAL) or 1 for k in ("pp", "moe_ep", "attention_dp")
+    )
     return SweepRow(
         model=cells["model"],
         system=cells["system"],
         backend=cells["backend"],
         version=cells["version"],
         precision=cells["precision"].lower() or None,
-        prompt_tokens=count["prompt_tokens"],
+        prompt_tokens=read_whole(cells, "prompt_tokens"),
         output_tokens=output,
-        tp=count["tp"],
-        pp=optional["pp"],
-        moe_ep=optional["moe_ep"],
-        attention_dp=optional["attention_dp"],
+        tp=read_whole(cells, "tp"),
+        pp=pp,
+        moe_ep=moe_ep,
+        attention_dp=attention_dp,
         concurrency=concurrency,
-        requests=loads["requests"],
+        requests=read_whole(cells, "requests", default=0) or None,
         ttft_s=None if ttft is None else ttft / MS_PER_S,
         tpot_s=None if tpot is None else tpot / MS_PER_S,
         output_tokens_per_s=throughput,
         line=line,
     )
-
-
-def _read_number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-
-
-def _read_measured(text: str, name: str) -> float | None:
-    if not text or text.lower() in ("nan", "null", "none"):
-        return None
-    value = _read_number(text)
-    if not MEASURED.admit(value):
-        raise ValueError(f"{name} must be {MEASURED.words}, got {shorten(text)}")
-    return value
-
-
-def _read_count(text: str, name: str) -> int:
-    value = _read_number(text) if text else 0.0
-    if not COUNTED.admit(value) or value != int(value):
-        raise ValueError(f"{name} must be a whole number, {COUNTED.words}, got {shorten(text) if text else 'nothing'}")
-    return int(value)
 
 
 def plain_model_name(name: str) -> str:
@@ -243,3 +215,6 @@ def predict_offline_row(r: Replica, row: SweepRow) -> float:
 def predict_row(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:
     """TTFT, time per token and throughput of the whole replica at `concurrency` requests per attention rank."""
     return predict_latency(r, float(concurrency * ranks), float(prompt_tokens), float(output_tokens))
+
+
+OPTIONAL = Limits(at_least=0, at_most=10_000_000)

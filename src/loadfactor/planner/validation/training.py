@@ -7,6 +7,7 @@ import numpy as np
 
 from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.measurements import TRAINING, read_published_rows
+from loadfactor.planner.training.flops import Utilization
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.memory import estimate_memory
@@ -74,20 +75,16 @@ class Comparison:
     @property
     def hfu_share(self) -> float | None:
         """HFU of the prediction; None for memory."""
-        return (
-            None
-            if self.measures_memory()
-            else self.run.compute_utilization(self.predicted_layout, self.predicted).hfu_share
-        )
+        return None if self.measures_memory() else self._utilization.hfu_share
 
     @property
     def mfu_share(self) -> float | None:
         """MFU of the prediction; None for memory."""
-        return (
-            None
-            if self.measures_memory()
-            else self.run.compute_utilization(self.predicted_layout, self.predicted).mfu_share
-        )
+        return None if self.measures_memory() else self._utilization.mfu_share
+
+    @property
+    def _utilization(self) -> Utilization:
+        return self.run.compute_utilization(self.predicted_layout, self.predicted)
 
 
 @dataclass(frozen=True)
@@ -184,17 +181,13 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     >>> round(rank_correlation(np.array([1.0, 2, 3, 4]), np.array([10.0, 20, 40, 30])), 2)
     0.8
     """
-    ra, rb = _ranks(a), _ranks(b)
-    if ra.std() == 0 or rb.std() == 0:
+    ranks = []
+    for values in (a, b):
+        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
+    if min(r.std() for r in ranks) == 0:
         return 0.0
-    return float(np.corrcoef(ra, rb)[0, 1])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    result: np.ndarray = (ends - (counts - 1) / 2)[inverse]
-    return result
+    return float(np.corrcoef(*ranks)[0, 1])
 
 
 ONE_OF = ("gpus", "chips", "layers")  # a file without any of these columns measures something else
