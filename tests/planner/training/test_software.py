@@ -1,14 +1,17 @@
-"""What frameworks and accelerators differ in changes the predicted step as it changes real ones."""
+"""What frameworks, accelerators, adapters and context ranks differ in changes the predicted step as it changes real ones."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from loadfactor import plan_training
+from loadfactor.base.errors import InputError, PlanError
+from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.planner.training.explanations import evaluate_layout
-from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.job import Adapters, TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import (
     MODERN,
@@ -16,7 +19,85 @@ from loadfactor.planner.training.machine import (
     build_machine,
     find_software,
 )
+from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.search import SearchSpace, search_layouts
+from loadfactor.planner.training.step import context_exchange_s
+from loadfactor.planner.validation.row_software import list_unread, recognize_software
+
+WHOLE = TrainingJob(network("llama-3.1-8b"), 4096, 32, build_machine(accelerator("h100-sxm")))
+LORA = replace(WHOLE, adapters=Adapters(16))
+QLORA = replace(WHOLE, adapters=Adapters(16, quantized=True))
+LAYOUT = TrainingLayout(data=8, zero=1)
+
+
+def test_products_of_frozen_weights_take_two_thirds() -> None:
+    """Forward and one backward product in place of two."""
+    full, lora = (evaluate_layout(job, LAYOUT).terms["matmul_s"] for job in (WHOLE, LORA))
+    assert lora == pytest.approx(2 / 3 * full)
+
+
+def test_only_adapters_have_gradients_and_optimizer_states() -> None:
+    """13.6 M weights with gradients of 4 bytes and a 1/8 of 12 bytes of Adam; the frozen 8 G lie in 16 bits, or in 4."""
+    lora, qlora = (evaluate_layout(job, LAYOUT).memory_parts for job in (LORA, QLORA))
+    assert lora["gradients_bytes"] == pytest.approx(4 * 13_631_488)
+    assert lora["optimizer_bytes"] == pytest.approx(12 * 13_631_488 / 8)
+    assert lora["weights_bytes"] / BYTES_PER_GIB == pytest.approx(15.0, rel=0.01)
+    assert qlora["weights_bytes"] / BYTES_PER_GIB == pytest.approx(15.0 * 0.516 / 2, rel=0.01)
+
+
+def test_quantized_weights_cost_time() -> None:
+    """They are widened before the forward and before the backward pass."""
+    lora, qlora = (evaluate_layout(job, LAYOUT).terms["dequantize_s"] for job in (LORA, QLORA))
+    assert lora == 0
+    per_pass_s = (
+        (0.516 + 2)
+        * WHOLE.network.parameters
+        / (WHOLE.machine.matmul.memory_bytes_per_s * WHOLE.machine.matmul.memory_share)
+    )
+    assert qlora == pytest.approx(4 * 2 * per_pass_s)  # 32 sequences over 8 ranks are 4 micro-batches
+
+
+def test_a_method_that_there_is_not_is_refused() -> None:
+    """One line names the methods."""
+    with pytest.raises(InputError, match="lora"):
+        TrainingRequest(model="llama-3.1-8b", gpus=(8,), method="dora")  # type: ignore[arg-type]
+
+
+H100 = build_machine(accelerator("h100-sxm"))
+RING = TrainingJob(network("llama-3.1-8b"), 131_072, 8, H100)
+HEADS = replace(RING, software=replace(MODERN, context_by="all-to-all"))
+EIGHT = TrainingLayout(context=8).as_arrays()
+
+
+def test_heads_go_out_and_come_back() -> None:
+    """Of 16,384 tokens a rank 32 × 256 + 2 × 8 × 128 values of 2 bytes, 7/8 of them over NVLink, forward and backward."""
+    moved = 2 * 16_384 * (32 * 256 + 2 * 8 * 128) * 2 * 7 / 8
+    seconds = float(np.ravel(context_exchange_s(HEADS, EIGHT))[0])
+    assert seconds == pytest.approx(moved / H100.fabric.up_bytes_per_s, rel=0.05)
+
+
+def test_more_ranks_exchange_less_by_heads_and_not_by_a_ring() -> None:
+    """What a rank sends falls with the ranks by all-to-all (arXiv:2309.14509 table 2); round a ring it does not."""
+    four = TrainingLayout(context=4).as_arrays()
+    ring, heads = (
+        float(np.ravel(context_exchange_s(job, EIGHT) / context_exchange_s(job, four))[0]) for job in (RING, HEADS)
+    )
+    assert heads < 0.65
+    assert ring > 1
+
+
+def test_ranks_must_divide_heads() -> None:
+    """Eight tensor and eight context ranks would share 32 heads."""
+    with pytest.raises(PlanError, match="32 heads do not divide over 8 tensor × 8 context ranks"):
+        plan_training(model="llama-3.1-8b", gpus=(64,), tp=(8,), cp=(8,), context_by="all-to-all")
+
+
+def test_rows_name_it() -> None:
+    """Ulysses is an all-to-all, and nothing of it is left unread."""
+    row = {"source": "NVIDIA/Megatron-LM", "techniques": "Ulysses"}
+    assert recognize_software(row, "", accelerator("h100-sxm")).context_by == "all-to-all"
+    assert list_unread(row) == ()
+
 
 NEMO, TORCHTITAN, XLA = map(find_software, ("nemo", "torchtitan-eager", "xla"))
 ONE_NODE = TrainingLayout(data=8, micro_batch=2, zero=3)

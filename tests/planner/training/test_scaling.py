@@ -1,4 +1,4 @@
-"""What a fine-tuning project costs: parts by hand, and a run that works on its padding, too."""
+"""What a project costs, part by part; the age of the software and the datatypes that a request names."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ RUN: dict[str, Any] = {
 }
 
 
-def plan(**asked: Any) -> TrainingPlans:
-    answer = plan_training(**asked).data
+def plan(**given: Any) -> TrainingPlans:
+    answer = plan_training(**given).data
     assert isinstance(answer, TrainingPlans)
     return answer
 
@@ -71,3 +71,66 @@ def test_absurd_needs_are_refused(said: dict[str, Any]) -> None:
     """A run of nothing but padding, fewer than no retries, no run, no number."""
     with pytest.raises(InputError):
         plan(**RUN, **said)
+
+
+def plan_on(accelerator: str) -> TrainingPlans:
+    answer = plan_training(model="llama-3.1-8b", gpus=(8,), accelerator=accelerator, tokens=1e9).data
+    assert isinstance(answer, TrainingPlans)
+    return answer
+
+
+def test_newer_software_is_faster_and_the_one_asked_for_is_the_plan() -> None:
+    """Eager PyTorch, software of 2023 and 2024, kernels tuned since."""
+    answer = plan_on("h100-sxm")
+    days = answer.days_by_software
+    assert days["eager"] > days["modern"] > days["nemo"]
+    assert days["modern"] == pytest.approx(answer.plans[0].days)
+
+
+def test_tpus_have_one_software() -> None:
+    """There XLA compiles everything; nothing is compared."""
+    assert plan_on("tpu-v5p").days_by_software == {}
+
+
+ONE_STEP: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "gpus": (8,),
+    "tokens": 1e9,
+    "seq": 8192,
+    "global_batch": 128,
+    "tp": (1,),
+    "pp": (1,),
+    "micro_batch": (1,),
+    "recompute": ("full",),
+}
+
+
+def step_terms(accelerator: str, datatype: str) -> Any:
+    """Seconds of the best step by term."""
+    answer = plan_training(**ONE_STEP, accelerator=accelerator, datatype=datatype).data
+    assert isinstance(answer, TrainingPlans)
+    return answer.plans[0].best.terms
+
+
+def test_a_scale_for_every_row_slows_products() -> None:
+    """By torchao's benchmarks they run at 0.7 of the speed with one scale a tensor."""
+    tensor, row = (step_terms("h100-sxm", name)["matmul_s"] for name in ("fp8", "fp8-rowwise"))
+    assert row == pytest.approx(tensor / 0.7, rel=0.02)
+
+
+def test_scales_of_blocks_are_found_in_a_pass_of_their_own() -> None:
+    """MX computes at the peak of 8 bits; its casts move more bytes than those with one scale a tensor."""
+    tensor, block = (step_terms("b200-sxm", name) for name in ("fp8", "mxfp8"))
+    assert block["matmul_s"] == pytest.approx(tensor["matmul_s"])
+    assert block["elementwise_s"] > tensor["elementwise_s"]
+
+
+def test_nvfp4_is_fp4() -> None:
+    """Every product of 4 bits has a scale for each block, whatever it is called."""
+    assert step_terms("b200-sxm", "nvfp4") == step_terms("b200-sxm", "fp4")
+
+
+def test_a_gpu_without_units_for_it_is_refused() -> None:
+    """An A100 has none for 8-bit floats."""
+    with pytest.raises(InputError, match="a100-sxm has no known fp8 peak"):
+        step_terms("a100-sxm", "mxfp8")
