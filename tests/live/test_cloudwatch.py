@@ -218,8 +218,8 @@ def test_an_account_without_a_metric_that_is_understood_says_so(server: FakeClou
     pull = CloudPull("cloudwatch prod", CloudWatchMetrics(account), 60.0, began_ms, take)
     asyncio.run(pull.catch_up(began_ms + 10 * MS_PER_MIN))
     said = "no metric of a GPU that is understood is listed in CWAgent; docs/connect-clouds.md"
-    assert (pull.status.status, pull.status.lacking) == ("degraded", said)
+    assert (pull.status.status, pull.status.error) == ("degraded", said)
     put(server, "power_draw", 0, {began_ms: 100.0})
     pull = CloudPull("cloudwatch prod", CloudWatchMetrics(account), 60.0, began_ms, take)
     asyncio.run(pull.catch_up(began_ms + 10 * MS_PER_MIN))
-    assert (pull.status.status, pull.status.lacking) == ("ok", "")
+    assert (pull.status.status, pull.status.error) == ("ok", "")

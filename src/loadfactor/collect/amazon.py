@@ -242,7 +242,13 @@ class Ec2Instances:
             return {}
         pages = self._client.page("describe_spot_instance_requests")
         requests = [item for page in pages for item in page["SpotInstanceRequests"] if item.get("InstanceId")]
-        return {REQUESTS: [_prune_request(item) for item in requests if _is_interruption(item)]}
+        return {
+            REQUESTS: [
+                _prune_request(item)
+                for item in requests
+                if SpotRequest(item["InstanceId"], item["Status"]["Code"], 0).is_interruption
+            ]
+        }
 
     def _list_prices(self) -> dict[str, Sequence[Item]]:
         """Steps of the prices where there are spot instances, since the oldest of a type began to run."""
@@ -284,20 +290,14 @@ def find_refused(account: CloudWatchAccount) -> Iterator[tuple[str, str]]:
         try:
             client = open_client(account, EC2)
             for operation in operations:
-                _try_dry(client, operation)
+                try:
+                    getattr(client, operation)(DryRun=True)
+                except ClientError as answer:
+                    if answer.response.get("Error", {}).get("Code") != "DryRunOperation":
+                        raise
         except (ClientError, BotoCoreError) as refused:
             error = str(make_error(refused))
         yield part, error
-
-
-def _try_dry(client: Any, operation: str) -> None:
-    from botocore.exceptions import ClientError
-
-    try:
-        getattr(client, operation)(DryRun=True)
-    except ClientError as error:
-        if error.response.get("Error", {}).get("Code") != "DryRunOperation":
-            raise
 
 
 def _prune(instance: Mapping[str, Any]) -> Item:
@@ -316,10 +316,6 @@ def _prune(instance: Mapping[str, Any]) -> Item:
 def _prune_request(request: Mapping[str, Any]) -> Item:
     status = {key: request["Status"][key] for key in ("Code", "UpdateTime")}
     return {"InstanceId": request["InstanceId"], "Status": _as_json(status)}
-
-
-def _is_interruption(request: Mapping[str, Any]) -> bool:
-    return SpotRequest(request["InstanceId"], request["Status"]["Code"], 0).is_interruption
 
 
 def _as_json(answer: Any) -> Any:

@@ -286,7 +286,7 @@ class HttpAnswer:
 
     @property
     def date(self) -> str:
-        """The header Date; empty where there is none."""
+        """The header Date: when it was by the server's own clock; empty where it has none."""
         return self.headers.get(b"date", b"").decode(errors="replace")
 
 

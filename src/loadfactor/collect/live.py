@@ -187,8 +187,8 @@ class LiveService:
             not_understood=sum(self.collector.not_understood.values()),
             queue_bytes=self.collector.waiting_bytes,
             lag_s=self.collector.lag_s,
-            errors={pull.name: pull.status.errors for pull in self._pulls}
-            | {group.name: group.counts.failed for group in self._groups},
+            errors={pull.name: pull.errors for pull in self._pulls}
+            | {group.name: group.failed for group in self._groups},
         )
 
     def health(self) -> dict[str, Any]:
@@ -207,10 +207,7 @@ class LiveService:
 
     def statuses(self) -> list[SourceStatus]:
         """The status of every source: what is fetched, and what sends."""
-        found = []
-        for pull in self._pulls:
-            was, error = pull.status, pull.status.error or pull.status.lacking or None
-            found.append(SourceStatus(pull.name, was.status, was.through_ms, error, was.failing_since_ms, was.over))
+        found = [pull.status.describe(pull.name) for pull in self._pulls]
         found += map(self._describe_group, self._groups)
         found += [status for source in self._polled for status in source.statuses()]
         for name, at_ms in sorted(self.collector.last_sample_ms.items()):

@@ -1,4 +1,4 @@
-"""A command run beside a sampler, and what its GPUs did as rows for the books."""
+"""The GPUs of this machine, sampled by the agent's own code: all the time by the server, or beside a command that is recorded."""
 
 import asyncio
 import os
@@ -28,23 +28,23 @@ OWN_STREAM: Final = "agent"
 OWN_EVERY_S: Final = 10.0
 
 
-async def sample_own_gpus(take: Callable[[bytes], Awaitable[object]], say: Callable[[str], None]) -> None:
-    """Sample until cancelled, and hand each body to `take`; returns at once where this machine has no driver or no GPU.
+async def sample_own_gpus(keep: Callable[[bytes], Awaitable[object]], note: Callable[[str], None]) -> None:
+    """Sample until cancelled, and hand each payload to `keep`; returns at once where this machine has no driver or no GPU.
 
-    What `take` refuses is said and lost: the next sample follows soon.
+    What `keep` refuses is noted and lost: the next sample follows soon.
     """
-    notices = Notices(say)
+    notices = Notices(note)
     try:
         sampler = await asyncio.to_thread(Sampler, notices)
     except AgentError:
         return
     if not sampler.gpus:
         return
-    say(f"samples the {sampler.gpus} GPUs of this machine every {OWN_EVERY_S:g} s")
+    note(f"samples the {sampler.gpus} GPUs of this machine every {OWN_EVERY_S:g} s")
     while True:
         readings = await asyncio.to_thread(sampler.sample)
         try:
-            await take(pack_readings(readings))
+            await keep(pack_readings(readings))
             notices.end("take", "samples of this machine are stored again")
         except LoadfactorError as error:
             notices.say("take", f"samples of this machine cannot be stored: {error}")
@@ -97,22 +97,14 @@ class Recording:
                 yield from decoder.take(None)
         yield from decoder.take(None)
         if price_per_gpu_hour is not None:
-            yield Rows("prices", self._make_prices(price_per_gpu_hour))
-
-    def _make_prices(self, price_per_gpu_hour: float) -> pa.Table:
-        return pa.Table.from_pylist(
-            [
-                {
-                    "device_id": gpu,
-                    "from_utc": self.from_ms,
-                    "to_utc": self.to_ms,
-                    "basis": "contracted",
-                    "price_per_gpu_hour": price_per_gpu_hour,
-                    "source": "the price given to `loadfactor record`",
-                }
-                for gpu in self.gpus
-            ]
-        )
+            price = {
+                "from_utc": self.from_ms,
+                "to_utc": self.to_ms,
+                "basis": "contracted",
+                "price_per_gpu_hour": price_per_gpu_hour,
+                "source": "the price given to `loadfactor record`",
+            }
+            yield Rows("prices", pa.Table.from_pylist([{"device_id": gpu, **price} for gpu in self.gpus]))
 
 
 def record_command(command: Sequence[str], every_s: float, spool: Path) -> Recording:
@@ -166,10 +158,10 @@ def record_command(command: Sequence[str], every_s: float, spool: Path) -> Recor
 def _see(readings: Sequence[SeriesValues], experiment: str, used: set[str], busy: set[str]) -> None:
     """Notes GPUs that the command was seen on, and those at work of which nobody can be seen."""
     for labels, _, values in readings:
-        said = dict(labels.pairs)
-        if "UUID" not in said:
+        known = dict(labels.pairs)
+        if "UUID" not in known:
             continue
-        if said.get("experiment") == experiment:
-            used.add(said["UUID"])
-        elif values.get(_UTILIZATION, 0) > 0 and not any(holder in said for holder in _HOLDERS):
-            busy.add(said["UUID"])
+        if known.get("experiment") == experiment:
+            used.add(known["UUID"])
+        elif values.get(_UTILIZATION, 0) > 0 and not any(holder in known for holder in _HOLDERS):
+            busy.add(known["UUID"])

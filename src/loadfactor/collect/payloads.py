@@ -43,16 +43,10 @@ def unpack_answer(payload: bytes) -> bytes:
         raise SourceError(f"a kept answer cannot be read: {error}") from error
 
 
-def read_begin_ms(payload: bytes) -> int:
-    """After which all samples of an answer are; those before were requested again."""
-    begin_ms: int = _COVERS.unpack_from(payload)[0]
-    return begin_ms
-
-
-def read_end_ms(payload: bytes) -> int:
-    """Through when the samples of an answer go."""
-    end_ms: int = _COVERS.unpack_from(payload)[1]
-    return end_ms
+def read_span(payload: bytes) -> tuple[int, int]:
+    """After which, and through when all samples of an answer are (ms); those before were requested again."""
+    from_ms, to_ms, _ = _COVERS.unpack_from(payload)
+    return from_ms, to_ms
 
 
 class ScrapedPage(NamedTuple):

@@ -45,19 +45,21 @@ class PartStatus:
     last_ms: int | None = None  # when it was answered last
     failures: tuple[Failure, ...] = ()  # that are over
 
-    def succeed(self, unread: str = "") -> "PartStatus":
-        """It was answered; `unread` says what of the answer is not understood."""
+    def succeed(self, unread: str = "", last_ms: int | None = None) -> "PartStatus":
+        """It was answered; `unread`: what of the answer is not understood, or lacks. `last_ms`: in place of now."""
         at_ms = now_ms()
         failures = self.failures
         if self.status == "failing" and self.since_ms is not None:
             failures = (*failures, Failure(self.since_ms, at_ms, self.error))[-MOST_FAILURES:]
         since_ms = (self.since_ms if self.status == "degraded" else at_ms) if unread else None
-        return PartStatus("degraded" if unread else "ok", unread, since_ms, at_ms, failures)
+        return PartStatus("degraded" if unread else "ok", unread, since_ms, last_ms or at_ms, failures)
 
-    def fail(self, error: str, status: str = "failing") -> "PartStatus":
-        """It was not answered."""
+    def fail(self, error: str | BaseException, status: str = "failing", at_ms: int | None = None) -> "PartStatus":
+        """It was not answered. `at_ms`: when it was asked."""
+        if isinstance(error, BaseException):
+            error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
         since_ms = self.since_ms if self.status == status else None
-        return replace(self, status=status, error=error, since_ms=since_ms or now_ms())
+        return replace(self, status=status, error=error, since_ms=since_ms or at_ms or now_ms())
 
     def describe(self, name: str) -> SourceStatus:
         """For /health and doctor; `name`: what the question is called."""
@@ -131,10 +133,8 @@ class PolledSource(ABC):
         return True
 
     def _fail(self, part: str, error: Exception) -> None:
-        text = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
-        self._status[part] = self._status[part].fail(
-            text, "absent" if isinstance(error, NotPermittedError) else "failing"
-        )
+        status = "absent" if isinstance(error, NotPermittedError) else "failing"
+        self._status[part] = self._status[part].fail(error, status)
 
     def _keep_events(self, events: Sequence[Any], cursor: Mapping[str, str] | None = None) -> None:
         """Returns when they are durable. Raises LoadfactorError where they cannot be kept: then they are asked for again."""

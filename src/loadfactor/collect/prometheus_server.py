@@ -19,6 +19,7 @@ from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.collect.http_fetch import (
     FetchBounds,
     FetchError,
+    HttpAnswer,
     HttpRequest,
     RequestPool,
     TooMuchError,
@@ -82,25 +83,17 @@ def trust_authorities() -> SSLContext:
     return tls
 
 
-@dataclass(frozen=True)
-class QueryAnswer:
-    """What a server answered: the JSON as it came, and when by its own clock (the header Date; empty where it has none)."""
-
-    content: bytes
-    date: str
-
-    @property
-    def now_ms(self) -> int | None:
-        """Its clock, to the second."""
-        try:
-            return int(parsedate_to_datetime(self.date).timestamp() * MS_PER_S)
-        except (ValueError, OverflowError):
-            return None
+def read_clock_ms(answer: HttpAnswer) -> int | None:
+    """The clock of a server when it answered, to the second."""
+    try:
+        return int(parsedate_to_datetime(answer.date).timestamp() * MS_PER_S)
+    except (ValueError, OverflowError):
+        return None
 
 
 async def fetch_range(
     server: PrometheusServer, selector: str, from_ms: int, to_ms: int, pool: RequestPool
-) -> QueryAnswer:
+) -> HttpAnswer:
     """The answer with all samples after `from_ms`, through `to_ms`. Raises as `fetch_answer`."""
     query = {"query": f"{selector}[{to_ms - from_ms}ms]", "time": f"{to_ms / MS_PER_S:.3f}"}
     answer = await fetch_answer(server, query, pool)
@@ -111,7 +104,7 @@ async def fetch_range(
 
 async def fetch_answer(
     server: PrometheusServer, query: Mapping[str, str], pool: RequestPool | None = None
-) -> QueryAnswer:
+) -> HttpAnswer:
     """The answer to an instant query.
 
     Raises FetchError in one line, TooMuchError where a shorter time should be asked for, and InputError as `write_query`.
@@ -124,7 +117,7 @@ async def fetch_answer(
             answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or "too many samples" in why or "maxSamples" in why
         )
         raise (TooMuchError if is_too_much else FetchError)(f"answered {answer.status}: {why}")
-    return QueryAnswer(answer.content, answer.date)
+    return answer
 
 
 def _read_error(content: bytes) -> str:

@@ -6,16 +6,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.http_fetch import FetchError, LateError, RequestPools, TooMuchError
-from loadfactor.collect.prometheus_server import PrometheusServer, fetch_range
+from loadfactor.collect.polling import PartStatus
+from loadfactor.collect.prometheus_server import PrometheusServer, fetch_range, read_clock_ms
 from loadfactor.sources.clouds.cloud_series import CloudSeries, write_matrix
-from loadfactor.store.source_status import MOST_FAILURES, Failure
+from loadfactor.store.source_status import Failure
 
 DELAY_S = 20.0
 """So long after a scrape began all its samples are there: scrapes may take ten seconds."""
@@ -41,38 +40,21 @@ class Chunk(NamedTuple):
     to_ms: int
 
 
-@dataclass
-class PullStatus:
-    """How a pull goes."""
-
-    through_ms: int | None = None
-    error: str = ""
-    failures: int = 0
-    failing_since_ms: int | None = None
-    over: tuple[Failure, ...] = ()  # failures that are
-    errors: int = 0  # ever, in this process
-    lacking: str = ""  # what an answer should have and has not
-
-    @property
-    def status(self) -> str:
-        """One word for it."""
-        if self.error:
-            return "failing"
-        if self.lacking:
-            return "degraded"
-        return "waiting" if self.through_ms is None else "ok"
-
-
 class ScheduledPull(ABC):
     """Samples from `through_ms` on, handed to `keep` chunk by chunk; `fetch_next` fetches them."""
 
     overlap_s = OVERLAP_S
+    lacking = ""
+    """What the last answer should have and has not."""
 
     def __init__(
         self, name: str, every_s: float, through_ms: int, keep: KeepChunk, over: tuple[Failure, ...] = ()
     ) -> None:
         self.name = name
-        self.status = PullStatus(over=over)
+        self.status = PartStatus(failures=over)
+        self.errors = 0
+        """How often it failed in this process."""
+        self._failures_in_a_row = 0
         self._every_s = every_s
         self._through_ms = through_ms
         self._keep = keep
@@ -90,9 +72,11 @@ class ScheduledPull(ABC):
             try:
                 await self.catch_up(now_ms() - int(DELAY_S * MS_PER_S))
             except Exception as error:  # whatever a server does, it ends neither its own pull nor the others
-                self._fail(error)
-            pause = min(self._every_s * 2 ** min(self.status.failures, 6), max(LONGEST_PAUSE_S, self._every_s))
-            if self.status.failures:
+                self.status = self.status.fail(error)
+                self.errors += 1
+                self._failures_in_a_row += 1
+            pause = min(self._every_s * 2 ** min(self._failures_in_a_row, 6), max(LONGEST_PAUSE_S, self._every_s))
+            if self._failures_in_a_row:
                 pause *= random.uniform(0.8, 1.2)  # those that failed at once do not come back at once
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
@@ -112,17 +96,8 @@ class ScheduledPull(ABC):
         """A chunk was taken: what follows comes next, with some of it again, and what failed before is over."""
         overlap_s = self.overlap_s if overlap_s is None else overlap_s
         self._through_ms, self._overlap_ms = through_ms, int(overlap_s * MS_PER_S)
-        was = self.status
-        over = was.over
-        if was.failing_since_ms:
-            over = (*over, Failure(was.failing_since_ms, now_ms(), was.error))[-MOST_FAILURES:]
-        self.status = PullStatus(through_ms, over=over, errors=was.errors)
-
-    def _fail(self, error: BaseException) -> None:
-        self.status.failures += 1
-        self.status.errors += 1
-        self.status.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
-        self.status.failing_since_ms = self.status.failing_since_ms or now_ms()
+        self.status = self.status.succeed(self.lacking, through_ms)
+        self._failures_in_a_row = 0
 
 
 class Pull(ScheduledPull):
@@ -163,8 +138,10 @@ class Pull(ScheduledPull):
                 raise
             if len(answer.content) < ENOUGH_BYTES:
                 self._chunk_s = min(LONGEST_CHUNK_S, 2 * self._chunk_s)
-            if answer.now_ms is not None:  # samples bear the time of its clock: what is ahead of it is not there yet
-                end_ms = min(end_ms, self._read_clock(answer.now_ms))
+            if (
+                server_ms := read_clock_ms(answer)
+            ) is not None:  # samples bear the time of its clock: what is ahead of it is not there yet
+                end_ms = min(end_ms, self._read_clock(server_ms))
             return Chunk(answer.content, self._through_ms, end_ms)
 
     def _read_clock(self, server_ms: int) -> int:
@@ -236,7 +213,7 @@ class CloudPull(ScheduledPull):
             raise FetchError(f"did not answer within {LONGEST_READ_S:g} seconds") from error
         return Chunk(await loop.run_in_executor(self._reading, write_matrix, series), self._through_ms, end_ms)
 
-    def go_on(self, through_ms: int, overlap_s: float | None = None) -> None:
-        """A chunk was taken, which may lack what should be there."""
-        super().go_on(through_ms, overlap_s)
-        self.status.lacking = self._metrics.lacking
+    @property
+    def lacking(self) -> str:  # type: ignore[override]
+        """As the metrics give it."""
+        return self._metrics.lacking

@@ -16,8 +16,7 @@ from loadfactor.collect.payloads import (
     PAGE,
     QUERY,
     REMOTE_WRITE,
-    read_begin_ms,
-    read_end_ms,
+    read_span,
     unpack_answer,
     unpack_page,
 )
@@ -81,7 +80,7 @@ class SampleStream(PayloadStream):
         self._fed_through = 0  # payloads that this decoder was given
         self._arrived.extendleft(_Arrival(number, item, NO_POINTS, {}, now_s) for number, item in reversed(payloads))
         for payload in (item for _, item in payloads if item.format == QUERY):
-            self.reached_ms = max(self.reached_ms, read_end_ms(payload.content))
+            self.reached_ms = max(self.reached_ms, read_span(payload.content)[1])
 
     def _try(self, content: bytes, payloads: Iterable[Numbered]) -> None:
         decoder = PrometheusDecoder(content[_REACHED_BYTES:])
@@ -165,8 +164,9 @@ class SampleStream(PayloadStream):
         elif readers is not self._readers:  # numbers of a decoder that was left, or not read yet
             points = self._readers[payload.format](payload.content)
         if payload.format == QUERY:
-            points = self._taken.pick_new(points, read_begin_ms(payload.content))
-            self.reached_ms = max(self.reached_ms, read_end_ms(payload.content))
+            from_ms, to_ms = read_span(payload.content)
+            points = self._taken.pick_new(points, from_ms)
+            self.reached_ms = max(self.reached_ms, to_ms)
         self._decoder.put(points, number, at_s)
         self._through = max(self._through, number)
 

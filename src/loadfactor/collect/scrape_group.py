@@ -3,16 +3,15 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.exporters import Target, TargetFinder, fetch_page, make_finder, trust_exporters
 from loadfactor.collect.http_fetch import RequestPools
 from loadfactor.collect.payloads import pack_page
+from loadfactor.collect.polling import PartStatus
 from loadfactor.settings.sources import ExporterGroup
 from loadfactor.store.source_status import SourceStatus, TargetGap
 
@@ -23,29 +22,6 @@ NAMED: Final = 3
 
 Keep = Callable[[bytes], Awaitable[object]]
 """Given a payload; done when it is durable."""
-
-
-@dataclass
-class TargetStatus:
-    """One exporter: when it answered last, and since when and why it does not."""
-
-    last_ms: int | None = None
-    error: str = ""
-    since_ms: int | None = None
-    answers: bool = False  # the last time
-
-    def fail(self, error: BaseException, at_ms: int) -> None:
-        """It did not answer."""
-        self.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
-        self.since_ms, self.answers = self.since_ms or at_ms, False
-
-
-@dataclass
-class GroupCounts:
-    """Scrapes since the process began."""
-
-    taken: int = 0
-    failed: int = 0
 
 
 class ScrapeGroup:
@@ -61,7 +37,8 @@ class ScrapeGroup:
     ) -> None:
         """`before`: gaps that earlier processes left. `finder`: in place of the one that the settings describe."""
         self.name = settings.label
-        self.counts = GroupCounts()
+        self.failed = 0
+        """Scrapes that failed, since the process began."""
         self.error = ""
         """What is wrong with the list of exporters."""
         self._settings = settings
@@ -71,7 +48,7 @@ class ScrapeGroup:
         self._pools, self._keep = pools, keep
         self._over = [gap for gap in before if gap.to_ms is not None]
         self._open = {gap.target: gap for gap in before if gap.to_ms is None}
-        self._statuses: dict[Target, TargetStatus] = {}
+        self._statuses: dict[Target, PartStatus] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._keeping: set[asyncio.Future[object]] = set()
 
@@ -101,9 +78,9 @@ class ScrapeGroup:
             self._remember(self._open.pop(name), now_ms())  # it left while nobody looked
         for target in expected:
             if target not in self._tasks:
-                self._statuses[target] = TargetStatus()
+                self._statuses[target] = PartStatus()
                 if (gap := self._open.pop(target.name, None)) is not None:
-                    self._statuses[target] = TargetStatus(None, gap.error, gap.from_ms)
+                    self._statuses[target] = PartStatus("failing", gap.error, gap.from_ms)
                 self._tasks[target] = asyncio.create_task(self._scrape_on(target))
 
     async def _scrape_on(self, target: Target) -> None:
@@ -115,10 +92,10 @@ class ScrapeGroup:
             now_s = time.time()
             due_s = find_next(due_s, now_s, self._every_s, offset_s)
             await asyncio.sleep(due_s - now_s)
-            await self._scrape(target, self._statuses[target])
+            await self._scrape(target)
 
-    async def _scrape(self, target: Target, status: TargetStatus) -> None:
-        pool = self._pools.choose(status.answers)
+    async def _scrape(self, target: Target) -> None:
+        pool = self._pools.choose(self._statuses[target].status == "ok")
         at_ms = now_ms()
         try:
             async with asyncio.timeout(self._every_s) as patience:
@@ -135,12 +112,11 @@ class ScrapeGroup:
         except TimeoutError:
             return  # so many others do not answer that this one had no turn; its gap, if it has one, goes on
         except Exception as error:  # whatever an exporter does, it ends neither its own scrapes nor those of others
-            self.counts.failed += 1
-            status.fail(error, at_ms)
+            self.failed += 1
+            self._statuses[target] = self._statuses[target].fail(error, at_ms=at_ms)
             return
-        self.counts.taken += 1
-        self._end_gap(target, status, at_ms)
-        status.last_ms, status.error, status.since_ms, status.answers = at_ms, "", None, True
+        self._end_gap(target, self._statuses[target], at_ms)
+        self._statuses[target] = self._statuses[target].succeed(last_ms=at_ms)
 
     async def _keep_page(self, payload: bytes) -> None:
         """Hand a page over; one that is there is kept also where scraping ends meanwhile."""
@@ -149,7 +125,7 @@ class ScrapeGroup:
         keeping.add_done_callback(self._keeping.discard)
         await asyncio.shield(keeping)
 
-    def _end_gap(self, target: Target, status: TargetStatus, to_ms: int) -> None:
+    def _end_gap(self, target: Target, status: PartStatus, to_ms: int) -> None:
         if status.since_ms is not None:
             self._remember(TargetGap(target.name, status.since_ms, None, status.error), to_ms)
 
@@ -160,7 +136,7 @@ class ScrapeGroup:
         """All of its exporters in one, with the gaps of each."""
         statuses = list(self._statuses.items())
         dead = [(target, status) for target, status in statuses if status.since_ms is not None]
-        answering = sum(status.answers for _, status in statuses)
+        answering = sum(status.status == "ok" for _, status in statuses)
         problems = [f"{len(dead)} of {len(statuses)} do not answer: {_name_dead(dead)}"] if dead else []
         problems += [self.error] if self.error else []
         if not statuses:
@@ -193,6 +169,6 @@ def find_next(last_s: float, now_s: float, every_s: float, offset_s: float) -> f
     return (since_s - offset_s) // every_s * every_s + every_s + offset_s
 
 
-def _name_dead(dead: list[tuple[Target, TargetStatus]]) -> str:
+def _name_dead(dead: list[tuple[Target, PartStatus]]) -> str:
     named = ", ".join(f"{target.name} ({one.error})" for target, one in dead[:NAMED])
     return named + (f" and {len(dead) - NAMED} more" if len(dead) > NAMED else "")

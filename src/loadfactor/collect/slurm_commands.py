@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import IO, Final, TypeVar
+from typing import IO, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -138,6 +138,14 @@ _DELIMITER: Final = "\x1f"  # nobody writes it into a comment
 T = TypeVar("T")
 
 
+class NodeAnswer(NamedTuple):
+    """Nodes that the controller knows; the rest as of `Answer`."""
+
+    nodes: list[NodeRecord]
+    unread: int = 0
+    why: str = ""
+
+
 @dataclass
 class Answer:
     """Jobs that somebody knows, and how many lines could not be read, with why the first of them could not."""
@@ -149,15 +157,6 @@ class Answer:
     def join(self, other: "Answer") -> "Answer":
         """Both as one."""
         return Answer(pa.concat_tables([self.jobs, other.jobs]), self.unread + other.unread, self.why or other.why)
-
-
-@dataclass
-class NodeAnswer:
-    """As `Answer`, of nodes."""
-
-    nodes: list[NodeRecord] = field(default_factory=list)
-    unread: int = 0
-    why: str = ""
 
 
 class SlurmCommands:

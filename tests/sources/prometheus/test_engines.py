@@ -16,7 +16,8 @@ from tests.sources.serving_engines.totals import Totals, add_up
 from loadfactor.books.books import Books
 from loadfactor.collect import pull
 from loadfactor.collect.history import read_history
-from loadfactor.collect.prometheus_server import PrometheusServer, QueryAnswer
+from loadfactor.collect.http_fetch import HttpAnswer
+from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.engine_source import LATE
@@ -161,7 +162,7 @@ class KeptSeries:
     def __init__(self, samples: list[Sample]) -> None:
         self.samples = samples
 
-    async def fetch(self, _server: object, selector: str, from_ms: int, to_ms: int, _pool: object) -> QueryAnswer:
+    async def fetch(self, _server: object, selector: str, from_ms: int, to_ms: int, _pool: object) -> HttpAnswer:
         """As `fetch_range`."""
         names = re.fullmatch(r'\{__name__=~"(.*)"\}', selector)
         assert names is not None
@@ -169,7 +170,7 @@ class KeptSeries:
         for labels, at_ms, value in self.samples:
             if from_ms < at_ms <= to_ms and re.fullmatch(names[1], labels["__name__"]):
                 series[json.dumps(labels)].append([at_ms / 1000, str(value)])
-        return QueryAnswer(write_answer(series), "")
+        return HttpAnswer(200, {}, write_answer(series), False, 0.0, 0.0)
 
 
 def write_answer(series: dict[str, list[list[float | str]]]) -> bytes:
