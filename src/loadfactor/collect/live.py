@@ -144,7 +144,8 @@ class LiveService:
             tasks.create_task(self._repeat(INGEST_EVERY_S, self._ingest))
             tasks.create_task(self._repeat(INGEST_EVERY_S, self._flush_when_due))
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
-            for source in (*self._pulls, *self._groups, *self._polled):
+            sources: list[ScheduledPull | ScrapeGroup | PolledSource] = [*self._pulls, *self._groups, *self._polled]
+            for source in sources:
                 tasks.create_task(source.run())
             if self._samples_own:
                 tasks.create_task(

@@ -57,8 +57,8 @@ def check_cluster(cluster: KubernetesCluster) -> ClusterCheck:
         return ClusterCheck(cluster.stream_id, None, False, str(error))
     kinds = []
     for resource in RESOURCES:
-        error = _check_kind(api, resource)
-        kinds.append(KindCheck(resource.plural, error is None, not resource.needs, error))
+        problem = _check_kind(api, resource)
+        kinds.append(KindCheck(resource.plural, problem is None, not resource.needs, problem))
     failed = next((kind.error for kind in kinds if kind.kind == PODS.plural and not kind.can_read), None)
     return ClusterCheck(cluster.stream_id, api.address, failed is None, failed, tuple(kinds))
 

@@ -9,7 +9,8 @@ from typing import Final
 import httpx
 
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.collect.discovery.source_check import SourceCheck, check_server
+from loadfactor.collect.discovery.shortfalls import SourceCheck
+from loadfactor.collect.discovery.source_check import check_server
 from loadfactor.collect.http_fetch import FetchError
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.sources.dcgm.fields import PREFIX

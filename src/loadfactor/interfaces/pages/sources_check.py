@@ -81,12 +81,14 @@ def build_document(found: CheckedSources, folder: Path) -> Document:
     others += [f"Clouds that `loadfactor up` asks: {len(found.clouds)}."] if found.clouds else []
     if not found.sources and not others:
         sections.append(Section("Next", suggestions=_list_steps(exists)))
+    answers = [source.reachable for source in found.sources]
+    answers += [cluster.reachable for cluster in found.clusters] + [cluster.reachable for cluster in found.slurm]
     return Document(
         " ".join([*([_sum_up(found.sources)] if found.sources or not others else []), *others]),
         sections,
         f"The books are in {folder}." if exists else f"No books in {folder} yet.",
         data=SourcesCheck(found.sources, live, str(folder), exists, found.clusters, found.slurm, found.instances),
-        is_no=not all(source.reachable for source in (*found.sources, *found.clusters, *found.slurm)),
+        is_no=not all(answers),
     )
 
 
