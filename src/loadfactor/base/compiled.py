@@ -47,7 +47,6 @@ def _compile(function: F, **options: bool | str) -> F:
 
 @cache
 def _digest(file: Path) -> str:
-    """Digest of the text of a file and of all files of this package that it imports, directly or through others."""
     texts: dict[Path, bytes] = {}
     pending = [file]
     while pending:
@@ -59,7 +58,6 @@ def _digest(file: Path) -> str:
 
 
 def _imported_files(text: bytes) -> list[Path]:
-    """Files of this package that a module imports at its top level."""
     names = [
         name
         for statement in ast.parse(text).body

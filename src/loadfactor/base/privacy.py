@@ -174,7 +174,6 @@ def _change_jobs(rows: pa.Table, change: Callable[[str], str]) -> pa.Table:
 
 
 def _change(rows: pa.Table, column: str, user: str | None, change: ChangeText) -> pa.Table:
-    """The rows with a text column changed, each distinct text (of each user) once."""
     if column not in rows.column_names or rows[column].null_count == rows.num_rows:
         return rows
     place = rows.column_names.index(column)

@@ -74,7 +74,6 @@ class Request:
     """Base of what a command takes. Raises InputError when a value is of the wrong kind or outside its range."""
 
     def __post_init__(self) -> None:
-        """Read every field as its kind and check it."""
         kind: Any = type(self)
         for item in options_of(kind):
             object.__setattr__(self, item.field, _read(getattr(self, item.field), item))
@@ -136,7 +135,6 @@ def _read(value: Any, item: Option) -> Any:
 
 
 def _read_one(value: Any, item: Option) -> Any:
-    """One value as its kind, inside its limits and among its choices."""
     if item.kind is bool:
         if not isinstance(value, bool):
             raise InputError(f"{item.flag} is true or false, got {value!r}")

@@ -145,7 +145,6 @@ def _compute_sm(
     step: int,
     rng: np.random.Generator,
 ) -> Singles:
-    """SM active of every interval as a share, before it is rounded."""
     noise = rng.standard_normal(owner.shape, dtype=np.float32)
     shape = np.where(has, how.shape[owner], -1)
     out = np.zeros(owner.shape, dtype=np.float32)

@@ -60,7 +60,6 @@ class PoolSize:
 
 
 def measure_pools(scenario: Scenario, fleet: SimulatedFleet) -> list[PoolSize]:
-    """The pools of a scenario, the largest first, less what the deployments hold in them."""
     out = []
     for pool in dict.fromkeys(g.pool for g in scenario.groups):
         nodes = [n for n in fleet.nodes if n.group.pool == pool]

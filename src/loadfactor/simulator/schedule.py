@@ -190,7 +190,6 @@ class _PoolQueue:
         return (self.free[n] | held) & bits == bits
 
     def _finish_drain(self, now: int, n: int) -> None:
-        """A draining node without work goes down, all of it; one with a failed GPU waits for its repair."""
         incident = self.draining[n]
         if incident is not None and self.free[n] == self._all_bits(n):
             self.draining[n] = None

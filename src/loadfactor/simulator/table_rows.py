@@ -417,7 +417,6 @@ def write_tables(scenario: Scenario | Simulation, folder: Path, format: Format =
 
 
 def _name_files(sim: Simulation) -> Iterator[tuple[str, TableBatch]]:
-    """Every batch with the file it belongs in: the table's name, and for samples the day their intervals end on."""
     for batch in make_tables(sim):
         if batch.table == "samples":
             # An interval that ends at midnight belongs to the day before it.
@@ -442,7 +441,6 @@ def _open_writer(path: Path, first: TableBatch, format: Format) -> _TableWriter:
 
 
 def _write_times(batch: TableBatch) -> pa.Table:
-    """The batch with its instants as text that a person and a spreadsheet can read."""
     data = batch.data
     for column in table(batch.table).columns:
         if column.kind == "instant" and column.name in data.column_names:

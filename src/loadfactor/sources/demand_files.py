@@ -191,7 +191,6 @@ def _matches_helios(header: Sequence[str]) -> bool:
 
 
 def _decode_helios(frame: pd.DataFrame, name: str) -> StateTrace:
-    """The counts; `noless_8` is large, `less_8` small."""
 
     def column(key: str) -> Floats:
         return read_numbers(frame, key, name, JOBS if "job" in key else GPUS)

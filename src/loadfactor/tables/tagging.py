@@ -72,7 +72,6 @@ class FactColumn:
 
     @classmethod
     def of_column(cls, column: pa.ChunkedArray) -> "FactColumn":
-        """The values of a text column."""
         encoded = column.combine_chunks().dictionary_encode()
         values = encoded.dictionary.to_pylist()
         return cls(values, encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64))
@@ -100,7 +99,6 @@ class FactColumn:
         return order, np.searchsorted(self.codes[order], np.arange(len(self.values) + 1))
 
     def find_rows(self, value: str) -> Places:
-        """The rows with this value, in order."""
         code = self._codes_by_value.get(value)
         if code is None:
             return np.empty(0, np.int64)
@@ -117,7 +115,6 @@ class Facts:
     """The fields of a batch of rows, each worked out when it is first needed."""
 
     def __init__(self, rows: pa.Table) -> None:
-        """`rows` with the columns of their source."""
         self._rows = rows
         self._fields: dict[str, FactColumn] = {}
 
@@ -280,7 +277,6 @@ def read_object(text: str | None) -> dict[str, Any]:
 
 
 def _read_text(value: Any) -> str | None:
-    """A value of a tag as text; None where there is nothing in it."""
     if value is None:
         return None
     text = (value if isinstance(value, str) else json.dumps(value)).strip()

@@ -221,7 +221,6 @@ def read_spelling(name: str) -> Spelling:
 def describe_product(
     id: str, aliases: Iterable[str], form_factor: str, memory_type: str, memory_bytes: float
 ) -> Product:
-    """The product of a catalog entry; an alias adds its family and memory size."""
     own, others = read_spelling(id), [read_spelling(alias) for alias in aliases]
     return Product(
         id,

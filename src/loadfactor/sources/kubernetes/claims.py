@@ -291,7 +291,6 @@ class Inventory:
             self._changed[node] = at_ms
 
     def _compare(self, node: str, slices: list[SliceFacts], before: list[str], at_ms: int | None) -> Iterator[Row]:
-        """What came to a node and what went from it since its GPUs were `before`."""
         current = _pick_current(slices)
         gpus = join_devices(g for facts in current for g in facts.gpus if g.node == node)
         named = {gpu.uuid: gpu.model for gpu in gpus if gpu.uuid and not gpu.is_divided}

@@ -52,7 +52,6 @@ class GrantedDevices:
     """The devices that bound pods hold by their claims."""
 
     def __init__(self, pods: Mapping[str, PodFacts]) -> None:
-        """`pods`: all that are known, by uid."""
         self.devices: dict[Device, DeviceFacts] = {}
         self.given: dict[str, PodGrants] = {}
         """By uid of a pod: settled when it is first seen bound and all its claims are known."""
@@ -246,7 +245,6 @@ class ClusterFacts:
     def _tell_hold(
         self, pod: PodFacts, who: Row, held: Held, pieces: list[Piece], has_waited: bool
     ) -> Iterator[TableRow]:
-        """The allocations of a bound pod, one after the other where its part of a device changes."""
         assert pod.from_ms is not None
         end_state, to_ms = pod.ended
         to_ms = None if to_ms is None else max(to_ms, pod.from_ms)

@@ -236,13 +236,11 @@ def _prune_containers(spec: Object) -> dict[str, Any]:
 
 
 def _prune_container(container: Object) -> dict[str, Any]:
-    """What a container asks for, and of its environment the variables that tags are made of."""
     variables = [{"name": name, "value": value} for name, value in list_variables(container)]
     return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": variables} if variables else {})
 
 
 def _prune_claim(devices: Object, status: Object) -> dict[str, Any]:
-    """Which devices a claim asks for and which it was given, without the configurations of drivers."""
     requests = [
         _pick(request, _ASKED)
         | {"exactly": _pick(part(request, "exactly"), _ASKED)}
@@ -255,7 +253,6 @@ def _prune_claim(devices: Object, status: Object) -> dict[str, Any]:
 
 
 def _prune_state(container: Object) -> dict[str, Any]:
-    """Whether a container has ended, when and why; nothing of its image."""
     state = part(container, "state")
     if "terminated" not in state:
         return {"state": {}}

@@ -408,6 +408,5 @@ def _list_flavors(admission: Object) -> Iterator[tuple[str, str]]:
 
 
 def _explain_condition(found: Object) -> str:
-    """Reason and message of a condition, in one line."""
     why = ": ".join(t for t in (text(found, "reason"), text(found, "message")) if t)
     return " ".join(why.split())[:_REASON_CHARACTERS]

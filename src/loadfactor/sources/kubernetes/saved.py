@@ -89,7 +89,6 @@ def _read_text(source: Input) -> str:
 
 
 def _list_events(label: str, found: Any, kind: str, depth: int) -> Iterator[Event]:
-    """The objects in a document: a list of any kind, a watch event, or an object."""
     if depth > _DEEPEST:
         return
     if isinstance(found, list):
@@ -127,7 +126,6 @@ def _list_instants(found: Any, depth: int) -> Iterator[int]:
 
 
 def _end_at(rows: Rows, saved_ms: int) -> Rows:
-    """The rows, with an end for what had none when the files were saved."""
     if "from_utc" not in rows.data.column_names or rows.table == "quotas":  # which hold until further notice
         return rows
     given = rows.data.to_pylist()

@@ -54,7 +54,6 @@ def read_tables(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows 
 
 
 def _mark_listed(devices: Rows) -> Rows:
-    """Devices as somebody's own list, except where it says that they were only seen."""
     data = devices.data
     if "known_from" not in data.column_names:
         return replace(devices, data=data.append_column("known_from", pa.repeat(pa.scalar(LIST), data.num_rows)))

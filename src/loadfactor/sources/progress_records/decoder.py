@@ -75,7 +75,6 @@ def _list_of_process(process: ProcessProgress, after: list[Span], is_unknown: bo
 
 
 def _list_epochs(process: ProcessProgress, lost_in: Sequence[Sequence[Span]]) -> Iterator[tuple[str, Row]]:
-    """Epochs by the instants they ended at; one is lost with the last step before its end."""
     ended: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for epoch, stretch in zip(process.epochs, process.epoch_stretches, strict=True):
         is_lost = epoch.step is not None and _overlap(lost_in[max(stretch, 0)], epoch.step, epoch.step) > 0
@@ -92,7 +91,6 @@ def _loss(is_kept: bool) -> Row:
 
 
 def _divide(piece: StepPiece, lost: Iterable[Span], counts_once: bool) -> Iterator[tuple[str, float, float]]:
-    """What of a piece was kept and what was lost, by unit."""
     parts = [] if piece.first is None else _cut(lost, piece.first, piece.first + piece.span - 1)
     for unit, amount in piece.amounts.items():
         gone = sum(sum_amount(amount, start, stop) for start, stop in parts)

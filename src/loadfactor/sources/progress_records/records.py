@@ -153,7 +153,6 @@ def _read_work(record: dict[str, Any]) -> Work:
 
 
 def _read_flops(record: dict[str, Any]) -> Work:
-    """FLOPs of several steps, reported at once: as much of each."""
     at_ms, first, last, total = (
         _instant(record, "at"),
         _count(record, "step"),

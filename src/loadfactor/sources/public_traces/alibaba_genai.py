@@ -89,7 +89,6 @@ def _number_keys(one: _PodSeries, two: _PodSeries) -> tuple[NDArray[np.int64], N
 
 
 def _make_holders(duty: _PodSeries, step_ms: int, pool: str, where: str) -> Iterator[Rows]:
-    """Each pod is its GPU and holds it as long as it is seen."""
     first = np.append(True, duty.pod[1:] != duty.pod[:-1])
     pods = pa.array([duty.pods[i] for i in duty.pod[first]])
     extent = {

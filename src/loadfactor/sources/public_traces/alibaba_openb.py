@@ -95,7 +95,6 @@ def _make_devices(source: Input, pool: str, end_ms: int) -> Iterator[Rows]:
 
 
 def _make_allocations(pods: pa.Table, pool: str) -> pa.Table:
-    """Scheduled pods: so many GPUs, this share of each, somewhere in the pool."""
     return pa.table(
         {
             "job_id": pods["name"],

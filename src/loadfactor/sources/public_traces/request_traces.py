@@ -76,7 +76,6 @@ class TraceReport:
             self.requests += at_ns.size
 
     def count_unreadable(self, line: int) -> None:
-        """Count a row that lacks a number."""
         self.unreadable += 1
         self.first_unreadable_line = self.first_unreadable_line or line
 
@@ -389,7 +388,6 @@ def _decode(label: str, data: bytes) -> str:
 
 
 def decode_mooncake(source: Input, report: TraceReport) -> Iterator[RequestChunk]:
-    """The requests in chunks, with their prefix blocks."""
     report.block_tokens = BLOCK_TOKENS
     chunk = ChunkBuilder(source.label, 4096)  # a request carries dozens of hashes
     for line, text in enumerate(split_lines(source), start=1):

@@ -215,7 +215,6 @@ def measure_gpus(jobs: pa.Table, sizes: ShardSizes, label: str) -> JobGpus:
 
 
 def _spread(jobs: pa.Table, name: str, number: Callable[[GpuCount], float], label: str) -> Numbers:
-    """A number of each text of a column, worked out once for each distinct text."""
     encoded = jobs[name].combine_chunks().dictionary_encode()
     numbers = np.zeros(len(encoded.dictionary) + 1)
     for at, text in enumerate(encoded.dictionary.to_pylist()):

@@ -283,7 +283,6 @@ def _find_run(runs: Iterable[Run], report: JobReport) -> Run | None:
 
 
 def _is_wait_of(run: Run, started: JobReport) -> bool:
-    """Whether a run that nobody saw start is the waiting for one that started."""
     return run.facts.get("started") is None and run.facts.get("submitted") == started.get("submitted")
 
 
@@ -309,7 +308,6 @@ def _merge(run: Run, report: JobReport, is_accounting: bool, at_ms: int) -> None
 
 
 def _count_wait(run: Run, report: JobReport, is_accounting: bool, at_ms: int) -> None:
-    """Count how long a job waits for which reason."""
     if is_accounting and report.get("started") is None and is_open(report):
         return  # accounting repeats an old reason
     if run.waits_for is not None:

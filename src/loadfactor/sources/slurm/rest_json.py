@@ -121,7 +121,6 @@ def _list(document: Document, name: str) -> list[Document]:
 
 
 def _read_queued(job: Document) -> dict[str, Any]:
-    """A job as slurmctld has it. ValueError where its resources or nodes are none."""
     texts = {name: read_text(value) for name, value in job.items()}
     number = read_id(job.get("job_id")) or ""
     task = read_number(job.get("array_task_id"))
@@ -151,7 +150,6 @@ def _read_queued(job: Document) -> dict[str, Any]:
 
 
 def _read_recorded(job: Document) -> dict[str, Any]:
-    """A job as slurmdbd has it. ValueError where its resources are none."""
     number = read_id(job.get("job_id")) or ""
     task = read_number(dig(job, "array", "task_id"))
     name = name_job(
@@ -193,7 +191,6 @@ def _name_parts(name: str, number: str) -> dict[str, str | None]:
 
 
 def _place(nodes: tuple[str, ...], detail: Any) -> dict[str, str]:
-    """GRES by node: one text a node, in the order of the nodes."""
     texts = list_words(detail)
     return dict(zip(nodes, texts, strict=True)) if len(texts) == len(nodes) else {}
 

@@ -76,7 +76,6 @@ class SacctHeading:
 
     @property
     def ends_in_text(self) -> bool:
-        """True where the last field is free text."""
         return self.fields[-1] in FREE_TEXT
 
 
@@ -241,13 +240,11 @@ def make_keys(ids: pa.Array) -> NDArray[np.int64]:
 
 
 def _find_ids(cells: pa.Table) -> pa.Array:
-    """The id of each row, as people write it: JobID, else JobIDRaw."""
     name = "jobid" if "jobid" in cells.column_names else "jobidraw"
     return pc.fill_null(cells[name].combine_chunks(), "")
 
 
 def _mark_gpu_jobs(cells: pa.Table) -> pa.Array:
-    """True for rows of jobs, not of their steps, that have anything of GPUs."""
     speaks = pa.array(np.zeros(cells.num_rows, dtype=bool))
     for name in TRES_FIELDS:
         if name in cells.column_names:
@@ -304,7 +301,6 @@ def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
 
 
 def clear_nothing(texts: pa.Array) -> pa.Array:
-    """Texts, null where Slurm writes that there is none."""
     nothing = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), pa.array(NEVER))
     return pc.if_else(nothing, pa.scalar(None, pa.string()), texts)
 

@@ -78,7 +78,6 @@ class ControlRecord:
 
 
 def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
-    """A job without its times. ValueError where its resources or nodes are none."""
     number = of["JobId"].split()[0] if of["JobId"] else ""
     texts = {name: read_text(value) for name, value in of.items()}
     name = name_job(

@@ -248,7 +248,6 @@ class JsonEvents:
 
 
 def _parse(raw: bytes) -> Any:
-    """A value; None where it is no JSON after all."""
     try:
         return json.loads(raw.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):

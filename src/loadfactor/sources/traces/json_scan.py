@@ -104,7 +104,6 @@ def _multiply(data: Bytes, i: int, end: int) -> int:
 
 @inner
 def _take(data: Bytes, i: int, end: int, column: int, row: Ints, spans: Ints, tolerant: bool) -> int:
-    """Puts the value at `i` into its column; gives where it ends."""
     if column in (GRID, DIMS):
         stop = skip_value(data, i, end, tolerant)
         if stop >= 0 and column == GRID:
@@ -128,7 +127,6 @@ def _take(data: Bytes, i: int, end: int, column: int, row: Ints, spans: Ints, to
 
 @inner
 def _read_event(data: Bytes, i: int, end: int, row: Ints, spans: Ints, tolerant: bool) -> int:
-    """Reads the object that begins at `i`; gives where it ends."""
     row[:] = MISSING
     spans[:] = 0
     inside = False

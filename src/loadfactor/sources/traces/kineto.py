@@ -107,7 +107,6 @@ def _whole(value: Any, otherwise: int | None) -> int | None:
 
 
 def _make_host_events(columns: KinetoColumns) -> tuple[HostEvents, NDArray[np.int32]]:
-    """The host's events, and the number of the process of each. Empties the columns."""
     times = join(columns.host_times, 2, np.int64)
     texts = join(columns.host_texts, 3, np.int32)
     kind = join(columns.host_kind, 0, np.int8)
@@ -119,7 +118,6 @@ def _make_host_events(columns: KinetoColumns) -> tuple[HostEvents, NDArray[np.in
 
 
 def _list_steps(host: HostEvents, names: list[str]) -> tuple[TraceStep, ...]:
-    """The steps that were announced to the profiler, by their start."""
     steps = {number for number, name in enumerate(names) if _STEP.fullmatch(name)}
     if not steps:
         return ()
@@ -206,7 +204,6 @@ def match_flops(
 def make_gpu_events(
     columns: KinetoColumns, names: list[str], launch: NDArray[np.int32]
 ) -> tuple[GpuEvents, list[int | str]]:
-    """The GPU events by their start, and the labels of their devices. Empties the columns."""
     rows = gpu_rows(columns)
     kind = refine_kinds(join(columns.gpu_kind, 0, np.int8), rows[:, AT[EventField.NAME]].astype(np.int32), names)
     columns.gpu, columns.gpu_kind = [], []
@@ -233,7 +230,6 @@ def make_gpu_events(
 
 
 def gpu_rows(columns: KinetoColumns) -> Int64s:
-    """The rows of GPU events, a column for each of GPU_FIELDS."""
     return join(columns.gpu, len(GPU_FIELDS), np.int64)
 
 
@@ -264,7 +260,6 @@ def _merge(labels: list[int | str], device: NDArray[np.int32]) -> tuple[list[int
 
 
 def describe_devices(labels: list[int | str], properties: Any) -> tuple[TraceDevice, ...]:
-    """The devices of a trace with what its header says of them."""
     properties = (
         {item.get("id"): item for item in properties if isinstance(item, dict)} if isinstance(properties, list) else {}
     )

@@ -189,7 +189,6 @@ def _number_threads(thread: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _read_ranges(tables: Tables, names: ExportNames, host: HostEvents) -> tuple[HostEvents, tuple[TraceStep, ...]]:
-    """NVTX ranges as annotations, and those that are steps."""
     empty = host.take(slice(0, 0))
     if "NVTX_EVENTS" not in tables.names():
         return empty, ()
@@ -241,7 +240,6 @@ def _read_clock(tables: Tables) -> int | None:
 
 
 def _list_diagnostics(tables: Tables) -> list[str]:
-    """What the profiler says that it dropped."""
     if "DIAGNOSTIC_EVENT" not in tables.names() or "text" not in tables.columns("DIAGNOSTIC_EVENT"):
         return []
     reported = [

@@ -133,7 +133,6 @@ def _working_lines(plane: XPlane) -> list[XLine]:
 
 
 def _rows(data: NDArray[np.uint8], plane: XPlane, line: XLine) -> NDArray[np.int64]:
-    """The events of a line, with the statistics that are looked for."""
     count = int(scan.count_events(data, line.begin, line.end))
     if count < 0:
         raise WireError(f"line {line.name!r} of {plane.name} is damaged")

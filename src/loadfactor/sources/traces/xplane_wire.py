@@ -95,7 +95,6 @@ def _read_line(data: memoryview, begin: int, end: int) -> XLine:
 
 
 def _value_of(data: memoryview, begin: int, end: int) -> tuple[int, int, int]:
-    """The key of a map's entry and where its value lies."""
     key, found = 0, (begin, begin)
     for number, value, stop, wire in walk(data, begin, end):
         if number == 1 and wire == VARINT:
@@ -126,7 +125,6 @@ def _read_event_metadata(data: memoryview, begin: int, end: int, plane: XPlane) 
 
 
 def read_stat(data: memoryview, begin: int, end: int, names: dict[int, str]) -> tuple[str, Stat] | None:
-    """A statistic's name and value; None where it has no value."""
     key = 0
     found: Stat | None = None
     for number, value, stop, wire in walk(data, begin, end):

@@ -80,7 +80,6 @@ def _set_gpus(logs: list[RunLog], gpus: int) -> None:
 
 
 def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
-    """Say why TFLOP/s that lines report became no model FLOPs."""
     for log in logs:
         for one in chain.from_iterable(attempt.iterations for attempt in log.attempts):
             reported = {"tflops", "megatron_tflops"} & one.values.keys()

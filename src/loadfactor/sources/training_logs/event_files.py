@@ -148,7 +148,6 @@ def read_event_file(source: Input, gaps: Gaps) -> RunLog:
 
 
 def _add_values(attempts: list[Attempt], chosen: list[Scalar]) -> None:
-    """Each value to the iteration of its step that was written nearest to it."""
     at: dict[int, list[Iteration]] = {}
     for attempt in attempts:
         for one in attempt.iterations:
