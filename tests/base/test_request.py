@@ -29,7 +29,6 @@ class FlightRequest(Request):
 
 
 def build(request: FlightRequest) -> Document:
-    """A page whose data is the request."""
     table = DataTable((TableColumn("model"), TableColumn("GPUs", "number")), ((request.model, request.gpus[0]),))
     return Document(f"{request.model} flies.", (Section("Table", tables=(table,)),), data=request)
 

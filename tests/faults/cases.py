@@ -71,7 +71,6 @@ def find_low(scene: Scene, activity: Array) -> Iterator[Expectation]:
 
 
 def find_free_beside_waits(scene: Scene) -> Iterator[Expectation]:
-    """Where a job waits for no more GPUs than are free in its pool."""
     holder = scene.holders()
     usable = np.ones(scene.sm.shape, dtype=bool)
     for outage in scene.outages:
@@ -107,7 +106,6 @@ def find_silent(scene: Scene) -> Iterator[Expectation]:
 
 
 def _wait_of(scene: Scene, job: Job) -> Wait:
-    """The wait of a job that ran."""
     pool = scene.fleet[job.gpus[0]].pool
     return Wait(job.job_id, job.user, job.team, pool, len(job.gpus), job.submitted_min, job.from_min, True)
 
@@ -115,7 +113,6 @@ def _wait_of(scene: Scene, job: Job) -> Wait:
 def _judge(
     rule: str, about: dict[str, frozenset[str]], activity: Array, held: Flags, gpus: tuple[int, ...] = ()
 ) -> Iterator[Expectation]:
-    """The stretches in which the mean of the last half hour is low. `held`: the GPUs and minutes that count."""
     measured = held & ~np.isnan(activity)
     is_alive: Flags = np.max(held, axis=0)
     seconds, there = _roll(measured.sum(axis=0)), _roll(is_alive)
@@ -132,12 +129,10 @@ def _judge(
 
 
 def _roll(of: npt.NDArray[Any]) -> Array:
-    """Sums over the last half hour."""
     return np.convolve(of, np.ones(WINDOW))[: len(of)]
 
 
 def _stretches(of: Flags) -> list[Window]:
-    """The stretches of minutes in which something is so."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], of, [False]]).astype(int)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
@@ -200,11 +195,9 @@ class Case:
         ]
 
     def rows(self) -> Iterator[TableBatch]:
-        """What is imported first."""
         return make_rows(self.scene, sorted(self.signals), self.late)
 
     def late_rows(self) -> Iterator[TableBatch]:
-        """What is imported later."""
         if self.late is not None:
             yield make_samples(self.scene, sorted(self.signals), self.late & ~self.scene.lost)
 
@@ -245,7 +238,6 @@ def make_case(
 
 
 def _activity(scene: Scene, signals: frozenset[str]) -> np.ndarray:
-    """The best signal of activity that is measured."""
     best = "sm_active_share" if "sm_active_share" in signals else "busy_share"
     measured = measure(scene)
     activity = np.where(scene.lost, np.nan, measured[best])

@@ -92,7 +92,6 @@ def make_healthy(seed: int, more_nodes: int = 0) -> Scene:
 
 
 def _drain(scene: Scene, rng: np.random.Generator) -> Window:
-    """A node is taken out for maintenance when its jobs have ended; its exporter is off meanwhile."""
     first = int(rng.integers(150, 300))
     window = (first, first + int(rng.integers(60, 110)))
     scene.outages.append(
@@ -105,7 +104,6 @@ def _drain(scene: Scene, rng: np.random.Generator) -> Window:
 def _fill_slot(
     scene: Scene, rng: np.random.Generator, gpus: tuple[int, ...], is_notebook: bool, drain: Window | None
 ) -> None:
-    """Jobs one after the other on the same GPUs, minutes apart; none while the node is drained."""
     start = -int(rng.integers(1, 120))
     while start < scene.minutes - 100:
         after: int | None = start + int(rng.integers(210, 420))
@@ -136,7 +134,6 @@ def _fill_slot(
 
 
 def _work(scene: Scene, rng: np.random.Generator, job: Job) -> None:
-    """What a healthy job or notebook does on its GPUs."""
     first, after = job.within(scene.minutes)
     at = scene.cells(job)
     width = after - first
@@ -164,7 +161,6 @@ def _work(scene: Scene, rng: np.random.Generator, job: Job) -> None:
 
 
 def _run_sometimes(rng: np.random.Generator, width: int) -> Array:
-    """Somebody runs a cell, and thinks: for up to three quarters of an hour."""
     out, minute = np.zeros(width), 0
     while minute < width:
         run = int(rng.integers(15, 50))
@@ -174,7 +170,6 @@ def _run_sometimes(rng: np.random.Generator, width: int) -> Array:
 
 
 def _use_memory(rng: np.random.Generator, minute: npt.NDArray[np.int64], warm_up: int, gpus: int) -> Array:
-    """Memory in use: all of it from the first minute, flat once it is loaded, or up and down under the limit."""
     kind = rng.choice(["preallocated", "flat", "wavy"])
     if kind == "preallocated":
         used = np.full(len(minute), rng.uniform(0.9, 0.96))
@@ -186,7 +181,6 @@ def _use_memory(rng: np.random.Generator, minute: npt.NDArray[np.int64], warm_up
 
 
 def _warm_rack(scene: Scene) -> None:
-    """One node stands in the sun, and another one works at the limit of its power, which is no fault."""
     scene.heat_c[list(scene.gpus_of("h100-2"))] = 5.0
     capped = np.array([gpu.node == "h100-0" for gpu in scene.fleet])[:, None] & (scene.sm > CAPPED_ABOVE)
     scene.throttle[capped] |= POWER_CAP
@@ -194,7 +188,6 @@ def _warm_rack(scene: Scene) -> None:
 
 
 def _let_wait(scene: Scene, rng: np.random.Generator) -> None:
-    """Jobs that wait for a while because they are larger than what is free."""
     for number in range(2):
         first = int(rng.integers(20, scene.minutes - 80))
         team = str(rng.choice(TEAMS))
@@ -203,7 +196,6 @@ def _let_wait(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def _make_usual(scene: Scene, rng: np.random.Generator) -> None:
-    """The waits of the days before: minutes, and sometimes most of an hour."""
     for number in range(150):
         wait = int(np.clip(rng.lognormal(1.2, 0.9), 1, 20)) if rng.random() < 0.88 else int(rng.integers(20, 50))
         first = -int(rng.integers(60, HISTORY_MINUTES - 60))
@@ -213,7 +205,6 @@ def _make_usual(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def _price(scene: Scene, rng: np.random.Generator) -> None:
-    """Prices, of which one is followed by another; budgets that are enough; a few events that are nobody's fault."""
     for accelerator, price in PRICES.items():
         change = int(rng.integers(60, scene.minutes - 60)) if accelerator == "h100-sxm" else None
         scene.prices.append(Price(accelerator, None, change, price))

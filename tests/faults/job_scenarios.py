@@ -58,12 +58,10 @@ class JobShape:
 
     @property
     def steps(self) -> int:
-        """How many samples each of its GPUs has."""
         return self.minutes * S_PER_MIN // self.step_s
 
     @property
     def nodes(self) -> int:
-        """How many nodes it is on."""
         return -(-self.gpus // self.gpus_of_node)
 
     @property
@@ -126,15 +124,12 @@ class JobScenario:
 
     @property
     def gpus(self) -> int:
-        """How many it holds."""
         return self.shape.gpus
 
     def count(self, minutes: float) -> int:
-        """So many minutes as steps, one at least."""
         return max(1, round(minutes * S_PER_MIN / self.shape.step_s))
 
     def noise(self, level: float, spread: float = 0.04) -> Array:
-        """Around a level, a value a step, correlated in time."""
         steps = self.rng.normal(0, spread, self.shape.steps + 8)
         smooth = np.convolve(steps, np.ones(5) / 5, "same")[: self.shape.steps] * 2
         return np.clip(level * (1 + smooth), 0, 1)
@@ -166,7 +161,6 @@ def make_scenario(name: str, seed: int, causes: Sequence[str], shape: JobShape |
 
 
 def _pause(p: JobScenario) -> None:
-    """What healthy jobs do beside training: they load for some minutes, and evaluate now and then with half of their strength."""
     p.compute[:, : p.count(p.rng.uniform(1, 5))] = 0.0
     every, length = p.count(p.rng.uniform(60, 300)), p.count(p.rng.uniform(1, 4))
     at = np.arange(p.shape.steps)
@@ -174,14 +168,12 @@ def _pause(p: JobScenario) -> None:
 
 
 def _lose(p: JobScenario, least: float = 0.3, most: float = 0.8) -> Array:
-    """Take a part of each step from computing; how much."""
     lost: Array = p.compute * p.noise(p.rng.uniform(least, most))
     p.compute = p.compute - lost
     return lost
 
 
 def _stop(p: JobScenario, steps: slice, gpus: slice = slice(None)) -> None:
-    """Nothing is done in some steps by some GPUs."""
     for part in (p.compute, p.comm, p.copy, p.wait):
         part[gpus, steps] = 0.0
 
@@ -227,7 +219,6 @@ def _stream(p: JobScenario) -> None:
 
 
 def _wait(p: JobScenario, kept: Array | float, gpus: npt.NDArray[np.bool_] | slice = slice(None)) -> None:
-    """Some GPUs are done early, and poll for the others: kernels of collectives are resident and move nothing."""
     before = p.compute[gpus]
     p.compute[gpus] = before * kept
     p.wait[gpus] += before - p.compute[gpus]
@@ -315,7 +306,6 @@ def _spin(p: JobScenario) -> None:
 
 
 def _await_requests(p: JobScenario) -> None:
-    """A daily wave of requests, none at its lowest; replicas stand for its peak."""
     p.purpose = "serving"
     days = np.arange(p.shape.steps) * p.shape.step_s / S_PER_DAY
     wave = 0.5 + 0.5 * np.sin(2 * np.pi * (days + p.rng.random()))
@@ -334,7 +324,6 @@ CAUSES: Final[Mapping[str, Callable[[JobScenario], None]]] = {
 
 
 def measure(p: JobScenario) -> Mapping[str, Array]:
-    """The columns of its samples."""
     t, rng, shape = p.traits, p.rng, p.shape
     compute, comm, copy = np.clip(p.compute, 0, 1), np.clip(p.comm, 0, 1), np.clip(p.copy, 0, 1)
     waits = comm + np.clip(p.wait, 0, 1)
@@ -394,7 +383,6 @@ def make_rows(
 
 
 def _list_holdings(p: JobScenario, small: dict[str, list[Row]]) -> None:
-    """Its GPUs, its attempts on each of them, and what happened to them."""
     devices = _name_devices(p)
     for number, device in enumerate(devices):
         small["devices"].append({
@@ -415,7 +403,6 @@ def _list_holdings(p: JobScenario, small: dict[str, list[Row]]) -> None:
 
 
 def _list_told(p: JobScenario, small: dict[str, list[Row]]) -> None:
-    """What the job says of itself."""
     small["job_sections"] += [
         {"job_id": p.name, "from_utc": _at(p, first), "to_utc": _at(p, after), "kind": kind}
         for first, after, kind in p.sections

@@ -19,7 +19,6 @@ Inject = Callable[[Scene, np.random.Generator], None]
 
 
 def lose_node(scene: Scene, rng: np.random.Generator) -> None:
-    """The exporter of a node stops, while jobs run."""
     nodes = sorted({gpu.node for gpu in scene.fleet})
     rng.shuffle(nodes)
     length = int(rng.integers(50, 130))
@@ -43,7 +42,6 @@ def lose_node(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def lose_all(scene: Scene, rng: np.random.Generator) -> None:
-    """What collects the samples of all nodes stops."""
     places = tuple(range(len(scene.fleet)))
     window = pick_dark_window(scene, rng, places, int(rng.integers(45, 90)))
     scene.lost[:, window[0] : window[1]] = True
@@ -53,7 +51,6 @@ def lose_all(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def work_unheld(scene: Scene, rng: np.random.Generator) -> None:
-    """Somebody works on a GPU past the scheduler."""
     place = len(scene.fleet) - FREE
     first = int(rng.integers(20, scene.minutes - 160))
     window = (first, first + int(rng.integers(60, 150)))
@@ -75,7 +72,6 @@ def wait_beside_free(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def wait_unusually(scene: Scene, rng: np.random.Generator) -> None:
-    """Large jobs wait for hours, because the fleet is full."""
     first = int(rng.integers(20, scene.minutes - 270))
     team = f"{rng.choice(['blue', 'gold', 'green', 'red'])}"
     waits = [
@@ -98,7 +94,6 @@ def overspend(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def end_price(scene: Scene, rng: np.random.Generator) -> None:
-    """A contract ends, and nobody says what comes after it."""
     minute = int(rng.integers(40, scene.minutes - 90))
     old = next(price for price in scene.prices if price.accelerator == "a100-sxm")
     scene.prices.remove(old)
@@ -120,7 +115,6 @@ def _describe_waits(waits: list[Wait]) -> dict[str, frozenset[str]]:
 
 
 def leak_memory(scene: Scene, rng: np.random.Generator) -> None:
-    """The memory of a job grows towards the limit; some die of it."""
     job = pick_job(scene, rng, 200)
     first, after = job.within(scene.minutes)
     length = min(int(rng.integers(120, 260)), after - first - 40)
@@ -165,7 +159,6 @@ def overheat(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def report_xid(scene: Scene, rng: np.random.Generator) -> None:
-    """The driver reports an error of a GPU."""
     job = pick_job(scene, rng, 60)
     minute = _within(scene, rng, job.within(scene.minutes))
     place, code = job.gpus[rng.integers(len(job.gpus))], int(rng.choice(HARD_XIDS))
@@ -189,7 +182,6 @@ def report_ecc(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def fail_node(scene: Scene, rng: np.random.Generator) -> None:
-    """A node is down: its jobs die, and its exporter is silent."""
     nodes = []
     for node in sorted({gpu.node for gpu in scene.fleet}):
         jobs = [job for job in scene.jobs if {scene.fleet[place].node for place in job.gpus} == {node}]
@@ -224,7 +216,6 @@ def _within(scene: Scene, rng: np.random.Generator, window: Window) -> int:
 
 
 def _without_samples(of: Expectation) -> Expectation:
-    """Events are seen in the dark, too."""
     return Expectation(of.rule, of.about, of.minutes, of.is_certain)
 
 
@@ -283,26 +274,22 @@ def pick_dark_window(scene: Scene, rng: np.random.Generator, gpus: tuple[int, ..
 def expect(
     scene: Scene, rule: str, job: Job, minutes: Window, gpus: tuple[int, ...] | None = None, is_certain: bool = True
 ) -> None:
-    """Expect a rule to speak of a job, or of some of its GPUs."""
     places = job.gpus if gpus is None else gpus
     scene.expected.append(Expectation(rule, scene.describe(job, gpus), minutes, is_certain, places))
 
 
 def _is_near(scene: Scene, job: Job) -> bool:
-    """Does an earlier fault show on the same node, or in the same team?"""
     nodes = {scene.fleet[place].node for place in job.gpus}
     return any(nodes & e.about.get("node", frozenset()) or job.team in e.about.get("team", ()) for e in scene.expected)
 
 
 def slow_fleet(scene: Scene, rng: np.random.Generator) -> None:
-    """The storage that everybody reads from becomes slow."""
     first = int(rng.integers(40, scene.minutes - 210))
     window = (first, first + int(rng.integers(170, 210)))
     _slow(scene, rng, scene.jobs, window)
 
 
 def slow_team(scene: Scene, rng: np.random.Generator) -> None:
-    """All jobs of a team become slow."""
     length = int(rng.integers(170, 210))
     found = [
         (team, (first, first + length))
@@ -317,13 +304,11 @@ def slow_team(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def slow_job(scene: Scene, rng: np.random.Generator) -> None:
-    """The batches of a job are too small."""
     job = pick_job(scene, rng, 190)
     _slow(scene, rng, [job], pick_window(scene, rng, job, 15, 170, 260))
 
 
 def never_begin(scene: Scene, rng: np.random.Generator) -> None:
-    """A job holds its GPUs and never does anything."""
     job = pick_job(scene, rng, 70, from_start=True)
     window = job.within(scene.minutes)
     _stop(scene, rng, job, window)
@@ -331,7 +316,6 @@ def never_begin(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def stop_working(scene: Scene, rng: np.random.Generator) -> None:
-    """A job worked, and hangs until its time is over."""
     job = pick_job(scene, rng, 160)
     first, after = job.within(scene.minutes)
     window = (int(rng.integers(first + 60, after - 90)), after)
@@ -349,7 +333,6 @@ def forget_notebook(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def use_some(scene: Scene, rng: np.random.Generator) -> None:
-    """A job asks for more GPUs than its program finds."""
     job = pick_job(scene, rng, 130, lambda job: job.purpose != "notebook" and len(job.gpus) >= 2, from_start=True)
     window = job.within(scene.minutes)
     used = int(rng.integers(1, len(job.gpus)))
@@ -362,7 +345,6 @@ def use_some(scene: Scene, rng: np.random.Generator) -> None:
 
 
 def _slow(scene: Scene, rng: np.random.Generator, jobs: Iterable[Job], window: Window) -> None:
-    """Jobs do a third of what they did: some all the time, some by fits and starts."""
     for job in jobs:
         begins, ends = job.within(scene.minutes)
         first, after = max(begins, window[0]), min(ends, window[1])
@@ -379,7 +361,6 @@ def _slow(scene: Scene, rng: np.random.Generator, jobs: Iterable[Job], window: W
 
 
 def _stop(scene: Scene, rng: np.random.Generator, job: Job, window: Window) -> None:
-    """Nothing, or next to nothing: something looks at the GPU now and then."""
     at = scene.cells(job, window)
     poked = rng.random() < 0.3
     scene.sm[at] = rng.uniform(0, 0.01, scene.sm[at].shape) if poked else 0.0

@@ -53,7 +53,6 @@ class Job:
     end_state: str = "completed"
 
     def within(self, minutes: int) -> Window:
-        """The minutes of the scene in which it holds its GPUs."""
         return max(self.from_min, 0), minutes if self.to_min is None else min(self.to_min, minutes)
 
 
@@ -144,11 +143,9 @@ class Scene:
     plain: frozenset[int] = frozenset()  # places of GPUs without profiling counters
 
     def at_ms(self, minute: int) -> int:
-        """The instant at which a minute begins."""
         return self.start_ms + minute * MS_PER_MIN
 
     def gpus_of(self, node: str) -> tuple[int, ...]:
-        """The places of a node's GPUs."""
         return tuple(place for place, gpu in enumerate(self.fleet) if gpu.node == node)
 
     def holders(self) -> npt.NDArray[np.int64]:
@@ -175,7 +172,6 @@ class Scene:
         }
 
     def describe_gpus(self, places: tuple[int, ...]) -> dict[str, frozenset[str]]:
-        """What an alert about some GPUs may name."""
         found = [self.fleet[place] for place in places]
         return {
             "device": frozenset(gpu.device for gpu in found),
@@ -185,7 +181,6 @@ class Scene:
         }
 
     def jobs_at(self, window: Window) -> Iterator[Job]:
-        """The jobs that hold GPUs in the whole of a window."""
         for job in self.jobs:
             first, after = job.within(self.minutes)
             if first <= window[0] and window[1] <= after:
@@ -193,7 +188,6 @@ class Scene:
 
 
 def measure(scene: Scene) -> Mapping[str, Array]:
-    """The columns of samples, devices × minutes."""
     rng = np.random.default_rng((scene.seed, 12))
     sm = np.round(scene.sm, 4)
     busy = np.maximum(sm + (1 - sm) * 0.8 * np.minimum(1, 4 * sm), scene.spin)

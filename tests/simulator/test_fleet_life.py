@@ -43,7 +43,6 @@ def said(demo: Simulation) -> Truth:
 
 @pytest.fixture(scope="module")
 def few() -> pd.DataFrame:
-    """All samples of the small fleet."""
     return pd.concat([b.data.to_pandas() for b in make_samples(simulate(SMALL))], ignore_index=True)
 
 

@@ -66,7 +66,6 @@ class Truth:
     cells: pd.DataFrame
 
     def total(self) -> TrueTotals:
-        """The whole fleet over the whole of its time."""
         return _sum_totals(self.cells[list(COLUMNS)].sum())
 
     def by(self, dimension: str) -> dict[object, TrueTotals]:
@@ -89,7 +88,6 @@ class Truth:
         return out
 
     def list_progress(self) -> Iterable[ProgressRow]:
-        """Every row of progress."""
         return list_progress(self.sim)
 
     def _key(self, dimension: str) -> pd.Series:
@@ -153,13 +151,11 @@ def measure_cells(sim: Simulation) -> pd.DataFrame:
 
 
 def _find_marks(sim: Simulation) -> Ints:
-    """Instants at which a span is cut: the hours, and where a price changes."""
     hours = np.arange(sim.scenario.start_ms, sim.scenario.end_ms + 1, MS_PER_HOUR, dtype=np.int64)
     return np.unique(np.concatenate((hours, [p.from_ms for p in sim.prices])).astype(np.int64))
 
 
 def _cut_spans(from_ms: Ints, to_ms: Ints, marks: Ints) -> tuple[Ints, Ints, Ints]:
-    """Spans cut at the marks: for each part the span it is of, and its two ends."""
     first, last = np.searchsorted(marks, from_ms, "right"), np.searchsorted(marks, to_ms, "left")
     parts = np.maximum(last - first + 1, 0)
     span = np.repeat(np.arange(len(from_ms)), parts)
@@ -171,7 +167,6 @@ def _cut_spans(from_ms: Ints, to_ms: Ints, marks: Ints) -> tuple[Ints, Ints, Int
 
 
 def _measure_held(sim: Simulation, block: ActivityBlock, marks: Ints) -> pd.DataFrame:
-    """What was held in a block: seconds seen, seconds idle, and the integral of activity, per run, GPU and hour."""
     holdings, scenario = sim.holdings, sim.scenario
     step = scenario.step_ms
     here = (holdings.device >= block.first) & (holdings.device < block.first + len(block.lo_ms))
@@ -211,7 +206,6 @@ def _measure_held(sim: Simulation, block: ActivityBlock, marks: Ints) -> pd.Data
 
 
 def _integrate(values: npt.NDArray[Any], block: ActivityBlock, row: Ints, a: Ints, b: Ints, step: int) -> Ints:
-    """∫ value dt from a to b, in value × ms: a running sum over whole intervals and the part of the one cut."""
     values = values.astype(np.int64)
     running = np.zeros((values.shape[0], values.shape[1] + 1), dtype=np.int64)
     np.cumsum(values, axis=1, out=running[:, 1:])
@@ -226,7 +220,6 @@ def _integrate(values: npt.NDArray[Any], block: ActivityBlock, row: Ints, a: Int
 
 
 def _find_prices(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
-    """Contracted price of a whole GPU at an instant."""
     of = [n.group.accelerator for n in sim.fleet.nodes]
     names = np.array(of)[sim.fleet.node[device]]
     out = np.full(len(device), np.nan)
@@ -238,7 +231,6 @@ def _find_prices(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
 
 
 def _measure_unheld(sim: Simulation, marks: Ints) -> pd.DataFrame:
-    """What nobody held: the spans of each GPU's life that are left when those held and those down are taken out."""
     holdings, fleet = sim.holdings, sim.fleet
     down = [(d, o.from_ms, o.to_ms) for o in sim.outages for d in o.devices]
     out_device = np.array([d for d, _, _ in down], dtype=np.int64)

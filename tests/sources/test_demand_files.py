@@ -11,7 +11,6 @@ from loadfactor.sources.demand_files import read_demand
 
 
 def written(folder: Path, text: str, name: str = "demand.csv") -> Path:
-    """The text as a file."""
     path = folder / name
     path.write_text(text)
     return path

@@ -20,14 +20,12 @@ SCHEMA = table("allocations").schema
 
 
 def rows_of(*rows: dict[str, Any]) -> pa.Table:
-    """Allocations with the cells given; tags as a mapping."""
     filled = [{"job_id": "1", "from_utc": 5, **row} for row in rows]
     texts = [{**row, "tags": json.dumps(row["tags"]) if row.get("tags") else None} for row in filled]
     return pa.Table.from_pylist(texts, schema=SCHEMA)
 
 
 def apply(rows: pa.Table, *rules: dict[str, Any], mapping: str = "") -> list[dict[str, Any]]:
-    """The rows tagged."""
     tagging = Tagging(read_rules(rules), read_mapping(mapping, "mapping.csv") if mapping else ())
     return apply_rules(tagging, rows, "allocations").to_pylist()
 
@@ -162,7 +160,6 @@ def tag_row(row: dict[str, Any], rules: list[dict[str, Any]], mapping: list[dict
 
 
 def find(rule: dict[str, Any], row: dict[str, Any], at: str) -> dict[str, str]:
-    """What a rule gives a row by itself."""
     if not rule.get("from_ms", 0) <= row[at] < rule.get("to_ms", 2**62):
         return {}
     groups: dict[str, str | None] = {}
@@ -200,7 +197,6 @@ def find(rule: dict[str, Any], row: dict[str, Any], at: str) -> dict[str, str]:
 
 
 def value(row: dict[str, Any], field: str) -> str | None:
-    """What a rule sees of a row."""
     column = COLUMNS.get(field, field)
     if column in ("user", "queue", "pool", "node", "job_id", "job_number", *COLUMNS.values()):
         return row.get(column)

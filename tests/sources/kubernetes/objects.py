@@ -21,18 +21,15 @@ def at(hour: float) -> str:
 
 
 def ms(hour: float) -> int:
-    """The same as the books write it."""
     return round((DAY + timedelta(hours=hour)).timestamp() * 1000)
 
 
 def condition(kind: str, status: str, since: float, reason: str = "", message: str = "") -> Object:
-    """A condition of a status."""
     told = {"reason": reason, "message": message}
     return {"type": kind, "status": status, "lastTransitionTime": at(since), **{k: v for k, v in told.items() if v}}
 
 
 def owner(kind: str, name: str, uid: str, api: str = "batch/v1") -> Object:
-    """A reference to the controlling owner."""
     return {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True, "blockOwnerDeletion": True}
 
 
@@ -77,7 +74,6 @@ def node(name: str, gpus: int = 8, *, ready: Object | None = None, **more: Any) 
 
 
 def container(resources: Object | None = None, name: str = "main", **more: Any) -> Object:
-    """A container with these limits."""
     limits = {"nvidia.com/gpu": "1"} if resources is None else resources
     return {
         "name": name,
@@ -134,7 +130,6 @@ def pod(name: str, created: float, **more: Any) -> Object:
 
 
 def owned(kind: str, name: str, uid: str, above: Object | None = None, **more: Any) -> Object:
-    """An object that owns pods."""
     metadata: Object = {"name": name, "namespace": "team-a", "uid": uid, "creationTimestamp": at(0), **more}
     if above:
         metadata["ownerReferences"] = [above]
@@ -207,7 +202,6 @@ def decode(*documents: Any, at_ms: int | None = None) -> Rows:
 
 
 def gpu_hours(rows: Rows) -> dict[str, float]:
-    """GPU-hours of each job in the allocations."""
     found: dict[str, float] = defaultdict(float)
     for row in rows["allocations"]:
         gpus = row.get("gpus", 1) * row.get("share", 1)

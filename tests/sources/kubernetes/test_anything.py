@@ -54,7 +54,6 @@ WHOLE = listed(
 
 
 def list_paths(found, path=()):
-    """The way to every value in a document."""
     items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
     for key, value in items:
         yield (*path, key)

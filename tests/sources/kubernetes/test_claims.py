@@ -21,7 +21,6 @@ LAYERS = {
 
 
 def resource_slice(*devices, api="v1", driver="gpu.nvidia.com"):
-    """A ResourceSlice of node n1 as its driver publishes it."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     return {
         "apiVersion": f"resource.k8s.io/{api}",
@@ -32,7 +31,6 @@ def resource_slice(*devices, api="v1", driver="gpu.nvidia.com"):
 
 
 def gpu(number, **more):
-    """A whole GPU as NVIDIA's driver describes it."""
     return {
         "name": f"gpu-{number}",
         "attributes": {
@@ -49,7 +47,6 @@ def gpu(number, **more):
 
 
 def mig(number, profile="1g.10gb", product="NVIDIA H100 80GB HBM3"):
-    """An instance of MIG."""
     texts = {
         "type": "mig",
         "uuid": f"MIG-{GPUS[number][4:]}",
@@ -101,7 +98,6 @@ def spans(found):
 
 
 def hours(*pieces):
-    """Pieces written in hours."""
     return [(ms(begin), ms(end), part) for begin, end, part in pieces]
 
 

@@ -12,12 +12,10 @@ CREATED = -24.0
 
 
 def texts(**said):
-    """Attributes that are texts."""
     return {name: {"string": text} for name, text in said.items()}
 
 
 def at_address(address, **said):
-    """Attributes of a device of the PCI bus."""
     return {"resource.kubernetes.io/pciBusID": {"string": address}, **texts(**said)}
 
 
@@ -30,7 +28,6 @@ def sliced(name, *devices, generation=1, count=1, **more):
 
 
 def names(found):
-    """GPUs with their nodes and models."""
     return {(row["device_id"], row["node"], row.get("accelerator")) for row in found["devices"]}
 
 

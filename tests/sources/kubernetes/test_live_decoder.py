@@ -56,7 +56,6 @@ def gather(decoder, rows, gaps):
 
 
 def run(*cuts):
-    """The rows of all events, with a restart after these."""
     decoder, rows, gaps = LiveKubernetesDecoder("prod"), {}, []
     for place, event in enumerate(EVENTS):
         decoder.feed([event])

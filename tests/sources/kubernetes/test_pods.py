@@ -252,7 +252,6 @@ PENDING = condition(
 
 
 def events(found):
-    """What happened, and when."""
     return [(e["event"], e["at_utc"]) for e in found["queue_events"]]
 
 

@@ -51,21 +51,18 @@ def cluster_queue(name="gpus", flavors=None, api="v1beta2", cohort="all", genera
 
 
 def cohort(name, above="", quotas=None, api="v1beta2"):
-    """A Cohort under another one, with quotas of its own by flavor."""
     found = cluster_queue(name, quotas, api) | {"kind": "Cohort", "status": {}}
     parent = {"parent" if api == "v1alpha1" else "parentName": above} if above else {}
     return found | {"spec": {"resourceGroups": found["spec"]["resourceGroups"] if quotas else []} | parent}
 
 
 def local_queue(name="research", leads_to="gpus"):
-    """A LocalQueue of team-a."""
     metadata = {"name": name, "namespace": "team-a", "uid": f"local-{name}", "creationTimestamp": at(0)}
     spec = {"clusterQueue": leads_to, "stopPolicy": "None"}
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata, "spec": spec}
 
 
 def flavor(name, product):
-    """A ResourceFlavor of nodes with GPUs of a model."""
     labels = {"nvidia.com/gpu.product": product, "cloud.provider.com/spot": "false"}
     metadata = {"name": name, "uid": f"flavor-{name}", "creationTimestamp": at(0)}
     spec = {"nodeLabels": labels}
@@ -73,7 +70,6 @@ def flavor(name, product):
 
 
 def gpus(found):
-    """GPUs by queue, flavor and resource: own, borrowed, lent."""
     return {
         (row["queue"], row["flavor"], row["resource"]): (
             row["gpus"],

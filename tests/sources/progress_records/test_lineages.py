@@ -24,18 +24,15 @@ def make_process(name: str, at_s: float, *records: Record, **said: Any) -> list[
 
 
 def at(second: float) -> int:
-    """An instant, by seconds of the test."""
     return T0 + round(second * 1000)
 
 
 def work(from_s: float, to_s: float, first: int | None, steps: int, **amounts: Any) -> Record:
-    """Steps of one record."""
     number = {} if first is None else {"step": first}
     return {"kind": "work", "from": at(from_s), "to": at(to_s), **number, "steps": steps, **amounts}
 
 
 def decode(*processes: list[Record]) -> tuple[list[Record], list[Gap]]:
-    """Rows of progress and gaps of files."""
     files = [
         Input(f"{n}.jsonl", [b"".join(json.dumps(r).encode() + b"\n" for r in p)]) for n, p in enumerate(processes)
     ]
@@ -47,7 +44,6 @@ def decode(*processes: list[Record]) -> tuple[list[Record], list[Gap]]:
 
 
 def total(rows: list[Record]) -> dict[tuple[str, bool], float]:
-    """Amounts by unit and whether they were kept."""
     found: defaultdict[tuple[str, bool], float] = defaultdict(float)
     for row in rows:
         found[row["unit"], row["kept"]] += row["amount"]

@@ -11,14 +11,12 @@ from loadfactor.sources.public_traces.request_traces import RequestChunk, TraceR
 
 
 def azure(path: Path, *rows: str) -> Path:
-    """A small Azure trace."""
     file = path / "azure.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return file
 
 
 def whole(chunks: list[RequestChunk]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, prompts and outputs of all chunks."""
     return tuple(np.concatenate([getattr(c, n) for c in chunks]) for n in ("at_ns", "prompt_tokens", "output_tokens"))  # type: ignore[return-value]
 
 

@@ -42,7 +42,6 @@ def job(number: str, start: str = "09:00:00", end: str = "10:00:00", gpus: int =
 def write_sacct(
     rows: list[dict[str, str]], fields: tuple[str, ...] = FIELDS, mark: str = "|", closed: bool = False
 ) -> str:
-    """The text: fields of a row that are not given are empty."""
     lines = [mark.join(fields), *(mark.join(row.get(name, "") for name in fields) for row in rows)]
     return "".join(line + (mark if closed else "") + "\n" for line in lines)
 
@@ -68,7 +67,6 @@ class Books:
         self.gaps = {gap.what: gap.count for gap in reading.gaps}
 
     def hours(self, column: str = "job_id") -> dict[str, float]:
-        """GPU-hours by a column of the allocations that have ended."""
         out: dict[str, float] = {}
         for row in self.allocations:
             if row["to_utc"] is not None:
@@ -77,10 +75,8 @@ class Books:
         return out
 
     def held(self, job_id: str) -> list[tuple[str | None, float]]:
-        """Nodes of a job with the GPUs there."""
         return [(row["node"], row["gpus"]) for row in self.allocations if row["job_id"] == job_id]
 
     def happened(self, job_id: str) -> list[str]:
-        """Queue events of a job in order."""
         rows = sorted((row["at_utc"], row["event"]) for row in self.events if row["job_id"] == job_id)
         return [event for _, event in rows]

@@ -21,7 +21,6 @@ GIB = 2**30
 
 
 def pack(said: Any) -> str:
-    """A summary as jobstats writes it."""
     return "JS1:" + base64.b64encode(gzip.compress(json.dumps(said).encode(), mtime=0)).decode()
 
 
@@ -45,13 +44,11 @@ def _say_node(busy: dict[str, float]) -> dict[str, Any]:
 
 
 def book(folder: Path, summary: str, gpus: int = 1, **fields: str) -> Books:
-    """The books of one job with a summary."""
     row = job("1", gpus=gpus, AdminComment=summary, **fields)
     return Books(write_sacct([row], (*FIELDS, "AdminComment")), folder=folder)
 
 
 def said(books: Books) -> list[tuple[Any, ...]]:
-    """Node, GPUs, and what the summary says of them, by row."""
     names = ("node", "gpus", "summary_gpus", "summary_busy_share", "summary_mem_peak_share")
     return [tuple(row.get(name) for name in names) for row in books.allocations]
 

@@ -157,7 +157,6 @@ def test_shards_are_shares_of_a_gpu_where_a_node_list_says_so(tmp_path):
 
 
 def number(value: int, wrapped: bool) -> Any:
-    """A number as versions write it."""
     return {"set": True, "infinite": False, "number": value} if wrapped else value
 
 

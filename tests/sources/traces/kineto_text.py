@@ -9,7 +9,6 @@ Event = dict[str, Any]
 
 
 def kernel(name: str, at_us: float, length_us: float, correlation: int, device: int = 0, stream: int = 7) -> Event:
-    """A kernel."""
     args = {"device": device, "stream": stream, "correlation": correlation, "grid": [4, 2, 1]}
     return {
         "ph": "X",
@@ -24,25 +23,21 @@ def kernel(name: str, at_us: float, length_us: float, correlation: int, device: 
 
 
 def copy(name: str, at_us: float, length_us: float, correlation: int, size: int = 4096) -> Event:
-    """A copy or a memset, by its name."""
     category = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
     args = {"device": 0, "stream": 7, "correlation": correlation, "bytes": size}
     return {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": 7, "ts": at_us, "dur": length_us, "args": args}
 
 
 def call(at_us: float, length_us: float, correlation: int, name: str = "cudaLaunchKernel", tid: int = 5) -> Event:
-    """A call of the runtime."""
     event = {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 99, "tid": tid, "ts": at_us, "dur": length_us}
     return {**event, "args": {"correlation": correlation, "External id": correlation}}
 
 
 def host(name: str, at_us: float, length_us: float, category: str = "cpu_op", tid: int = 5) -> Event:
-    """What the host did."""
     return {"ph": "X", "cat": category, "name": name, "pid": 99, "tid": tid, "ts": at_us, "dur": length_us, "args": {}}
 
 
 def write(path: Path, events: Sequence[Event], rank: int | None = None, **members: Any) -> Path:
-    """A file with these events."""
     told = {"distributedInfo": {"rank": rank, "world_size": 2}} if rank is not None else {}
     path.write_text(json.dumps({"schemaVersion": 1, **told, "traceEvents": list(events), **members}))
     return path

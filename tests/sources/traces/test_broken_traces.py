@@ -23,12 +23,10 @@ from loadfactor.sources.traces.xplane_wire import read_space
 
 
 def reports(path: Path) -> tuple[DeviceReport, ...]:
-    """What is said of a file."""
     return diagnose_captures(read_trace(path)).traces
 
 
 def refusal(path: Path) -> str:
-    """The line with which a file is refused."""
     with pytest.raises(SourceError) as refused:
         reports(path)
     text = str(refused.value)
@@ -206,7 +204,6 @@ KINDS = ("kineto", "packed", "xplane", "sqlite", "parquet", "arrow")
 
 
 def make_trace(folder: Path, kind: str) -> Path:
-    """A whole trace of a kind, of two GPUs where that is easy."""
     if kind in ("kineto", "packed"):
         events = [*HAND, kernel("gemm", 5, 10, 11, device=1), call(4, 1, 11), host("ProfilerStep#1", 0, 44)]
         text = json.dumps(
@@ -244,7 +241,6 @@ def damage(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def check(report: DeviceReport) -> None:
-    """What is said of a GPU adds up, whatever was lost."""
     if report.gpu_span_us is None:  # nothing is left of it
         assert report.can_judge is not True
         return

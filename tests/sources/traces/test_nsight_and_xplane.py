@@ -82,7 +82,6 @@ TABLES: dict[str, Rows] = {
 
 
 def write_sqlite(path: Path) -> Path:
-    """The tables in a database."""
     with sqlite3.connect(path) as database:
         for table, rows in TABLES.items():
             names = list(rows[0])
@@ -94,7 +93,6 @@ def write_sqlite(path: Path) -> Path:
 
 
 def write_folder(folder: Path, kind: str) -> Path:
-    """The tables in a folder of files of this kind."""
     folder.mkdir()
     for table, rows in TABLES.items():
         read = pa.Table.from_pylist(rows)
@@ -140,7 +138,6 @@ def test_a_database_is_read_where_nothing_can_be_written(tmp_path: Path) -> None
 
 
 def varint(value: int) -> bytes:
-    """A number of protobuf."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 127:
@@ -150,7 +147,6 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, value: int | bytes | str) -> bytes:
-    """A field of a message."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     content = value.encode() if isinstance(value, str) else value
@@ -158,13 +154,11 @@ def field(number: int, value: int | bytes | str) -> bytes:
 
 
 def event(kind: int, at_ps: int, length_ps: int, correlation: int = 0) -> bytes:
-    """An event with its correlation number."""
     stat = field(4, field(1, 1) + field(3, correlation)) if correlation else b""
     return field(4, field(1, kind) + field(2, at_ps) + field(3, length_ps) + stat)
 
 
 def line(number: int, name: str, *events: bytes, at_ns: int = 1000) -> bytes:
-    """A line of a plane."""
     return field(3, field(1, number) + field(2, name) + field(3, at_ns) + b"".join(events))
 
 

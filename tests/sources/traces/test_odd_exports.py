@@ -17,12 +17,10 @@ DAY_NS = 86_400 * 10**9
 
 
 def reports(path: Path) -> tuple[DeviceReport, ...]:
-    """What is said of a file."""
     return diagnose_captures(read_trace(path)).traces
 
 
 def export(path: Path, tables: dict[str, Rows]) -> tuple[DeviceReport, ...]:
-    """What is said of an export with these tables."""
     with sqlite3.connect(path) as database:
         for table, rows in tables.items():
             names = list(rows[0])
@@ -34,7 +32,6 @@ def export(path: Path, tables: dict[str, Rows]) -> tuple[DeviceReport, ...]:
 
 
 def planes(path: Path, *content: bytes) -> tuple[DeviceReport, ...]:
-    """What is said of these planes."""
     path.write_bytes(b"".join(content))
     return reports(path)
 
@@ -109,7 +106,6 @@ def test_the_peak_and_what_it_was(tmp_path: Path, content: list[object]) -> None
 
 
 def said(device: int, allocated: int, reserved: int, at_us: float) -> Event:
-    """What an allocator says in a trace."""
     args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": 1, "Device Id": device, "Device Type": 1}
     return {
         "ph": "i",

@@ -23,7 +23,6 @@ def read_run(*paths: Path, **options: object) -> tuple[list[dict[str, object]], 
 
 
 def add_up(rows: list[dict[str, object]]) -> Amounts:
-    """Amounts by unit and whether they were kept."""
     total: Amounts = defaultdict(float)
     for row in rows:
         total[str(row["unit"]), bool(row["kept"])] += float(row["amount"])  # type: ignore[arg-type]
@@ -31,14 +30,12 @@ def add_up(rows: list[dict[str, object]]) -> Amounts:
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """A log with these lines."""
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def megatron_line(step: int, more: str = "", *, samples: int = 4, skipped: int = 0) -> str:
-    """A line of Megatron: an iteration of two seconds."""
     return (
         f" iteration {step:8d}/    1000 | consumed samples: {step * samples:12d} | elapsed time per iteration (ms): 2000.0 |"
         f" learning rate: 1.485E-04 | global batch size: {samples:5d} | lm loss: 2.02E+01 | loss scale: 12.0 |{more}"

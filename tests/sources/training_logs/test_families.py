@@ -22,7 +22,6 @@ def titan_line(second: int, step: int, rank: str = "") -> str:
 
 
 def span(rows: list[dict[str, object]]) -> tuple[int, int]:
-    """From when to when there was progress, in s after it began."""
     starts, ends = ([int(row[name]) for row in rows] for name in ("from_utc", "to_utc"))  # type: ignore[call-overload]
     return round((min(starts) - BEGAN_MS) / 1000), round((max(ends) - BEGAN_MS) / 1000)
 

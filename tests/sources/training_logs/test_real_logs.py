@@ -22,7 +22,6 @@ TR11_GPUS, TR11_TOKENS = 384, 2048 * 2048  # tr11-176B-ml: 48 nodes of 8 A100; t
 
 @pytest.fixture(scope="session")
 def logs(shared: Path) -> Path:
-    """The folder of published logs."""
     return shared / "data" / "training_logs"
 
 
@@ -31,7 +30,6 @@ def text_of(path: Path) -> str:
 
 
 def seconds(rows: list[dict[str, object]]) -> float:
-    """How long the steps took, together."""
     spans = {(int(str(r["from_utc"])), int(str(r["to_utc"]))) for r in rows if r["unit"] == "step"}
     return sum(end - begin for begin, end in spans) / 1000
 

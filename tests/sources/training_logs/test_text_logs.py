@@ -94,7 +94,6 @@ def lines(first: int, last: int, prefix: str = "", every: int = 1) -> str:
 
 
 def steps(rows: list[dict[str, object]]) -> tuple[float, float]:
-    """Steps kept and lost."""
     total = add_up(rows)
     return total["step", True], total["step", False]
 

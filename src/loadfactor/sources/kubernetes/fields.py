@@ -30,25 +30,8 @@ _NO_ANNOTATIONS: Final = re.compile(
 _SECRET: Final = re.compile(
     r"secret|passw|token|credential|api[-_.]?key|private[-_.]?key|auth(?!or)|cookie|session", re.IGNORECASE
 )
-_METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
-_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
-    "Pod": ("nodeName", "resourceClaims"),
-    "Node": ("unschedulable", "taints"),
-    "Workload": ("active", "queueName", "priorityClassName", "priorityClassRef"),
-    "ClusterQueue": ("cohort", "cohortName", "resourceGroups"),
-    "Cohort": ("parent", "parentName", "resourceGroups"),
-    "LocalQueue": ("clusterQueue",),
-    "ResourceFlavor": ("nodeLabels",),
-    "ResourceSlice": ("driver", "pool", "nodeName", "devices"),
-}
-_STATUS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Pod": ("phase", "reason", "startTime", "resourceClaimStatuses"),
-    "Node": ("allocatable", "capacity"),
-    "Workload": ("admission", "requeueState"),
-}
-_GIVEN: Final = ("driver", "pool", "device", "adminAccess", "shareID", "consumedCapacity")
-_ASKED: Final = ("deviceClassName", "count", "allocationMode", "adminAccess", "selectors")
-_NODE_ANNOTATIONS: Final = "hami.io/node-nvidia-register"
+Kept = Mapping[str, Any]
+"""Names of an object's parts that are kept: None for all of one, else what is kept of it, or of each item of a list."""
 
 
 def part(of: object, *names: str) -> Object:
@@ -187,73 +170,91 @@ def write_tags(texts: Mapping[str, str]) -> str | None:
     return json.dumps(kept, sort_keys=True, ensure_ascii=False) if kept else None
 
 
+def _list_environment(container: Object) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in list_variables(container)]
+
+
+_CONTAINER: Final[Kept] = {"name": None, "resources": None, "restartPolicy": None, "env": _list_environment}
+_CONTAINERS: Final[Kept] = {"containers": _CONTAINER, "initContainers": _CONTAINER}
+_STATE: Final[Kept] = {"state": {"terminated": {"finishedAt": None, "reason": None}}}
+_REQUEST: Final[Kept] = dict.fromkeys(("deviceClassName", "count", "allocationMode", "adminAccess", "selectors"))
+_REQUESTS: Final[Kept] = {**_REQUEST, "exactly": _REQUEST, "firstAvailable": _REQUEST}
+_RESULT: Final[Kept] = dict.fromkeys(("driver", "pool", "device", "adminAccess", "shareID", "consumedCapacity"))
+_SPEC: Final[Mapping[str, Kept]] = {
+    "Pod": {"nodeName": None, "resourceClaims": None, **_CONTAINERS},
+    "Node": {"unschedulable": None, "taints": None},
+    "Workload": {
+        **dict.fromkeys(("active", "queueName", "priorityClassName", "priorityClassRef")),
+        "podSets": {"name": None, "count": None, "template": {"spec": _CONTAINERS}},
+    },
+    "ClusterQueue": dict.fromkeys(("cohort", "cohortName", "resourceGroups")),
+    "Cohort": dict.fromkeys(("parent", "parentName", "resourceGroups")),
+    "LocalQueue": {"clusterQueue": None},
+    "ResourceFlavor": {"nodeLabels": None},
+    "ResourceSlice": dict.fromkeys(("driver", "pool", "nodeName", "devices")),
+    "ResourceClaim": {"devices": {"requests": _REQUESTS}},
+}
+_STATUS: Final[Mapping[str, Kept]] = {
+    "Pod": {
+        **dict.fromkeys(("phase", "reason", "startTime", "resourceClaimStatuses")),
+        "containerStatuses": _STATE,
+        "initContainerStatuses": _STATE,
+    },
+    "Node": {"allocatable": None, "capacity": None},
+    "Workload": {"admission": None, "requeueState": None},
+    "ResourceClaim": {"reservedFor": None, "allocation": {"devices": {"results": _RESULT}}},
+}
+_METADATA: Final = dict.fromkeys(
+    ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
+)
+_WITH_GENERATION: Final = {**_METADATA, "generation": None}
+_CONDITION: Final = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"))
+
+
 def prune(kind: str, found: Object) -> dict[str, Any]:
-    """The parts of an object that `KubernetesDecoder` reads."""
+    """The parts of an object that `KubernetesDecoder` reads: of environments the runs they name, nothing that may be secret."""
     metadata = part(found, "metadata")
     labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
-    kept = choose_texts(labels if kind != "Node" else {}, annotations)
-    pruned: dict[str, Any] = {
+    if kind == "Node":
+        annotations = _keep(annotations, {"hami.io/node-nvidia-register": None})
+    else:
+        chosen = choose_texts(labels, annotations)
+        annotations = {
+            name.removeprefix("annotation."): v for name, v in chosen.items() if name.startswith("annotation.")
+        }
+        kept = {name.removeprefix("label."): v for name, v in chosen.items() if name.startswith("label.")}
+        labels = kept | _keep(
+            labels, {"pod-template-hash": None}
+        )  # says which part of a ReplicaSet's name was generated
+    conditions = [c for c in parts(part(found, "status"), "conditions") if kind != "Node" or text(c, "type") == "Ready"]
+    is_quota = kind in ("ClusterQueue", "Cohort")
+    return {
         "kind": kind,
         "metadata": {
-            **_pick(metadata, _METADATA),
-            "labels": labels if kind == "Node" else _strip(kept, "label.") | _pick(labels, ("pod-template-hash",)),
-            "annotations": _pick(annotations, (_NODE_ANNOTATIONS,)) if kind == "Node" else _strip(kept, "annotation."),
+            **_keep(metadata, _WITH_GENERATION if is_quota else _METADATA),
+            "labels": labels,
+            "annotations": annotations,
         },
-        "spec": _pick(part(found, "spec"), _SPEC.get(kind, ())),
-        "status": _pick(part(found, "status"), _STATUS.get(kind, ())),
+        "spec": _keep(part(found, "spec"), _SPEC.get(kind, {})),
+        "status": {
+            **_keep(part(found, "status"), _STATUS.get(kind, {})),
+            "conditions": [_keep(c, _CONDITION) for c in conditions],
+        },
     }
-    if kind == "Pod":
-        pruned["spec"] |= _prune_containers(part(found, "spec"))
-        for name in ("containerStatuses", "initContainerStatuses"):
-            pruned["status"][name] = [_prune_state(c) for c in parts(part(found, "status"), name)]
-    if kind in ("ClusterQueue", "Cohort"):
-        pruned["metadata"] |= _pick(metadata, ("generation",))
-    if kind == "ResourceClaim":
-        pruned |= _prune_claim(part(found, "spec", "devices"), part(found, "status"))
-    if kind == "Workload":
-        pruned["spec"]["podSets"] = [
-            {**_pick(s, ("name", "count")), "template": {"spec": _prune_containers(part(s, "template", "spec"))}}
-            for s in parts(part(found, "spec"), "podSets")
-        ]
-    pruned["status"]["conditions"] = [
-        _pick(c, ("type", "status", "reason", "message", "lastTransitionTime"))
-        for c in parts(part(found, "status"), "conditions")
-        if kind != "Node" or text(c, "type") == "Ready"
-    ]
-    return pruned
 
 
-def _pick(of: Object, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: of[name] for name in names if name in of}
-
-
-def _strip(kept: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}
-
-
-def _prune_containers(spec: Object) -> dict[str, Any]:
-    return {name: [_prune_container(c) for c in parts(spec, name)] for name in ("containers", "initContainers")}
-
-
-def _prune_container(container: Object) -> dict[str, Any]:
-    variables = [{"name": name, "value": value} for name, value in list_variables(container)]
-    return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": variables} if variables else {})
-
-
-def _prune_claim(devices: Object, status: Object) -> dict[str, Any]:
-    requests = [
-        _pick(request, _ASKED)
-        | {"exactly": _pick(part(request, "exactly"), _ASKED)}
-        | {"firstAvailable": [_pick(one, _ASKED) for one in parts(request, "firstAvailable")]}
-        for request in parts(devices, "requests")
-    ]
-    given = [_pick(result, _GIVEN) for result in parts(part(status, "allocation", "devices"), "results")]
-    allocation = {"allocation": {"devices": {"results": given}}} if part(status, "allocation") else {}
-    return {"spec": {"devices": {"requests": requests}}, "status": _pick(status, ("reservedFor",)) | allocation}
-
-
-def _prune_state(container: Object) -> dict[str, Any]:
-    state = part(container, "state")
-    if "terminated" not in state:
-        return {"state": {}}
-    return {"state": {"terminated": _pick(part(state, "terminated"), ("finishedAt", "reason"))}}
+def _keep(found: Object, kept: Kept) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, below in kept.items():
+        value = found.get(name)
+        if callable(below):
+            if made := below(found):
+                out[name] = made
+        elif below is None:
+            if name in found:
+                out[name] = value
+        elif isinstance(value, Mapping):
+            out[name] = _keep(value, below)
+        elif isinstance(value, list):
+            out[name] = [_keep(item, below) for item in value if isinstance(item, Mapping)]
+    return out
