@@ -4,7 +4,7 @@ import json
 import zlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter
 
@@ -19,9 +19,10 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def pack_state(state: object) -> bytes:
+def pack_state(state: Any) -> bytes:
     """A state as bytes that `unpack_state` reads."""
-    fields = _adapter(type(state)).dump_python(state, mode="json")
+    kind: Any = type(state)
+    fields = _adapter(kind).dump_python(state, mode="json")
     return zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), _QUICK)
 
 
@@ -33,7 +34,7 @@ def unpack_state(
     Raises SourceError where it is damaged or of a later version.
     """
     try:
-        found: State = _adapter(kind).validate_python(upgrade(json.loads(zlib.decompress(packed))))
+        found: State = _adapter(cast(Any, kind)).validate_python(upgrade(json.loads(zlib.decompress(packed))))
         return found
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         why = " ".join(str(error).splitlines()[:3])
