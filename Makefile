@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long compiled real training focus torture check pages bench bench-quick lock clean
+.PHONY: demo test test-long caches real training focus torture check pages bench bench-quick lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -19,17 +19,17 @@ ROOM ?=
 SUITE = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) packages/$(ROOM)/tests),$(error there is no tests/$(ROOM))),tests packages $(OWN_STEPS))
 # What has a step of its own: these want programs or environments that the others do without.
 OWN_STEPS := --ignore=tests/real --ignore=tests/training --ignore=tests/focus
-test: compiled
+test: caches
 	$(PYTEST) -m "not long" $(SUITE)
 
 # The rest: more seeds of random fleets, servers over long cases, every documented command, all widths of pages, and the examples in docstrings.
-test-long: compiled
+test-long: caches
 	$(PYTEST) -m long $(SUITE) || [ $$? -eq 5 ] # 5: this room has none
 	$(if $(ROOM),,$(BIN)/python -m pytest -n 0 --doctest-modules $$(grep -rl '>>> ' --include=*.py src packages/*/src))
 
-# What Numba compiles, once, before workers start that would each do it.
-compiled: $(READY)
-	$(BIN)/python -m tests.compile_loops
+# What Numba and Ibis compile, once, before workers start that would each do it.
+caches: $(READY)
+	$(BIN)/python -m tests.fill_caches
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)

@@ -5,9 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, Tables, add, batches
+from tests.long import rest_long
 
 import loadfactor.books.kept_holdings as kept_holdings
 from loadfactor.books.booking import book
@@ -37,8 +36,7 @@ def compare(books: Books, kept: KeptHoldings, start: int, minutes: int) -> None:
         assert found == list_holdings(session)
 
 
-@settings(max_examples=12, derandomize=True)
-@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("seed", rest_long(range(12)))
 def test_whatever_is_said_in_between_kept_holdings_are_those_worked_out_anew(seed: int) -> None:
     """Rows of the small tables come a few at a time, in any order, while minute after minute of an hour is asked for."""
     rnd = random.Random(seed)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.ledger.fleets import HOUR, MINUTE
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.store.compaction import compact_store
@@ -154,11 +155,12 @@ def test_a_gpu_seen_in_two_places_does_not_stop_a_flush(books: Books) -> None:
     assert [(where, count) for where, what, count in record.gaps if "two places" in what] == [("devices", 1)]
 
 
-def test_files_and_rows_of_logs_stay_few(books: Books) -> None:
-    """120 flushes of 8 GPUs over three days: at most some dozen files, and of a device a row of the log a day."""
+@pytest.mark.parametrize("flushes", rest_long((24, 120)))
+def test_files_and_rows_of_logs_stay_few(books: Books, flushes: int) -> None:
+    """Two dozen flushes or more of 8 GPUs over three days: at most some dozen files, and of a device a row of the log a day."""
     most = 0
     with LiveLog.open(books.store.folder) as log:
-        for first in range(0, 120 * 33, 33):
+        for first in range(0, 66 * 60, 66 * 60 // flushes):
             log.acknowledge([*minutes(first, first + 1, 8)])
             with books.store.write() as writer:
                 flush_live(writer)
