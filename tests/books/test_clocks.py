@@ -37,11 +37,7 @@ def make_books(folder: Path, shift_s: float, known_from: str | None = None, busy
 
 @pytest.mark.parametrize(
     ("shift_s", "said"),
-    [
-        (240, "after their jobs have ended"),
-        (-240, "before their jobs begin"),
-        (720, "after their jobs have ended"),
-    ],
+    [(240, "after their jobs have ended"), (-240, "before their jobs begin"), (720, "after their jobs have ended")],
 )
 def test_clocks_that_differ_are_measured(tmp_path: Path, shift_s: float, said: str) -> None:
     """Work of every job lies four minutes, or twelve, to one side: found, with the lower bound, on the right side."""

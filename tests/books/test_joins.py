@@ -57,12 +57,7 @@ def amounts(finding: Finding | None) -> tuple[float | None, float | None]:
 
 def test_jobs_without_samples_are_counted(tmp_path: Path) -> None:
     """Of two jobs one has none: four GPU-hours, $8; the other one has some, so its gaps are no finding of this kind."""
-    books = make_books(
-        tmp_path,
-        ["g0,n1", "g1,n1"],
-        ("dark,g1,,2,6", "lit,g0,,0,10"),
-        ("g0",),
-    )
+    books = make_books(tmp_path, ["g0,n1", "g1,n1"], ("dark,g1,,2,6", "lit,g0,,0,10"), ("g0",))
     found = find(books, "jobs without a sample: 1 (dark)")
     assert amounts(found) == pytest.approx((4, 8))
     assert found is not None
@@ -93,24 +88,14 @@ def test_summaries_of_jobs_without_samples_are_said(tmp_path: Path) -> None:
 
 def test_samples_of_gpus_without_a_job_are_counted(tmp_path: Path) -> None:
     """A GPU works ten hours and nobody is known to hold it: $20; one that a job holds for a while is no such GPU."""
-    books = make_books(
-        tmp_path,
-        ["g0,n1", "g1,n2"],
-        ("job,g0,,0,5",),
-        ("g0", "g1"),
-    )
+    books = make_books(tmp_path, ["g0,n1", "g1,n2"], ("job,g0,,0,5",), ("g0", "g1"))
     found = find(books, "GPUs with samples and without a job: 1 on n2")
     assert amounts(found) == pytest.approx((10, 20))
 
 
 def test_names_that_differ_by_their_domain_are_found(tmp_path: Path) -> None:
     """What is booked on n1 meets nothing where n1.a and n1.b are measured: a GPU known from a job alone, ten hours unmeasured."""
-    books = make_books(
-        tmp_path,
-        ["g0,n1.a", "g1,n2", "g2,n1.b"],
-        ("job,,n1,0,5", "other,g1,,0,5"),
-        ("g0", "g1", "g2"),
-    )
+    books = make_books(tmp_path, ["g0,n1.a", "g1,n2", "g2,n1.b"], ("job,,n1,0,5", "other,g1,,0,5"), ("g0", "g1", "g2"))
     found = find(books, "nodes under two names, with a domain and without: 2 (n1 and n1.a, n1 and n1.b)")
     assert amounts(found) == pytest.approx((10, 20))
     assert find(books, "nodes that no scheduler names") is None
@@ -135,24 +120,14 @@ def test_nodes_that_no_scheduler_names_are_found(tmp_path: Path) -> None:
 def test_gpus_that_a_scheduler_counts_beyond_those_listed_are_found(tmp_path: Path) -> None:
     """It counts three, an exporter lists two: one is paid for that nothing measures; on a node of its own nothing is twice."""
     devices = ["a,n1", "b,n1", *(f"n1:gpu{k},n1" for k in range(3)), "n2:gpu0,n2"]
-    books = make_books(
-        tmp_path,
-        devices,
-        ("job,a,,0,5",),
-        ("a", "b"),
-    )
+    books = make_books(tmp_path, devices, ("job,a,,0,5",), ("a", "b"))
     found = find(books, "nodes of which a scheduler counts another number of GPUs than others list: 1 (n1: 3 and 2)")
     assert amounts(found) == pytest.approx((10, 20))
 
 
 def test_devices_in_no_list_and_of_use_to_nobody_are_named(tmp_path: Path) -> None:
     """A sampled GPU that no list has."""
-    books = make_books(
-        tmp_path,
-        ["g0,n1"],
-        ("job,g0,,0,10",),
-        ("g0", "stranger"),
-    )
+    books = make_books(tmp_path, ["g0,n1"], ("job,g0,,0,10",), ("g0", "stranger"))
     assert find(books, "devices with samples that are in no device list: 1 (stranger)") is not None
 
 
@@ -168,12 +143,7 @@ def test_clocks_that_differ_say_how_to_set_them(tmp_path: Path) -> None:
 
 def test_what_joins_is_no_finding(tmp_path: Path) -> None:
     """Where every job is measured and every GPU held, nothing is found."""
-    books = make_books(
-        tmp_path,
-        ["g0,n1", "g1,n1"],
-        ("a,g0,,0,10", "b,g1,,0,10"),
-        ("g0", "g1"),
-    )
+    books = make_books(tmp_path, ["g0,n1", "g1,n1"], ("a,g0,,0,10", "b,g1,,0,10"), ("g0", "g1"))
     assert books.check().findings == ()
 
 
@@ -182,12 +152,7 @@ def test_hours_and_cost_of_findings_are_in_json(tmp_path: Path, capsys: pytest.C
     from loadfactor.interfaces.pages.books import build_document
     from loadfactor.interfaces.render.present import present
 
-    books = make_books(
-        tmp_path,
-        ["g0,n1", "g1,n1"],
-        ("dark,g1,,2,6", "lit,g0,,0,10"),
-        ("g0",),
-    )
+    books = make_books(tmp_path, ["g0,n1", "g1,n1"], ("dark,g1,,2,6", "lit,g0,,0,10"), ("g0",))
     present(build_document(books), "json", None, False)
     (found,) = [f for f in json.loads(capsys.readouterr().out)["findings"] if f["what"].startswith("jobs without")]
     assert (found["gpu_hours"], found["cost"], found["coverage"]) == (4, 8, None)

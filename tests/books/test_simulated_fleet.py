@@ -8,17 +8,7 @@ from loadfactor.books.books import Books
 SAID = {
     **{
         f"{name}_gpu_hours": f"{name}_gpu_hours"
-        for name in (
-            "paid",
-            "allocated",
-            "unallocated",
-            "down",
-            "observed",
-            "unobserved",
-            "idle",
-            "busy",
-            "effective",
-        )
+        for name in ("paid", "allocated", "unallocated", "down", "observed", "unobserved", "idle", "busy", "effective")
     },
     "cost": "paid_cost",
     **{f"{name}_cost": f"{name}_cost" for name in ("unallocated", "down", "idle", "unobserved")},

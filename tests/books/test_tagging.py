@@ -82,11 +82,7 @@ def import_jobs(store: Path, jobs: Path, rules: str) -> Books:
     return books
 
 
-TAGGED_HOURS = {
-    ("language", "exp-1", None): 8,
-    ("language", None, "notebook"): 17,
-    ("vision", None, None): 28,
-}
+TAGGED_HOURS = {("language", "exp-1", None): 8, ("language", None, "notebook"): 17, ("vision", None, None): 28}
 OTHER_HOURS = {("nlp", None, None): 8, ("nlp", "notes", None): 17, ("vision", "train-vision", None): 28}
 
 

@@ -110,11 +110,7 @@ def test_waits_are_split_by_size_queue_team_and_reason(tell: Tell) -> None:
         ("small", "nlp", MINUTE),
         (None, None, 2 * MINUTE),
     ]
-    assert [g.by["reason"] for g in books.find_waits(["reason"]).rows] == [
-        "Priority",
-        "Unschedulable",
-        None,
-    ]
+    assert [g.by["reason"] for g in books.find_waits(["reason"]).rows] == ["Priority", "Unschedulable", None]
     assert books.find_waits(where={"queue": "large", "team": "nlp"}).all.gpu_hours_waited == pytest.approx(50 / 60 * 16)
     assert books.find_waits().all.wait_s_p50_gpu_weighted.value == 50 * MINUTE
 

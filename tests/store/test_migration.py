@@ -34,9 +34,7 @@ def test_an_old_store_opens_with_its_numbers(old_store: Path) -> None:
     books = Books(old_store)
     assert {r.metric: r.value for r in books.show(list(VALUES))} == pytest.approx(VALUES, rel=1e-12)
     (observed,) = books.show(
-        "observed_gpu_hours",
-        start=datetime(2026, 5, 1, 1, 30, tzinfo=UTC),
-        end=datetime(2026, 5, 1, 1, 50, tzinfo=UTC),
+        "observed_gpu_hours", start=datetime(2026, 5, 1, 1, 30, tzinfo=UTC), end=datetime(2026, 5, 1, 1, 50, tzinfo=UTC)
     )
     assert observed.value == pytest.approx(17 / 60)
     assert json.loads((old_store / manifest.NAME).read_text())["format"] == manifest.FORMAT

@@ -8,14 +8,7 @@ from typing import Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
-from loadfactor.books.billed_costs import (
-    EPOCH,
-    BilledDays,
-    convert,
-    has_bill,
-    read_billed_days,
-    view_charges,
-)
+from loadfactor.books.billed_costs import EPOCH, BilledDays, convert, has_bill, read_billed_days, view_charges
 from loadfactor.books.charging.bill_lines import read_month
 from loadfactor.books.owned_prices import make_owned_server
 from loadfactor.money.budgets import BudgetStatus, follow_budget

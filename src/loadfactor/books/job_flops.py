@@ -75,8 +75,7 @@ def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "p
 def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[dict[str, Any]]:
     session.view_table("allocations", "allocations")
     session.materialize(
-        "worked_jobs",
-        f"SELECT DISTINCT job_id FROM stored_progress WHERE unit IN {_UNITS} OR model_flops IS NOT NULL",
+        "worked_jobs", f"SELECT DISTINCT job_id FROM stored_progress WHERE unit IN {_UNITS} OR model_flops IS NOT NULL"
     )
     jobs = session.fetch(
         """SELECT * FROM allocations SEMI JOIN worked_jobs USING (job_id)

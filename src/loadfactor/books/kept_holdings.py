@@ -117,8 +117,7 @@ def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str |
     session.raw.register("named_before", kept.named)
     session.raw.register("named_now", named)
     session.materialize(
-        "changed_names",
-        "(FROM named_now EXCEPT FROM named_before) UNION (FROM named_before EXCEPT FROM named_now)",
+        "changed_names", "(FROM named_now EXCEPT FROM named_before) UNION (FROM named_before EXCEPT FROM named_now)"
     )
     for name in ("named_before", "named_now"):
         session.raw.unregister(name)

@@ -15,13 +15,7 @@ from loadfactor.books.booking import book, digest_facts, list_facts
 from loadfactor.books.charging.billed_prices import find_repriced_hours, has_bills, has_booked_bills
 from loadfactor.books.compiled_sql import ledger_steps, recall
 from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, read_inputs, select_ledger, write_estimates
-from loadfactor.books.owned_prices import (
-    find_changed_hours,
-    find_owned_prices,
-    has_owned,
-    measure_loads,
-    price_pools,
-)
+from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices, has_owned, measure_loads, price_pools
 from loadfactor.catalog.links import link_peaks
 from loadfactor.settings.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract

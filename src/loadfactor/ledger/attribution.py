@@ -48,8 +48,7 @@ def list_claims(listed: Expr, labelled: Expr | None, allocations: Expr, location
 def _claim(allocations: Expr, bounds: Expr, numbered: bool) -> Expr:
     rows = clip(allocations, bounds)
     rows = rows.mutate(
-        attempt=ibis.coalesce(rows.attempt, 0.0),
-        gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
+        attempt=ibis.coalesce(rows.attempt, 0.0), gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0)
     )
     columns = [*(c for c in CLAIM if c != DAY), *([NUMBERS] if numbered else [])]
     return split_by_bucket(rows.select(*columns, "device_id", "node", "pool", "from_utc", "to_utc"), MS_PER_DAY, DAY)

@@ -40,8 +40,7 @@ def split_by_bucket(table: Expr, width_ms: int, name: str) -> Expr:
     rows = table.mutate(**{name: ibis.range(first, last + 1).unnest()})
     rows = rows.mutate(**{name: rows[name].cast("int64") * width_ms})
     return rows.mutate(
-        from_utc=ibis.greatest(rows.from_utc, rows[name]),
-        to_utc=ibis.least(rows.to_utc, rows[name] + width_ms),
+        from_utc=ibis.greatest(rows.from_utc, rows[name]), to_utc=ibis.least(rows.to_utc, rows[name] + width_ms)
     )
 
 
@@ -60,11 +59,7 @@ def cut_at_bounds(tables: Sequence[Expr], keys: Sequence[str]) -> Expr:
 
 def covers(pieces: Expr, rows: Expr, keys: Sequence[str]) -> list[Expr]:
     """The predicates of a join: same keys, and the row's interval covers the piece."""
-    return [
-        *(pieces[k] == rows[k] for k in keys),
-        rows.from_utc <= pieces.from_utc,
-        rows.to_utc >= pieces.to_utc,
-    ]
+    return [*(pieces[k] == rows[k] for k in keys), rows.from_utc <= pieces.from_utc, rows.to_utc >= pieces.to_utc]
 
 
 def shares_time(left: Expr, right: Expr, keys: Sequence[str]) -> list[Expr]:
@@ -74,10 +69,7 @@ def shares_time(left: Expr, right: Expr, keys: Sequence[str]) -> list[Expr]:
 
 def intersect(left: Expr, right: Expr) -> dict[str, Expr]:
     """The time two intervals share, as the columns of a selection."""
-    return {
-        "from_utc": ibis.greatest(left.from_utc, right.from_utc),
-        "to_utc": ibis.least(left.to_utc, right.to_utc),
-    }
+    return {"from_utc": ibis.greatest(left.from_utc, right.from_utc), "to_utc": ibis.least(left.to_utc, right.to_utc)}
 
 
 def number_islands(table: Expr, keys: Sequence[str]) -> Expr:

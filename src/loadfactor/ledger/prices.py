@@ -38,8 +38,7 @@ def convert_prices(prices: Expr, rates: Expr | None, currency: str) -> Expr:
     following = dated.from_utc.lead().over(ibis.window(group_by=dated.currency, order_by=dated.from_utc))
     dated = dated.mutate(to_utc=ibis.least(dated.to_utc, ibis.coalesce(following, dated.to_utc)))
     joined = foreign.join(
-        dated,
-        [foreign.currency == dated.currency, foreign.from_utc < dated.to_utc, foreign.to_utc > dated.from_utc],
+        dated, [foreign.currency == dated.currency, foreign.from_utc < dated.to_utc, foreign.to_utc > dated.from_utc]
     )
     worth = {"price_per_gpu_hour": foreign.price_per_gpu_hour * dated.rate, **intersect(foreign, dated)}
     return ibis.union(*parts, joined.select(*(foreign[c] for c in columns), **worth))
@@ -77,11 +76,7 @@ def match_billed(presence: Expr, prices: Expr) -> Expr:
     named = prices.rename(priced_node="node")
     joined = named.join(
         presence,
-        [
-            named.priced_node == presence.node,
-            named.from_utc < presence.to_utc,
-            named.to_utc > presence.from_utc,
-        ],
+        [named.priced_node == presence.node, named.from_utc < presence.to_utc, named.to_utc > presence.from_utc],
     )
     return joined.select(
         presence.device_id,

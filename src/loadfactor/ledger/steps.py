@@ -181,9 +181,7 @@ def _list_holders(of: Holders) -> Steps:
         devices, outages, allocations = (call_nodes(table, names) for table in (devices, outages, allocations))
     unlisted = steps.put("unlisted", count_unlisted(allocations, devices), {("unnamed",): None})
     inventory = steps.put(
-        "inventory",
-        complete_devices(devices, unlisted),
-        {("unlisted", "numbered_devices"): list_devices(devices)},
+        "inventory", complete_devices(devices, unlisted), {("unlisted", "numbered_devices"): list_devices(devices)}
     )
     presence = steps.put("presence", list_presence(inventory, bounds))
     down_time = steps.put("down_time", list_outages(presence, outages), {("outages",): None})

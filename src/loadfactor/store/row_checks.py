@@ -16,15 +16,7 @@ from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Rows
 from loadfactor.tables.columns import Column, Table, arrow_type
-from loadfactor.tables.schema import (
-    ALLOCATIONS,
-    CURRENCY,
-    DEVICES,
-    NODE_SAMPLES,
-    OUTAGES,
-    SAMPLES,
-    table,
-)
+from loadfactor.tables.schema import ALLOCATIONS, CURRENCY, DEVICES, NODE_SAMPLES, OUTAGES, SAMPLES, table
 from loadfactor.tables.work import JOB_SECTIONS, PROGRESS
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY

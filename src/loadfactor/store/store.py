@@ -14,15 +14,7 @@ from loadfactor.store.disk import take_lock
 from loadfactor.store.generations import Generation, has_manifest, remove_unread
 from loadfactor.store.live_copy import has_live
 from loadfactor.store.manifest import NAME, Manifest, StoredFile
-from loadfactor.store.session import (
-    MEMORY,
-    Entry,
-    NotEnoughMemory,
-    Session,
-    check_file,
-    connect_reader,
-    connect_writer,
-)
+from loadfactor.store.session import MEMORY, Entry, NotEnoughMemory, Session, check_file, connect_reader, connect_writer
 from loadfactor.tables.schema import DEFAULT_CURRENCY, Span
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
@@ -53,11 +45,7 @@ class Store:
     """A folder of Parquet files under a manifest. Any number of sessions read it while one writer writes."""
 
     def __init__(
-        self,
-        folder: Path,
-        currency: str | None = None,
-        memory: str = MEMORY,
-        entry: Callable[[], Entry] = Entry,
+        self, folder: Path, currency: str | None = None, memory: str = MEMORY, entry: Callable[[], Entry] = Entry
     ) -> None:
         """`currency`: that of new books, and of these where they have another an error; `memory`: as DuckDB writes it.
 

@@ -139,9 +139,7 @@ def find_repriced_hours(session: Session, before: BookedBills | None, now: Booke
 def _name_files(session: Session) -> tuple[BookedFile, ...]:
     found = (
         BookedFile(
-            f"{f.crc32:08x}",
-            ALWAYS[0] if f.from_ms is None else f.from_ms,
-            ALWAYS[1] if f.to_ms is None else f.to_ms,
+            f"{f.crc32:08x}", ALWAYS[0] if f.from_ms is None else f.from_ms, ALWAYS[1] if f.to_ms is None else f.to_ms
         )
         for f in session.manifest.of(CHARGES.name)
     )

@@ -173,7 +173,5 @@ def find_unpriced(books: Examined) -> Iterator[Finding]:
         yield Finding("missing", "not all paid time has a price", do, coverage, gpu_hours=unpriced)
     if default_basis(books.session) == "estimate":
         yield Finding(
-            "note",
-            "no prices imported: costs are the catalog's dated list prices, estimates",
-            "--price-per-gpu-hour X",
+            "note", "no prices imported: costs are the catalog's dated list prices, estimates", "--price-per-gpu-hour X"
         )

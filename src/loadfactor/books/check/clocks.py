@@ -62,9 +62,7 @@ def find_failing_sources(books: Examined) -> Iterator[Finding]:
         for failure in source.failures:
             times = _say_times(failure.from_ms, failure.to_ms)
             yield Finding(
-                "note",
-                f"{source.name} failed from {times}: {failure.error}",
-                "it was asked for that time later",
+                "note", f"{source.name} failed from {times}: {failure.error}", "it was asked for that time later"
             )
 
 
