@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.books.test_loss_causes import lost, section
-from tests.books.test_waterfall import START, Row, configured, made, make_books, tokens_at
+from tests.books.test_waterfall import START, Row, configured, lost, made, make_books, section, tokens_at
 from tests.ledger.fleets import HOUR, add, batch
 
 from loadfactor.base.errors import InputError
