@@ -88,6 +88,7 @@ def test_a_cause_has_one_class_wherever_it_is_told() -> None:
         assert {**of_alerts, **of_traces}[name] == of_jobs[cause], name
 
 
+@pytest.mark.long
 def test_findings_in_json_carry_one_class(run: Run, tmp_path: Path) -> None:
     """Of jobs with every cause, of their team and the fleet, and of a trace with its job, each finding has exactly one."""
     scenarios = [make_scenario(cause, 40 + n, (cause,)) for n, cause in enumerate(SICKNESSES)]
