@@ -21,7 +21,7 @@ class LoadfactorError(Exception):
 
 
 class InputError(LoadfactorError):
-    """What the user gave is wrong; the message says what to do next."""
+    """An input of the user is wrong; the message says what to do next."""
 
 
 class SourceError(InputError):

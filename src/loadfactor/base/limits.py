@@ -41,7 +41,7 @@ class Limits:
 
 
 def shorten(value: object) -> str:
-    """What was given, as a message repeats it: text in quotation marks where it is no plain word, never long.
+    """An input as a message repeats it: text in quotation marks where it is no plain word, never long.
 
     >>> shorten("-1"), shorten(""), shorten(10**300)
     ('-1', "''", '1000000000000000000000000000000000000000…')

@@ -84,7 +84,7 @@ class Pseudonyms:
         return _SEALED + self._cipher.encrypt(content, _BYTES) if content else content
 
     def open(self, content: bytes) -> bytes:
-        """What was sealed; other bytes as they are. Raises InputError where another key sealed them."""
+        """The sealed bytes; other bytes as they are. Raises InputError where another key sealed them."""
         if not content.startswith(_SEALED):
             return content
         try:

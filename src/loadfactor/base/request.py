@@ -1,4 +1,4 @@
-"""What a command takes: frozen dataclasses whose fields are its options, checked when they are made.
+"""Requests of commands: frozen dataclasses whose fields are its options, checked when they are made.
 
     @dataclass(frozen=True, kw_only=True)
     class TrainingRequest(Request):
@@ -105,7 +105,7 @@ def make_request(request: Callable[..., RequestT], given: Mapping[str, Any]) -> 
 
 
 def _kind_of(hint: Any) -> tuple[type, bool, bool, tuple[str, ...]]:
-    """What a type hint says: the kind of one value, whether there may be many or none, and the choices."""
+    """The meaning of a type hint: the kind of one value, whether there may be many or none, and the choices."""
     optional = False
     if get_origin(hint) in (Union, UnionType):
         inner = [part for part in get_args(hint) if part is not NoneType]

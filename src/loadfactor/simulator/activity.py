@@ -44,7 +44,7 @@ class ActivityBlock:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What decides the activity of each holding, one element per holding."""
+    """Draws that decide the activity of each holding, one element per holding."""
 
     shape: Ints
     level: Singles  # SM active while it computes
@@ -119,7 +119,7 @@ def _compute_block(sim: Simulation, how: Behaviour, day: int, first: int, last: 
 def _find_owners(
     sim: Simulation, near: Ints, first: int, lo: Ints, step: int, shape: tuple[int, int]
 ) -> tuple[npt.NDArray[np.int32], Singles]:
-    """Who holds most of each interval, and what part of it: an interval in which a job starts is partly idle."""
+    """The holder of most of each interval, and its part of it: an interval in which a job starts is partly idle."""
     holdings = sim.holdings
     owner = np.full(shape, -1, dtype=np.int32)
     held = np.ones(shape, dtype=np.float32)

@@ -51,7 +51,7 @@ class SubmittedJob:
 
 @dataclass(frozen=True)
 class PoolSize:
-    """What a pool can give: whole GPUs over time, and the largest gang it should get."""
+    """Capacity of a pool: whole GPUs over time, and the largest gang it should get."""
 
     name: str
     gpu_ms: float

@@ -114,7 +114,7 @@ def convert_days(days: float) -> int:
 
 @dataclass(frozen=True)
 class GpuPrice:
-    """What a whole GPU of one accelerator costs, from one instant to another."""
+    """The price of a whole GPU of one accelerator from one instant to another."""
 
     accelerator: str
     from_ms: int

@@ -32,7 +32,7 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class Team:
-    """Who asks for batch work and notebooks. `work` gives the odds of each workload, `share` the odds of the team."""
+    """A team that submits batch work and notebooks. `work` gives the odds of each workload, `share` the odds of the team."""
 
     name: str
     share: float

@@ -157,7 +157,7 @@ def _list_allocations(sim: Simulation) -> Iterator[Row]:
 
 
 def _make_allocation(run: ScheduledRun, queued: bool) -> Row:
-    """What the scheduler knows of a run; standing deployments and pods were never in a queue, so they have no submit time."""
+    """The row of a run as its scheduler knows it; deployments and pods were never queued and have no submit time."""
     job, running = run.job, run.end_state == "running"
     return {
         "job_id": job.job_id,

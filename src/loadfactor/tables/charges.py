@@ -12,7 +12,7 @@ COSTS: Final = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 """The four columns of money: on the invoice; with purchases spread over what they cover; at public prices; at negotiated prices."""
 
 DELIVERY: Final = ("ProviderName", "BillingAccountId", "BillingPeriodStart", "x_Dataset")
-"""What identifies a delivery: a later one with the same four cells (empty ones too) replaces every row of the earlier one."""
+"""Identity of a delivery: a later one with the same four cells (empty ones too) replaces every row of the earlier one."""
 
 CATEGORIES: Final = ("Usage", "Purchase", "Tax", "Credit", "Adjustment")
 """Kinds of charges, as FOCUS names them."""

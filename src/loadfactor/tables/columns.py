@@ -1,4 +1,4 @@
-"""What a table is made of: columns with their kinds, units and meaning, and what an empty cell says."""
+"""Tables and their columns, with their kinds, units and meaning, and what an empty cell says."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal

@@ -34,12 +34,12 @@ BILLED: Final = ("effective", "contracted")
 """Those that bills make prices of."""
 
 EVENTS: Final = ("submitted", "eligible", "held", "requeued", "started", "cancelled")
-"""What can happen to a waiting job. A wait runs from eligible (else submitted or requeued) to started."""
+"""Events of a waiting job. A wait runs from eligible (else submitted or requeued) to started."""
 
 EVENT_KINDS: Final = (
     "xid", "ecc", "row_remap", "nvlink", "pcie", "out_of_memory", "throttle", "reset", "other",
 )  # fmt: skip
-"""What can happen to a GPU: an error of the driver, of memory, of a link, or a state that an alert asks for."""
+"""Events of a GPU: an error of the driver, of memory, of a link, or a state that an alert asks for."""
 
 CURRENCY: Final = "^[A-Z]{3}$"
 """How a currency is written: the three letters of ISO 4217."""
@@ -270,7 +270,7 @@ STATEMENTS = Table(
 MEASUREMENTS: Final = tuple(
     c.name for c in SAMPLES.columns if c.kind in ("share", "amount", "mask") and c.name != "energy_j"
 )
-"""What a stored sample can measure. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
+"""Measurements of a stored sample. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
 
 TABLES: Final = (
     DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS, QUEUE_EVENTS, QUOTAS, PRICES, EXCHANGE_RATES,
@@ -303,7 +303,7 @@ DIMENSIONS: Final = {
     "week": "week",
     "month": "month",
 }
-"""What a question can be split by, and the column that says it."""
+"""Dimensions that a question can be split by, and their columns."""
 
 SAMPLE_COLUMNS: Final = {
     "device_id": "string",

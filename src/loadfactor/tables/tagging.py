@@ -56,7 +56,7 @@ def apply_rules(tagging: Tagging, rows: pa.Table, table: str) -> pa.Table:
 
 
 def give_texts(rules: Iterable[TagRule], rows: pa.Table, names: Iterable[str]) -> dict[str, Texts]:
-    """What rules give each row of allocations under names of their own; None where none does."""
+    """Texts that rules give each row of allocations under names of their own; None where none does."""
     given: dict[str, Texts] = {name: np.full(rows.num_rows, None, dtype=object) for name in names}
     open_ = {name: np.ones(rows.num_rows, np.bool_) for name in given}
     _give(rules, Facts(rows), np.asarray(rows[TAGGED["allocations"]]), given, open_)
@@ -78,7 +78,7 @@ class FactColumn:
 
     @classmethod
     def of_documents(cls, texts: "FactColumn", found: Sequence[str | None]) -> "FactColumn":
-        """What the documents of a field say: `found` of each of its values but None."""
+        """A field of documents: `found` of each of its values but None."""
         known = dict.fromkeys(value for value in found if value is not None)
         distinct: dict[str | None, int] = {value: code for code, value in enumerate(known)}
         codes = np.array([distinct.get(value, len(distinct)) for value in (*found, None)], np.int64)

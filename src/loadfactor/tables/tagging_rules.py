@@ -20,12 +20,12 @@ from loadfactor.tables.schema import ALWAYS
 FROM, TO = "from", "to"
 DATES: Final = (FROM, TO)
 GIVES: Final = {"experiment": "experiment_id", "team": "team", "project": "project", "purpose": "purpose"}
-"""What a rule can give, and the column that says it."""
+"""Names that a rule can give, and their columns."""
 MATCHED_COLUMNS: Final = {
     **{name: name for name in ("user", "queue", "pool", "node", "job_id", "job_number")},
     **GIVES,
 }
-"""What a rule can look at besides tags: names and columns. Of those that rules give, the values of the source."""
+"""Names that a rule can look at besides tags, and their columns. Of those that rules give, the values of the source."""
 TAGS: Final = (
     "comment",
     "admin_comment",
@@ -51,7 +51,7 @@ CHARGE_COLUMNS: Final = {
     "resource_name": ("ResourceName",),
     "region": ("RegionId",),
 }
-"""What a rule can look at of a bill's rows, and the columns that say it, the better one first."""
+"""Names that a rule can look at of a bill's rows, and their columns, the better one first."""
 BILL_TAGS: Final = ("tag.", "label.")
 """How tags of a bill begin."""
 PREFIXES: Final = ("label.", "annotation.", "tag.", "env.", "wandb.", "mlflow.")
@@ -103,7 +103,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a job must have: a value of `field` that one of the patterns fits."""
+    """A condition on jobs: a value of `field` that one of the patterns fits."""
 
     field: str
     patterns: tuple[Pattern, ...]
@@ -242,7 +242,7 @@ def _read_rule(table: Mapping[str, Any], where: str) -> TagRule:
 
 
 def read_match(match: Any, where: str) -> tuple[Condition, ...]:
-    """What jobs must have, as a rule of loadfactor.toml says it. Raises InputError where that is wrong."""
+    """The conditions of a rule of loadfactor.toml. Raises InputError where that is wrong."""
     if not isinstance(match, Mapping):
         raise InputError(f'{where}: match is a table: match = {{ account = "vision*" }}')
     return tuple(_read_condition(name, value, where) for name, value in _flatten(match))

@@ -1,4 +1,4 @@
-"""What a capture of a profiler holds, as columns: GPU work, what the host did, steps, devices, and what is missing of it.
+"""The columns of a profiler's capture: GPU work, events of the host, steps, devices, and what is missing of it.
 
 Times are whole nanoseconds of one clock a capture; `clock_ns` is what to add to have Unix time, where that is known. Texts are
 numbers in `names`. Decoders in `sources/traces` make captures, `insight/traces` reads them.
@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 
 
 class GpuKind(IntEnum):
-    """What a GPU did; work of a lower number counts first where several overlap."""
+    """Kinds of work of a GPU; work of a lower number counts first where several overlap."""
 
     COMPUTE = 0
     COMM = 1
@@ -28,7 +28,7 @@ class GpuKind(IntEnum):
 
 
 class HostKind(IntEnum):
-    """What kind of thing a host event is."""
+    """Kinds of events of the host."""
 
     OPERATOR = 0
     ANNOTATION = 1
@@ -73,7 +73,7 @@ class GpuEvents(_Columns):
 
 @dataclass(frozen=True)
 class HostEvents(_Columns):
-    """What threads of the host did, in any order. `thread` numbers them through a capture."""
+    """Events of threads of the host, in any order. `thread` numbers them through a capture."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -106,7 +106,7 @@ class TraceStep:
 
 @dataclass(frozen=True)
 class Thinning:
-    """What tells a capture from a sample of one.
+    """Signs that a capture is a sample of one.
 
     Runtime calls ÷ the range of their correlation numbers, the share of calls without a GPU event, and operators ÷ the range of
     their numbers; None where a capture has too few to say.
@@ -119,7 +119,7 @@ class Thinning:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What an allocator recorded: the most bytes it had given out and held, when, and by what they were used for."""
+    """Memory by an allocator's record: the most bytes it had given out and held, when, and by what they were used for."""
 
     device: int | str
     peak_allocated_bytes: int

@@ -5,7 +5,7 @@ from typing import Final
 from loadfactor.tables.columns import Column, Table
 
 SECTION_KINDS: Final = ("checkpoint", "evaluation", "compile", "data_wait", "start_up")
-"""What a job does while its steps wait."""
+"""Kinds of time in which a job's steps wait."""
 
 PROGRESS = Table(
     "progress",

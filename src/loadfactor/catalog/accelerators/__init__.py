@@ -130,7 +130,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Product:
-    """What an accelerator is, in the features that spellings state; families and memory sizes in every way they are written."""
+    """An accelerator by the features that spellings state; families and memory sizes in every way they are written."""
 
     id: str
     families: frozenset[str]
@@ -152,7 +152,7 @@ class Product:
 
 @cache
 def _products() -> Mapping[str, Product]:
-    """What each accelerator is called, by id."""
+    """Products by the id of their accelerator."""
     return {
         item.id: describe_product(item.id, item.aliases, item.form_factor, item.memory_type, item.memory_bytes)
         for item in accelerators().values()

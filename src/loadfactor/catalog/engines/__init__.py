@@ -1,4 +1,4 @@
-"""What serving engines reach on accelerators: shares of the datasheet and fixed times, from one data file.
+"""Constants of serving engines on accelerators: shares of the datasheet and fixed times, from one data file.
 
 constants.toml says what each value was fitted on. Looked up from the most to the least specific: this accelerator and engine,
 the same architecture and engine, the engine anywhere, the defaults. An accelerator nobody measured is predicted from its catalog

@@ -1,4 +1,4 @@
-"""What less power saves and costs, as published: shares of the energy saved and of the time lost, each with its source."""
+"""Published effects of power caps: shares of the energy saved and of the time lost, each with its source."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -35,7 +35,7 @@ class GpuHourPrice:
 
 @dataclass(frozen=True)
 class ChosenPrice:
-    """What an hour of one GPU costs, and where that comes from.
+    """The price of an hour of one GPU, and where it comes from.
 
     `basis` says what kind of price it is ("h100-sxm on demand"; empty for a typed one); `as_of` how old and sure it is,
     `listed` the catalog's entry where it is one.

@@ -33,7 +33,7 @@ POD_SET: Final = "kueue.x-k8s.io/podset"
 
 
 class PodGrants(NamedTuple):
-    """What a pod was given when it was bound, and the pods that its claims were reserved for then."""
+    """Devices given to a pod when it was bound, and the pods that its claims were reserved for then."""
 
     grants: tuple[Grant, ...]
     reserved_for: tuple[str, ...]
@@ -137,7 +137,7 @@ class GrantedDevices:
         return {self._name_slot(grant) for grant in self.given[uid].grants}
 
     def _name_slot(self, grant: Grant) -> Slot:
-        """What pods hold together: a device, or a part of one that was given by its capacity."""
+        """The thing that pods hold together: a device, or a part of one that was given by its capacity."""
         size = find_part(grant, self.devices.get(grant.device))
         return grant.device, grant.share if size is not None else "", size
 
@@ -162,9 +162,9 @@ class ClusterFacts:
     claims: dict[str, ClaimFacts] = field(default_factory=dict)
     owners: dict[str, OwnerFacts] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
-    """What bound pods hold of what they ask for by resources, by uid: as their node divided its GPUs when they were first seen."""
+    """GPUs that bound pods hold by resources, by uid: as their node divided its GPUs when they were first seen."""
     granted: GrantedDevices = field(init=False)
-    """What they hold by claims."""
+    """Devices that they hold by claims."""
     quotas: Quotas = field(default_factory=Quotas)
     _workload_of: dict[str, str] = field(default_factory=dict)  # by namespace/name, and by the uid of its owner
 

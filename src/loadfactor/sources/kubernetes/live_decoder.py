@@ -25,7 +25,7 @@ Event = Sequence[Any]
 
 @dataclass
 class ClusterState:
-    """What of a watched cluster outlasts a restart; see `KubernetesDecoder` and `ClusterFacts`."""
+    """The state of a watched cluster that outlasts a restart; see `KubernetesDecoder` and `ClusterFacts`."""
 
     pods: dict[str, PodFacts]
     nodes: dict[str, NodeFacts]

@@ -36,9 +36,9 @@ _AMD_PARTS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
 _AMD_PART: Final = re.compile(r"amd\.com/([sdtqc]px)_nps\d")
 """A partition of a GPU of AMD: how its dies are divided, and its memory."""
 _BESIDE: Final = re.compile(r"gpu\.intel\.com/(\w+_monitoring|millicores|memory\.max|tiles)")
-"""What is requested beside a GPU, or to look at all of them: holds none."""
+"""Resources requested beside a GPU, or to look at all of them: they hold none."""
 MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
-"""What HAMi lets a container ask for of each of its GPUs."""
+"""Resources of HAMi: a part of each GPU of a container."""
 _ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)
 _PROFILE: Final = re.compile(r"(\d+)g\.\d+gb", re.IGNORECASE)
 _FOUR_SLICES: Final = ("1g.6gb", "2g.12gb", "4g.24gb", "1g.24gb", "2g.48gb", "4g.96gb")
@@ -110,7 +110,7 @@ def list_unknown(pod: Object) -> Iterator[str]:
 
 
 def list_requested(pod: Object) -> tuple[Asks, ...]:
-    """What a pod's spec asks for at each stage of its life, of which the largest counts: its containers, and each init container.
+    """Requests of a pod's spec at each stage of its life, of which the largest counts: its containers, and each init container.
 
     Init containers run one after the other, before the others; those that restart always go on beside what follows them.
     """
@@ -146,7 +146,7 @@ def _limits(container: Object) -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node's labels, annotations and status say. `replicas`: into how many units sharing divides what, by resource."""
+    """A node by its labels, annotations and status. `replicas`: into how many units sharing divides what, by resource."""
 
     name: str
     has_gpus: bool = False
@@ -309,7 +309,7 @@ NOTHING = Held(0.0, None, True)
 
 
 def add_up(stages: tuple[Asks, ...], node: NodeFacts | None) -> Held:
-    """What the stage that needs most takes."""
+    """GPUs of the stage that needs most."""
     return max((_add_stage(stage, node) for stage in stages), key=lambda held: held.total, default=NOTHING)
 
 
@@ -327,7 +327,7 @@ def _add_stage(stage: Asks, node: NodeFacts | None) -> Held:
 
 
 class NodeOutages:
-    """What is out of use by now, and the rows of what began or ended."""
+    """Nodes out of use by now, and the rows of outages that began or ended."""
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[int, str]] = {}

@@ -35,7 +35,7 @@ _PURPOSES: Final = {
     "batch": ("Job", "CronJob", "Workflow", "PipelineRun", "SparkApplication", "AppWrapper"),
 }  # fmt: skip
 PURPOSES: Final = {kind: purpose for purpose, kinds in _PURPOSES.items() for kind in kinds}
-"""What things of a kind are usually for: a hint, which a rule may overrule."""
+"""The usual purpose of owners of a kind: a hint, which a rule may overrule."""
 _LABELS: Final = (
     ("training.kubeflow.org/job-name", ""),
     ("ray.io/cluster", "RayCluster"),
@@ -148,7 +148,7 @@ def follow_up(
 
 
 def _read_labels(kind: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
-    """What labels of a pod say of the owner above one that is not known."""
+    """The owner above one that is not known, by the labels of a pod."""
     generated = labels.get(_TEMPLATE_HASH)
     if kind == "ReplicaSet" and generated and name.endswith(f"-{generated}"):
         return "Deployment", name.removesuffix(f"-{generated}")
@@ -197,7 +197,7 @@ class PodFacts:
 
     @property
     def job_id(self) -> str:
-        """What the books call it."""
+        """Its id in the books."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -272,7 +272,7 @@ def _read_end_state(pod: Object) -> str:
 
 
 def _read_disruption(pod: Object) -> str:
-    """Who ended a pod before its time; empty where nobody says."""
+    """How a pod was ended before its time; empty where it was not."""
     found = condition(pod, "DisruptionTarget")
     if is_true(found):
         return _DISRUPTIONS.get(text(found, "reason"), EVICTED)
@@ -352,7 +352,7 @@ class WorkloadFacts:
 
     @property
     def job_id(self) -> str:
-        """What the books call its wait: as its owner."""
+        """The id of its wait in the books: its owner's."""
         return f"{self.namespace}/{self.owner[2] if self.owner else self.name}"
 
 

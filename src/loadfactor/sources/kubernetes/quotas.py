@@ -65,7 +65,7 @@ def read_cohort(found: Object) -> QueueFacts | None:
 
 
 def name_cohort(found: Object) -> str:
-    """What the books call a Cohort; empty where it has no name."""
+    """The name of a Cohort in the books; empty where it has no name."""
     name = text(part(found, "metadata"), "name")
     return f"{OF_COHORT}{name}" if name else ""
 

@@ -74,7 +74,7 @@ def decode_parquet(source: pa.NativeFile, label: str, table: Table, zone: tzinfo
 def _find_converter(
     label: str, table: Table, column: Column, stored: pa.DataType, zone: tzinfo | None
 ) -> Callable[[pa.Array, int], pa.Array]:
-    """What turns an array of the stored type, and the number of its first row, into the column's values."""
+    """The function from an array of the stored type, and the number of its first row, to the column's values."""
     kind, target = column.kind, arrow_type(column.kind)
     plain = stored.value_type if pa.types.is_dictionary(stored) else stored
     instants = InstantColumn(label, column.name, zone)

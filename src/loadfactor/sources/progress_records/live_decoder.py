@@ -24,7 +24,7 @@ KEPT_MS: Final = 2 * MS_PER_DAY
 
 @dataclass
 class ProgressState:
-    """What outlasts a restart."""
+    """The state that outlasts a restart."""
 
     processes: list[ProcessProgress]
     version: Literal[1] = 1

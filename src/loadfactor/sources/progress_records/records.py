@@ -104,7 +104,7 @@ def read_line(line: bytes | str) -> dict[str, Any]:
 
 
 def read_record(record: dict[str, Any]) -> Record | None:
-    """What a record says; None for a kind that a later version writes. Raises SourceError naming what cannot be."""
+    """The meaning of a record; None for a kind that a later version writes. Raises SourceError naming what cannot be."""
     kind = record["kind"]
     if kind == "begin":
         return _read_begin(record)

@@ -56,7 +56,7 @@ class RequestChunk:
 
 @dataclass
 class TraceReport:
-    """What was read, filled while a trace streams: rows, rows with a number missing (left out), and the longest silence."""
+    """Counts of a trace, filled while it streams: rows, rows with a number missing (left out), and the longest silence."""
 
     requests: int = 0
     unreadable: int = 0

@@ -65,7 +65,7 @@ def decode_slurm(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
 
 
 def find_kind(source: Input) -> str:
-    """What an input holds, by how it begins: `json`, text of `scontrol`, else that of `sacct`."""
+    """The format of an input, by how it begins: `json`, text of `scontrol`, else that of `sacct`."""
     start = next((chunk for chunk in source.chunks if chunk), b"").removeprefix(_BOM)
     if start.lstrip()[:1] in (b"{", b"["):
         return "json"

@@ -40,7 +40,7 @@ UNSIZED: Final = (
 Numbers = NDArray[np.float64]
 MOST_NODES: Final = 100_000  # of one list; more is damage
 NOWHERE: Final = frozenset(("", "none assigned", "none", "(null)", "null", "n/a", "unknown"))
-"""What stands where a node list would, in lower case, as long as there are no nodes."""
+"""Words in the place of a node list, in lower case, as long as there are no nodes."""
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _PART: Final = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?")
 EVEN_SPLIT: Final = KNOWN_FROM[1]
@@ -241,7 +241,7 @@ def note_unsized(notes: Notes, label: str, gpus: JobGpus, lines: Any) -> None:
 
 
 def find_grant(tres: str | None, placed: Mapping[str, float], per_node: str | None, nodes: int) -> str | None:
-    """What scontrol and slurmrestd say of a job's GPUs as one text: TRES, else GPUs by node, else so many a node.
+    """GPUs of a job of scontrol and slurmrestd as one text: TRES, else GPUs by node, else so many a node.
 
     ValueError where a text counts none.
 

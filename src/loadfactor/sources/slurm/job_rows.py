@@ -57,19 +57,19 @@ HELD: Final = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
 LATER: Final = ("BeginTime", "Dependency", *HELD)
 """Reasons of jobs that may not start yet, whatever their eligible time says."""
 MARK: Final = "JS1:"
-"""What a summary begins with."""
+"""The first letters of a summary."""
 UNREADABLE: Final = "summaries of jobstats that cannot be read: left out"
 NOT_ITS_GPUS: Final = "summaries of jobstats that name other nodes, or more GPUs, than the job held: left out"
 SHARED: Final = "summaries of jobstats of jobs that hold parts of GPUs: left out, they measure whole ones"
 _EMPTY: Final = ("", "None", "Short")
-"""What stands there of a job that was not measured, or too short to be."""
+"""Words in place of a summary, of a job that was not measured, or too short to be."""
 _MOST_BYTES: Final = BYTES_PER_MIB
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True)
 class JobSurroundings:
-    """What an import knows besides a job's own row: shards of a GPU, the pool where no node is known, when a snapshot was taken."""
+    """Facts of an import besides a job's own row: shards of a GPU, the pool where no node is known, when a snapshot was taken."""
 
     sizes: ShardSizes = field(default_factory=ShardSizes)
     pool: str | None = None
@@ -317,7 +317,7 @@ class NodeSummary:
 
 
 def read_summary(text: str) -> dict[str, NodeSummary]:
-    """What a summary says, by node; empty where the job was not measured. ValueError where it cannot be read.
+    """Summaries by node; empty where the job was not measured. ValueError where it cannot be read.
 
     >>> read_summary("JS1:Short")
     {}

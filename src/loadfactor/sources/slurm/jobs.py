@@ -56,7 +56,7 @@ EXPECTED_END: Final = ("pending", "running", "suspended", "configuring", "stoppe
 REQUEUED_STATES: Final = ("requeued", "preempted", "node_fail", "boot_fail", "resizing", "requeue_hold", "special_exit")
 """States that a run may end in that is followed by another run of the same job."""
 NEVER: Final = ("", "none", "unknown", "n/a", "(null)", "null", "invalid", "infinite", "notset")
-"""What stands for a text or a time that is not there, in lower case."""
+"""Words for a text or a time that is not there, in lower case."""
 _LONG_STATES: Final = (
     "cancelled",
     "completed",
@@ -78,7 +78,7 @@ _CLOCK: Final[tuple[int, ...]] = (1, S_PER_MIN, S_PER_HOUR)
 MISSING_RUNS: Final = "jobs whose runs before a requeue are missing: export with --duplicates (-D)"
 _LATER: Final = ALWAYS[1]
 _PLACES: Final = ("placed", "indices")
-"""What one command says of a run, and another one, which knows its end, does not."""
+"""Columns of a run that one command reports, and another one, which knows its end, does not."""
 _ASKED: Final = (
     "job_id",
     "cluster",

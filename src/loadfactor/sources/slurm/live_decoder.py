@@ -28,9 +28,9 @@ KEPT_MS: Final = MS_PER_DAY
 """So long after its last run ended a job is remembered, for runs that follow."""
 _UNFINISHED: Final = ("pending", *OPEN_STATES)
 _CONTROLLER_ALONE: Final = ("placed", "indices", "restarts", "reason")
-"""What the controller knows and accounting does not."""
+"""Columns that the controller knows and accounting does not."""
 _SOONER: Final = ("state", "eligible", "started", "ended", "held", "nodes")
-"""What the controller knows of an open job before accounting does."""
+"""Columns of an open job that the controller knows before accounting does."""
 Event = Sequence[Any]
 JobReport = dict[str, Any]
 """A row of JOBS without its empty cells. Accounting (sacct, slurmdbd) counts before the controller (scontrol, slurmctld), which
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass
 class SlurmState:
-    """What of a cluster outlasts a restart."""
+    """The state of a cluster that outlasts a restart."""
 
     runs: dict[str, list[Run]]
     emitted: dict[str, list[int]]

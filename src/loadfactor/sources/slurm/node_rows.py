@@ -42,7 +42,7 @@ _FLAG: Final = re.compile(r"([A-Za-z_]+)([^A-Za-z_]*)")
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """What a command says of a node: its GRES, the words of its state, and why and since when (ms) it is out of use."""
+    """A node as a command reports it: its GRES, the words of its state, and why and since when (ms) it is out of use."""
 
     name: str
     gres: str | None

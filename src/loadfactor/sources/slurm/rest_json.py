@@ -110,7 +110,7 @@ def decode_rest_nodes(document: Document) -> Iterator[NodeRecord]:
 
 
 def count_others(document: Document) -> dict[str, int]:
-    """What a document lists that is not booked, by name."""
+    """Things that a document lists and that are not booked, by name."""
     counts = {name: len(document[name]) for name in _LISTS[3:] if isinstance(document.get(name), list)}
     return {name: count for name, count in counts.items() if count}
 
@@ -251,7 +251,7 @@ def read_seconds(value: Any) -> int | None:
 
 
 def dig(value: Any, *keys: str) -> Any:
-    """What lies under these keys, None where one of them is missing."""
+    """The value under these keys, None where one of them is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -57,7 +57,7 @@ HOST_CATEGORIES: Final = {
 }
 _RUNTIME_ENDS: Final = ("_runtime", "_driver")
 OTHER, OVERHEAD, COUNTERS, GPU, HOST = 0, 1, 2, 8, 16
-"""What a category is; GPU and HOST are followed by their kinds."""
+"""Codes of categories; GPU and HOST are followed by their kinds."""
 GPU_FIELDS: Final = (
     EventField.NAME,
     EventField.PID,
@@ -263,7 +263,7 @@ def _decode(raw: bytes) -> str:
 
 
 def category_of(category: str) -> int:
-    """What the events of a category are.
+    """The code of a category of events.
 
     >>> category_of("Kernel") - GPU == GpuKind.COMPUTE, category_of("cuda_runtime") - HOST == HostKind.RUNTIME, category_of("ac2g")
     (True, True, 0)

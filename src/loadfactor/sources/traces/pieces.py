@@ -113,7 +113,7 @@ def find_launches(
 
 
 def kind_of_kernel(name: str) -> GpuKind:
-    """What a kernel does, by its name.
+    """The kind of a kernel, by its name.
 
     >>> [kind_of_kernel(n).name for n in ("ncclDevKernel_AllReduce_Sum_bf16", "nvjet_tst", "__amd_rocclr_fillBuffer")]
     ['COMM', 'COMPUTE', 'MEMSET']

@@ -22,7 +22,7 @@ NULL: Final = np.iinfo(np.int64).min
 """A number that is not there."""
 _ROWS_AT_ONCE: Final = 50_000
 _BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What damage of a database raises: SQLite's own messages of it may hold bytes that are no text."""
+"""Errors that damage of a database raises: SQLite's own messages of it may hold bytes that are no text."""
 
 
 class Tables(Protocol):

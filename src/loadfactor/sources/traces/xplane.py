@@ -181,7 +181,7 @@ def _times(line: XLine, rows: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def kind_of_work(name: str, category: str) -> GpuKind:
-    """What a device's work is, by the category that XLA gives it, else by its name.
+    """The kind of a device's work, by the category that XLA gives it, else by its name.
 
     >>> [kind_of_work(*w).name for w in (("%copy-done.2", "copy-done"), ("MemcpyH2D", ""), ("%psum", "all-reduce"), ("fusion", ""))]
     ['MEMCPY', 'MEMCPY', 'COMM', 'COMPUTE']

@@ -17,7 +17,7 @@ BAR = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) \[(?P<elapsed>\d[\d:]*\d)<[^\],]*(?:, [^\]]*)?\]?"
 )
 DESCRIBED = re.compile(r"\w:\s*$")
-"""What stands before a bar of something else: `Map: 12%|…`, `Downloading shards: 50%|…`."""
+"""Text before a bar of something else: `Map: 12%|…`, `Downloading shards: 50%|…`."""
 FLAGS = (
     ("recomputes", re.compile(r"\bcheckpoint_activations \.{2,} (True|False)")),
     ("recomputes", re.compile(r"\brecompute_granularity \.{2,} (full|None)")),

@@ -39,7 +39,7 @@ def find_seconds(before: Iteration | None, one: Iteration, steps: int) -> float 
 
 
 def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> Counted:
-    """What `steps` steps made that took so many seconds. `totals`: the last ones of earlier lines of the attempt."""
+    """Amounts of `steps` steps that took so many seconds. `totals`: the last ones of earlier lines of the attempt."""
     values = one.of_run | one.values
     done = {
         "step": float(steps),

@@ -1,4 +1,4 @@
-"""What a log says: iterations with the values of their lines, and the attempts of a run that they belong to."""
+"""A log as iterations with the values of their lines, and the attempts of a run that they belong to."""
 
 import re
 from collections.abc import Sequence
