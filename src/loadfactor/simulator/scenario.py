@@ -12,6 +12,7 @@ from loadfactor.catalog.facts import read_toml
 
 Shape = Literal["steady", "sawtooth", "notebook", "serving"]
 SHAPES: Final[tuple[Shape, ...]] = ("steady", "sawtooth", "notebook", "serving")
+_FILE: Final = read_toml("loadfactor.simulator", "workloads.toml")
 
 
 @dataclass(frozen=True)
@@ -121,45 +122,6 @@ class Scenario:
         return sum(g.nodes * g.gpus_per_node for g in self.groups)
 
 
-TEAMS: Final = (
-    Team(
-        "foundation",
-        0.16,
-        ("amara", "dmitri", "yuki"),
-        ("atlas-7b", "atlas-data-mix"),
-        (("pretrain", 0.3), ("finetune", 0.35), ("sweep", 0.25), ("notebook", 0.1)),
-    ),
-    Team(
-        "assistant",
-        0.2,
-        ("noor", "felix", "ines", "tomasz"),
-        ("chat", "tool-use", "safety-eval"),
-        (("finetune", 0.4), ("batch-inference", 0.4), ("notebook", 0.2)),
-    ),
-    Team(
-        "vision",
-        0.22,
-        ("priya", "lars", "chen"),
-        ("inspection", "segmentation"),
-        (("vision-starved", 0.45), ("sweep", 0.35), ("notebook", 0.2)),
-    ),
-    Team(
-        "speech",
-        0.17,
-        ("marta", "kofi"),
-        ("asr-streaming", "tts"),
-        (("small-batch", 0.6), ("batch-inference", 0.15), ("notebook", 0.25)),
-    ),
-    Team(
-        "research",
-        0.25,
-        ("elif", "jonas", "mei", "sofia", "ravi"),
-        ("long-context", "rl-reasoning", "sparse"),
-        (("sweep", 0.45), ("small-batch", 0.2), ("finetune", 0.1), ("notebook", 0.25)),
-    ),
-)
-
-
 @dataclass(frozen=True)
 class Workload:
     """One kind of work. Shares are of one; `mfu_share` is what its tokens need of the accelerator's peak while it computes."""
@@ -189,8 +151,10 @@ class Workload:
     samples_per_epoch: int = 0
 
 
-WORKLOADS: Final = tuple(
-    Workload(**row | {"gpus": tuple(row["gpus"])}) for row in read_toml(__package__, "workloads.toml")["workload"]
+WORKLOADS: Final = tuple(Workload(**row | {"gpus": tuple(row["gpus"])}) for row in _FILE["workload"])
+TEAMS: Final = tuple(
+    Team(row["name"], row["share"], tuple(row["users"]), tuple(row["projects"]), tuple(row["work"].items()))
+    for row in _FILE["team"]
 )
 DEMO: Final = Scenario(
     start=date(2026, 10, 19),  # a Monday; summer time ends in Europe on the 25th

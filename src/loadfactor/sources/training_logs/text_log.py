@@ -112,7 +112,7 @@ class TextLog:
             self._begin(None, self._clock_ms if at_ms is None else at_ms)
 
     def finish(self) -> RunLog | None:
-        """The name of the first family of `FAMILIES` that any line was of; None where there is none."""
+        """The log of the first family of `FAMILIES` that any line was of; None where there is none."""
         self._seen[BARS.name].choose_bar(self._of_run)
         for family in FAMILIES:
             attempts = self._seen[family.name].attempts
