@@ -309,8 +309,8 @@ def _has_finished(pod: Object) -> bool:
     return bool(states) and all("terminated" in state for state in states)
 
 
-def _explain(bound: Object) -> str:
-    why = ": ".join(t for t in (text(bound, "reason"), text(bound, "message")) if t)
+def _explain(condition: Object) -> str:
+    why = ": ".join(t for t in (text(condition, "reason"), text(condition, "message")) if t)
     return " ".join(why.split())[:_REASON_CHARACTERS]
 
 
@@ -388,10 +388,10 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
         instant(metadata, "creationTimestamp"),
         since(admitted) if is_true(admitted) else None,
         since(evicted) if is_true(evicted) else None,
-        _explain_condition(evicted) if is_true(evicted) else "",
+        _explain(evicted) if is_true(evicted) else "",
         was_evicted,
         since(finished) if is_true(finished) else None,
-        "" if is_true(admitted) or was_evicted else _explain_condition(reserved),
+        "" if is_true(admitted) or was_evicted else _explain(reserved),
         spec.get("active") is False,
         pod_sets,
         tuple((environment | choose_texts(texts(metadata, "labels"), texts(metadata, "annotations"))).items()),
@@ -405,8 +405,3 @@ def _list_flavors(admission: Object) -> Iterator[tuple[str, str]]:
         found = next((flavors[resource] for resource in sorted(flavors) if is_gpu(resource)), "")
         if found:
             yield text(assigned, "name"), found
-
-
-def _explain_condition(found: Object) -> str:
-    why = ": ".join(t for t in (text(found, "reason"), text(found, "message")) if t)
-    return " ".join(why.split())[:_REASON_CHARACTERS]
