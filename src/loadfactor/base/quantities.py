@@ -7,14 +7,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import H_PER_YEAR, S_PER_DAY, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
 
 _SIZES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "m": 1e6, "M": 1e6, "G": 1e9, "b": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
-_SECONDS: Final = {
-    "s": 1,
-    "min": S_PER_MIN,
-    "m": S_PER_MIN,
-    "h": S_PER_HOUR,
-    "d": S_PER_DAY,
-    "w": S_PER_WEEK,
-}
+_SECONDS: Final = {"s": 1, "min": S_PER_MIN, "m": S_PER_MIN, "h": S_PER_HOUR, "d": S_PER_DAY, "w": S_PER_WEEK}
 _LONGEST_S: Final = 500 * H_PER_YEAR * S_PER_HOUR
 _WRITTEN: Final = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 

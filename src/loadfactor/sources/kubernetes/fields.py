@@ -24,7 +24,7 @@ _NO_LABELS: Final = ("pod-template-hash", "controller-uid", "controller-revision
 """Names, or ends of names, of labels that only number things."""
 _NO_ANNOTATIONS: Final = re.compile(
     r"^(kubectl\.kubernetes\.io|kubernetes\.io|cni\.|k8s\.|k8s\.v1\.cni|checksum|prometheus\.io|sidecar\.istio\.io|istio\.io"
-    r"|deployment\.kubernetes\.io|autoscaling\.|policies\.|cluster-autoscaler\.|hami\.io/(?!.*name))",
+    r"|deployment\.kubernetes\.io|autoscaling\.|policies\.|cluster-autoscaler\.|hami\.io/(?!.*name))"
 )
 """Annotations that controllers write for themselves; kubectl's holds whole objects."""
 _SECRET: Final = re.compile(

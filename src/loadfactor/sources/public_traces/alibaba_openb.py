@@ -133,7 +133,5 @@ def _make_queue_events(pods: pa.Table, pool: str) -> pa.Table:
 
 
 SOURCE = Source(
-    "alibaba-openb",
-    find_csvs_with({_NODES: True, _PODS: True}, "Alibaba's openb trace"),
-    read_with(decode_openb),
+    "alibaba-openb", find_csvs_with({_NODES: True, _PODS: True}, "Alibaba's openb trace"), read_with(decode_openb)
 )

@@ -9,10 +9,7 @@ from loadfactor.sources.training_logs.decoder import decode_training_logs
 SOURCE = Source(
     "training-log",
     find_with(
-        (".log", ".out", ".txt", ".err", ".json"),
-        "training log",
-        rotated=True,
-        without_ending=re.compile(r"tfevents"),
+        (".log", ".out", ".txt", ".err", ".json"), "training log", rotated=True, without_ending=re.compile(r"tfevents")
     ),
     read_with(decode_training_logs),
     grows=True,

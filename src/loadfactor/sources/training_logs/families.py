@@ -177,10 +177,7 @@ LLM_C = LogFamily(
     "llm.c",
     "step",
     (StepLine(re.compile(r"\bstep\s+(?P<step>\d+)\s*/\s*\d+\s*\| (?:train )?loss\b")),),
-    (
-        value("step_s", r"\|\s*\(?", 1 / MS_PER_S, r" ms\b"),
-        value("tokens_per_s", r"\|\s*", after=r" tok/s"),
-    ),
+    (value("step_s", r"\|\s*\(?", 1 / MS_PER_S, r" ms\b"), value("tokens_per_s", r"\|\s*", after=r" tok/s")),
 )
 LLM_C_LOG = LogFamily(
     "llm.c log",
@@ -194,10 +191,7 @@ EPOCHS = LogFamily(
     "Hugging Face epochs",
     "'epoch'",
     (StepLine(re.compile(r"\{'(?:loss|train_runtime)': .*'epoch': '?(?P<epoch>[\d.]+)'?")),),
-    (
-        value("elapsed_s", r"'train_runtime': '?"),
-        value("padded_tokens", r"'num_input_tokens_seen': '?"),
-    ),
+    (value("elapsed_s", r"'train_runtime': '?"), value("padded_tokens", r"'num_input_tokens_seen': '?")),
     again="rank",
 )
 # DeepSpeed: `step=10, skipped=0, lr=…`, `global_step=10, RunningAvgSamplesPerSec=…`, `steps: 10 loss: …`.
@@ -218,18 +212,7 @@ DEEPSPEED = LogFamily(
         value("step_s", r"iter time \(s\):\s*"),
     ),
 )
-FAMILIES: Final = (
-    MEGATRON,
-    NEMO,
-    TORCHTITAN,
-    SPEED_RUN,
-    LLM_C,
-    NANOGPT,
-    BARS,
-    DEEPSPEED,
-    EPOCHS,
-    LLM_C_LOG,
-)
+FAMILIES: Final = (MEGATRON, NEMO, TORCHTITAN, SPEED_RUN, LLM_C, NANOGPT, BARS, DEEPSPEED, EPOCHS, LLM_C_LOG)
 """Of several kinds in one log the one that comes first counts."""
 REPORTED: Final = (
     # Megatron
