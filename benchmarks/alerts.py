@@ -31,7 +31,7 @@ from tests.faults.scene import Expectation
 from loadfactor.base.units import MS_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert
-from loadfactor.insight.alerts.replay import replay
+from loadfactor.insight.alerts.judge import replay
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.settings.config import choose_file
 from loadfactor.simulator.table_rows import TableBatch

@@ -17,8 +17,8 @@ from tests.faults.job_scenarios import CAUSES, JobScenario, make_rows, make_scen
 
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.diagnose import diagnose_job
+from loadfactor.insight.diagnosis.diagnosed_job import read_job
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
-from loadfactor.insight.diagnosis.read import read_job
 from loadfactor.sources.base import Rows, Source
 
 NAME = "diagnosis"

@@ -11,9 +11,8 @@ from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.money.budgets import follow_budget
 from loadfactor.money.project_cost import HeldCost, ProjectSpending, forecast_project
-from loadfactor.money.spending import DailySpending, DaySpend, find_period
+from loadfactor.money.spending import DailySpending, DaySpend, find_period, follow_budget
 from loadfactor.settings.config import settings
 from loadfactor.settings.money import ProjectPlan
 

@@ -7,13 +7,13 @@ from typing import get_args
 from zoneinfo import ZoneInfo
 
 import pytest
+from loadfactor.metrics.names import Dimension, MetricName
 from tests.ledger.test_books_balance import near
 
 import loadfactor
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.metrics import METRICS
-from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.calendar import Window, milliseconds
 from loadfactor.tables.schema import DIMENSIONS
 

@@ -11,7 +11,7 @@ from loadfactor.books.books import Books
 from loadfactor.books.waterfall import WaterfallGroup
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
-from loadfactor.metrics.waterfall import DROPS
+from loadfactor.metrics.fullness import DROPS
 from loadfactor.planner.training.flops import training_flops_per_token
 from loadfactor.settings.config import settings
 

@@ -15,7 +15,7 @@ from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.metrics.waterfall import DROPS
+from loadfactor.metrics.fullness import DROPS
 from loadfactor.settings.config import settings
 from loadfactor.tables.work import SECTION_KINDS
 

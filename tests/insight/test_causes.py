@@ -62,7 +62,7 @@ def list_classes(found: Any) -> Iterator[list[object]]:
 def read_trace_rules() -> dict[str, str]:
     """Cause → class of the findings that rules of traces make, as their files say it."""
     found: dict[str, str] = {}
-    for path in (ROOT / "src/loadfactor/insight/traces/rules").glob("*.py"):
+    for path in (ROOT / "src/loadfactor/insight/traces").glob("rules.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "TraceFinding":
                 said = {item.arg: item.value.value for item in call.keywords if isinstance(item.value, ast.Constant)}

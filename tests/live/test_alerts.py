@@ -16,8 +16,7 @@ from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.configured import configure
-from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
-from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox, read_outbox
 from loadfactor.insight.alerts.judge import Judge
 from loadfactor.settings.config import read_settings
 

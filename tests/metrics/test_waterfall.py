@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadfactor.metrics.waterfall import DROPS, LEVELS, Spent, WorkShares, join, measure_shares, pour, take_shares
+from loadfactor.metrics.fullness import DROPS, LEVELS, Spent, WorkShares, join, measure_shares, pour, take_shares
 
 AMOUNT = st.floats(0, 1e9)
 SHARE = st.floats(0, 1)

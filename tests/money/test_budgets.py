@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.money.anomalies import find_anomalies, robust_z
-from loadfactor.money.budgets import BudgetStatus, follow_budget
-from loadfactor.money.forecast import forecast_spend
-from loadfactor.money.spending import BudgetPeriod, DailySpending, DaySpend, find_period
+from loadfactor.money.spending import (
+    BudgetPeriod,
+    BudgetStatus,
+    DailySpending,
+    DaySpend,
+    find_anomalies,
+    find_period,
+    follow_budget,
+    forecast_spend,
+    robust_z,
+)
 from loadfactor.settings.money import Budget
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True, database=None)

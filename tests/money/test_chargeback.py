@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from loadfactor.base.errors import InputError
 from loadfactor.money.chargeback import charge
 from loadfactor.money.currency import round_to_minor
-from loadfactor.money.lines import ChargedHours, CostLine, Kind
-from loadfactor.money.statements import Chargeback
+from loadfactor.money.lines import Chargeback, ChargedHours, CostLine, Kind
 from loadfactor.settings.money import POOLS, ChargebackPolicy
 
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True, database=None)

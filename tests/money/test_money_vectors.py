@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from loadfactor.base.units import W_PER_KW
-from loadfactor.money.budgets import compute_burn_rate
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
-from loadfactor.money.forecast import project_run_rate
-from loadfactor.money.remainder import largest_remainder
+from loadfactor.money.currency import largest_remainder
+from loadfactor.money.spending import compute_burn_rate, project_run_rate
 from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, compute_owned_cost
 from loadfactor.planner.economics.renting import Commitment, SpotOffer, cost_spot
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.base.errors import InputError
-from loadfactor.money.remainder import largest_remainder, round_levels, round_shares
+from loadfactor.money.currency import largest_remainder, round_levels, round_shares
 
 SETTINGS = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 TOTALS = st.integers(-(10**12), 10**12) | st.integers(-3, 3) | st.integers(-(10**30), 10**30)

@@ -5,7 +5,7 @@ from tests.faults.scene import Job, Scene, measure
 from tests.real.backfilled import Labels, Series
 
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, PERCENT
-from loadfactor.insight.alerts.rules.failures import is_planned
+from loadfactor.insight.alerts.rules.hardware import is_planned
 
 FREE: dict[str, str] = {}
 

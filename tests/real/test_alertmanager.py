@@ -11,10 +11,10 @@ from tests.insight.alerts.delivery.alerts_of_tests import START_MS
 from tests.insight.alerts.delivery.teller import list_told
 from tests.real.components import make_alertmanager
 
-from loadfactor.insight.alerts.delivery.courier import now_ms
-from loadfactor.insight.alerts.delivery.listed import read_board
+from loadfactor.insight.alerts.delivery.board import read_board
+from loadfactor.insight.alerts.delivery.dispatcher import now_ms
+from loadfactor.insight.alerts.delivery.outbox import add_silence
 from loadfactor.insight.alerts.delivery.silence import Silence
-from loadfactor.insight.alerts.delivery.silences import add_silence
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 40

@@ -27,9 +27,8 @@ from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.evidence import Evidence
 from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
-from loadfactor.insight.alerts.observed import Observed
+from loadfactor.insight.alerts.rule import Evidence
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.rules import tell_rules
 from loadfactor.interfaces.prometheus_rules.files import write_for
@@ -60,8 +59,8 @@ class TellingJudge(Judge):
         super().__init__(RULES, judged_ms)
         self.series = Series()
 
-    def _judge(self, evidence: Evidence, observed: Observed) -> Iterator[Transition]:
-        yield from super()._judge(evidence, observed)
+    def _judge(self, evidence: Evidence) -> Iterator[Transition]:
+        yield from super()._judge(evidence)
         add_families(self.series, tell_rules(RULES, self.verdicts, "USD"), self.judged_ms)
 
 

@@ -11,12 +11,17 @@ from loadfactor.base.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
 from loadfactor.books.billed_costs import EPOCH, BilledDays, convert, has_bill, read_billed_days, view_charges
 from loadfactor.books.charging.bill_lines import read_month
 from loadfactor.books.owned_prices import make_owned_server
-from loadfactor.money.budgets import BudgetStatus, follow_budget
 from loadfactor.money.currency import add_exactly
-from loadfactor.money.lines import CostLine, read_hours
+from loadfactor.money.lines import CostLine, measure_tag_coverage, read_hours
 from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending, forecast_project
-from loadfactor.money.spending import HISTORY_WEEKS, BudgetPeriod, DailySpending, find_period
-from loadfactor.money.tag_coverage import measure_tag_coverage
+from loadfactor.money.spending import (
+    HISTORY_WEEKS,
+    BudgetPeriod,
+    BudgetStatus,
+    DailySpending,
+    find_period,
+    follow_budget,
+)
 from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
 from loadfactor.settings.config import FILE
 from loadfactor.settings.money import Budget, OwnedPool, ProjectPlan

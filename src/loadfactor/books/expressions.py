@@ -5,11 +5,17 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.query.job_activity import list_activity, list_held
-from loadfactor.metrics.query.queries import fold_day, list_all_reasons, list_all_waits, list_queries
+from loadfactor.metrics.query.queries import (
+    fold_day,
+    list_activity,
+    list_all_reasons,
+    list_all_waits,
+    list_held,
+    list_queries,
+    list_step_rows,
+    list_worked_out,
+)
 from loadfactor.metrics.query.question import Question
-from loadfactor.metrics.query.steps import list_step_rows
-from loadfactor.metrics.query.worked_out import list_worked_out
 from loadfactor.tables.schema import columns_of
 
 Expr = Any

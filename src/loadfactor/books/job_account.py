@@ -7,10 +7,10 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.waterfall import ASKED, WaterfallGroup
+from loadfactor.metrics.fullness import DROPS, LOST_WORK
 from loadfactor.metrics.metric import Made, Metric
 from loadfactor.metrics.money import UNITS
 from loadfactor.metrics.query.reading import Readings, rank
-from loadfactor.metrics.waterfall import DROPS, LOST_WORK
 from loadfactor.store.session import Session
 
 SPENT_ON: Final = ("effective", "underused", "idle", "unobserved")

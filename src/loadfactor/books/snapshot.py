@@ -17,7 +17,6 @@ from loadfactor.books.known_span import find_bill_span, find_span, has_only_bill
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric
-from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
@@ -108,8 +107,8 @@ class Snapshot:
 
     def show(
         self,
-        metrics: MetricName | str | Sequence[MetricName | str | Metric] = (),
-        by: Dimension | str | Sequence[Dimension | str] = (),
+        metrics: str | Sequence[str | Metric] = (),
+        by: str | Sequence[str] = (),
         start: datetime | None = None,
         end: datetime | None = None,
         timezone: tzinfo = UTC,
@@ -151,7 +150,7 @@ class Snapshot:
 
     def waterfall(
         self,
-        by: Dimension | str | Sequence[Dimension | str] = (),
+        by: str | Sequence[str] = (),
         start: datetime | None = None,
         end: datetime | None = None,
         timezone: tzinfo = UTC,

@@ -21,9 +21,9 @@ from loadfactor.books.step_totals import StepRows, read_steps
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import Metric
+from loadfactor.metrics.query.answer import Totals, add_up
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
-from loadfactor.metrics.query.totals import Totals, add_up
 from loadfactor.settings.config import settings
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import StoredFile

@@ -8,13 +8,9 @@ from typing import Any, Final
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR
 from loadfactor.ledger.columns import STATES
-from loadfactor.metrics.fullness import EFFECTIVE_S
-from loadfactor.metrics.metric import CURRENCY, EFFECTIVE_COST, Made, Metric, Part, Sum
-from loadfactor.metrics.money import cost
-from loadfactor.metrics.query.question import OF_A_JOB
-from loadfactor.metrics.query.reading import Readings
-from loadfactor.metrics.waterfall import (
+from loadfactor.metrics.fullness import (
     DROPS,
+    EFFECTIVE_S,
     LEVELS,
     LOST_WORK,
     WITHOUT_MATH,
@@ -27,6 +23,10 @@ from loadfactor.metrics.waterfall import (
     measure_shares,
     pour,
 )
+from loadfactor.metrics.metric import CURRENCY, EFFECTIVE_COST, Made, Metric, Part, Sum
+from loadfactor.metrics.money import cost
+from loadfactor.metrics.query.question import OF_A_JOB
+from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.work import AT_PEAK, IN_SECTION, LOST_TO, MODEL_FLOP
 from loadfactor.store.session import Session
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from loadfactor.books.books import Books
+    from loadfactor.insight.diagnosis.diagnose import Progress
     from loadfactor.insight.diagnosis.finding import JobDiagnosis
-    from loadfactor.insight.diagnosis.fleet import Progress
-    from loadfactor.insight.diagnosis.trace_money import JobRate
+    from loadfactor.insight.traces.report import JobRate
 
 
 def build_diagnosis_page(request: DiagnoseRequest) -> Document:
@@ -41,11 +41,10 @@ def diagnose_books(
     """
     if request.job and request.team:
         raise InputError("--job and --team both say of whom; give one of them")
-    from loadfactor.insight.diagnosis import fleet
     from loadfactor.interfaces.pages.diagnosis import build_diagnosis
 
     window = _find_window(request, books)
-    found = fleet.diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out)
+    found = diagnose.diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out)
     return build_diagnosis(found)
 
 
@@ -57,8 +56,8 @@ def _find_window(request: DiagnoseRequest, books: "Books") -> "tuple[datetime, d
 
 def _read_job(request: DiagnoseRequest, job: str) -> "tuple[JobRate, JobDiagnosis]":
     """The rate that the job of traces paid, and its diagnosis by the books."""
-    from loadfactor.insight.diagnosis.fleet import diagnose_jobs
-    from loadfactor.insight.diagnosis.trace_money import read_rate
+    from loadfactor.insight.diagnosis.diagnose import diagnose_jobs
+    from loadfactor.insight.traces.report import read_rate
     from loadfactor.interfaces.progress import ProgressBar
     from loadfactor.metrics.query.calendar import milliseconds
 

@@ -5,9 +5,8 @@ from loadfactor.metrics.fullness import FULLNESS
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.money import MONEY, per_unit
 from loadfactor.metrics.query.reading import Reading
-from loadfactor.metrics.queue import QUEUE
 from loadfactor.metrics.signals import SIGNALS
-from loadfactor.metrics.work import WORK
+from loadfactor.metrics.work import QUEUE, WORK
 
 __all__ = ["METRICS", "Metric", "Reading", "metric"]
 

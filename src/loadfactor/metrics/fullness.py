@@ -1,6 +1,9 @@
 """Metrics of fullness: GPU-hours by what happened in them."""
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import fsum
+from typing import Final
 
 from loadfactor.base.units import S_PER_HOUR
 from loadfactor.ledger.columns import ACTIVITIES, HELD, HISTOGRAM, KNOWN, STATES, UNKNOWN
@@ -153,3 +156,155 @@ FULLNESS = (
         "fullness",
     ),
 )  # fmt: skip
+
+
+LEVELS: Final = ("paid", "held", "observed", "not_idle", "active", "math", "kept", "useful")
+"""What is left after each step."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """One thing that what was paid goes to, on the way down to the level `to`."""
+
+    name: str
+    to: str
+    title: str
+    is_unknown: bool = False
+
+
+DROPS: Final = (
+    Drop("down", "held", "down"),
+    Drop("unallocated", "held", "held by nobody"),
+    Drop("unobserved", "observed", "not observed", is_unknown=True),
+    Drop("idle", "not_idle", "idle"),
+    Drop("underused", "active", "not active while busy"),
+    Drop("uncounted", "math", "active, FLOPs not known", is_unknown=True),
+    Drop("not_math", "math", "active, not the network's FLOPs"),
+    Drop("lost_work", "kept", "work that was lost"),
+    Drop("failed_work", "useful", "work of jobs that failed"),
+)
+"""Everything between paid and useful, in the order in which it is taken away."""
+LOST_WORK, WITHOUT_MATH = "lost_work", "without_math"
+NOT_MATH: Final = ("idle", "underused", "uncounted", "not_math")
+"""The drops from observed to math: held and observed, and not the FLOPs of a network as far as anybody knows."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """GPU-hours, or what they cost, by what they were spent on; `active` is the activity of busy time."""
+
+    down: float = 0.0
+    unallocated: float = 0.0
+    unobserved: float = 0.0
+    idle: float = 0.0
+    busy: float = 0.0
+    active: float = 0.0
+
+
+@dataclass(frozen=True)
+class WorkShares:
+    """Of active time the share that was the network's FLOPs; of those the share kept; of these that of jobs that did not fail."""
+
+    math: float
+    kept: float
+    useful: float
+
+
+def take_shares(amount: float, shares: Iterable[float]) -> tuple[list[float], float]:
+    """What each share leaves out of what the one before left, and what is left in the end.
+
+    >>> losses, left = take_shares(10_000, (0.9, 0.8, 0.7, 0.55, 0.92))
+    >>> [round(loss, 2) for loss in losses], round(left, 2)
+    ([1000.0, 1800.0, 2160.0, 2268.0, 221.76], 2550.24)
+    """
+    losses = []
+    for share in shares:
+        left = amount * share
+        losses.append(amount - left)
+        amount = left
+    return losses, amount
+
+
+def count_observed(hours: Spent, made_hours: float) -> float:
+    """The part of what a job made that counts for its observed time: in proportion to held time."""
+    observed = hours.idle + hours.busy
+    return made_hours * observed / (observed + hours.unobserved) if observed else 0.0
+
+
+def measure_shares(hours: Spent, made_hours: float, kept_hours: float, has_failed: bool) -> WorkShares:
+    """The shares of a job whose model FLOPs, as GPU-hours at the dense peak, are known: those made, and those kept of them.
+
+    What is more than its activity does not count.
+    """
+    return WorkShares(
+        min(1.0, count_observed(hours, made_hours) / hours.active) if hours.active else 0.0,
+        kept_hours / made_hours if made_hours else 1.0,
+        0.0 if has_failed else 1.0,
+    )
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """What was paid, by where it went: an amount for each of `DROPS`, and what was useful."""
+
+    down: float
+    unallocated: float
+    unobserved: float
+    idle: float
+    underused: float
+    uncounted: float
+    not_math: float
+    lost_work: float
+    failed_work: float
+    useful: float
+
+    @property
+    def paid(self) -> float:
+        """All of it."""
+        return fsum(getattr(self, f.name) for f in fields(Waterfall))
+
+    @property
+    def unknown(self) -> float:
+        """What is neither a loss nor useful, as far as anybody knows."""
+        return fsum(getattr(self, drop.name) for drop in DROPS if drop.is_unknown)
+
+    @property
+    def without_math(self) -> float:
+        """What was held and observed, and was not the FLOPs of a network as far as anybody knows."""
+        return fsum(getattr(self, name) for name in NOT_MATH)
+
+    def after(self, level: str) -> float:
+        """What is left at a level."""
+        below = [drop.name for drop in DROPS if LEVELS.index(drop.to) > LEVELS.index(level)]
+        return fsum([*(getattr(self, name) for name in below), self.useful])
+
+
+def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
+    """Where it went; `shares` is None where nobody knows the FLOPs.
+
+    >>> fleet = Spent(unallocated=1000.0, idle=1800.0, busy=7200.0, active=5040.0)
+    >>> found = pour(fleet, WorkShares(0.55, 0.92, 1.0))
+    >>> [round(getattr(found, name), 2) for name in ("underused", "not_math", "lost_work", "useful", "paid", "unknown")]
+    [2160.0, 2268.0, 221.76, 2550.24, 10000.0, 0.0]
+    """
+    active = min(spent.active, spent.busy)
+    before = (spent.down, spent.unallocated, spent.unobserved, spent.idle, spent.busy - active)
+    if shares is None:
+        return Waterfall(*before, active, 0.0, 0.0, 0.0, 0.0)
+    (not_math, lost, failed), useful = take_shares(active, (shares.math, shares.kept, shares.useful))
+    return Waterfall(*before, 0.0, not_math, lost, failed, useful)
+
+
+def divide(amount: float, parts: Mapping[str, float], whole: float) -> dict[str, float]:
+    """An amount by cause, where `parts` of a `whole` have a known one; what is left has none. The parts are never more than all.
+
+    >>> divide(100.0, {"restart": 3.0, "preemption": 1.0}, 8.0), divide(100.0, {"checkpoint": 12.0}, 8.0)
+    ({'restart': 37.5, 'preemption': 12.5}, {'checkpoint': 100.0})
+    """
+    needed = max(whole, fsum(parts.values()))
+    return {cause: amount * part / needed for cause, part in parts.items() if part > 0}
+
+
+def join(falls: Sequence[Waterfall]) -> Waterfall:
+    """Several as one."""
+    return Waterfall(*(fsum(getattr(fall, f.name) for fall in falls) for f in fields(Waterfall)))

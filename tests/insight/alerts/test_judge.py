@@ -5,36 +5,40 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.insight.alerts.small_fleet import MINUTE, START, make_books, make_samples, make_tables, minutes
-from tests.ledger.fleets import Row, add, batches
+from tests.insight.alerts.small_fleet import (
+    MINUTE,
+    START,
+    Level,
+    list_times,
+    make_books,
+    make_samples,
+    make_tables,
+    minutes,
+)
+from tests.ledger.fleets import Row, Tables, add, batches
 from tests.long import rest_long
 
 from loadfactor.books.books import Books
-from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.judge import Judge
-from loadfactor.insight.alerts.replay import replay
+from loadfactor.insight.alerts.alert import Transition
+from loadfactor.insight.alerts.judge import Judge, replay
 from loadfactor.insight.alerts.rule import Rule, Threshold
-from loadfactor.insight.alerts.rules.utilization import UTILIZATION
+from loadfactor.insight.alerts.rules.jobs import UTILIZATION
 
 FLEET = Rule(
     "fleet", Threshold("utilization", "below", 0.5, 0.55, 600.0), (), 1800.0, "warning", "I/O", "It is low.", "Why?", "There."
 )  # fmt: skip
 
 
-def told(alerts: list[Alert]) -> list[tuple[str, float | None, float | None, float | None]]:
-    return [(a.rule, minutes(a.start_ms), minutes(a.fired_ms), minutes(a.end_ms)) for a in alerts]
-
-
-def low_between(first: int, after: int) -> object:
+def low_between(first: int, after: int) -> Level:
     return lambda minute: 0.3 if first <= minute < after else 0.8
 
 
 def test_low_utilization_fires_once_and_ends(tmp_path: Path) -> None:
     """At 30 % from minute 180 to 420, ten minutes are under 50 % on average from the seventh on, and at 55 % again after five."""
-    books = make_books(tmp_path, make_tables(low_between(180, 420)))  # type: ignore[arg-type]
+    books = make_books(tmp_path, make_tables(low_between(180, 420)))
     (alert,) = replay(books, [FLEET])
     # (10 − n) × 0.8 + n × 0.3 < 5 from n = 7 on: the step that begins at minute 186; it holds 30 minutes at minute 216
-    assert told([alert]) == [("fleet", 186, 216, 425)]
+    assert list_times([alert]) == [("fleet", 186, 216, 425)]
     assert alert.state == "resolved"
     assert alert.value == pytest.approx(0.3)
     assert alert.evidence[0] == "utilization 30 % over the last 10 min, below 50 %"
@@ -61,40 +65,66 @@ def test_a_value_that_swings_around_the_limit_fires_once(tmp_path: Path) -> None
     assert alert.state == "firing"
 
 
-def test_the_groups_of_rules_are_told_with_their_holders(tmp_path: Path) -> None:
+def test_the_groups_of_rules_have_their_holders(tmp_path: Path) -> None:
     """An alert of a job names its user and team."""
-    books = make_books(tmp_path, make_tables(low_between(180, 420)))  # type: ignore[arg-type]
+    books = make_books(tmp_path, make_tables(low_between(180, 420)))
     (alert,) = [a for a in replay(books, UTILIZATION) if a.rule == "job_utilization_low"]
     assert (dict(alert.by), dict(alert.holder)) == ({"job": "j"}, {"node": "n0", "user": "ann", "team": "red"})
 
 
-@pytest.mark.parametrize("seed", rest_long(range(6)))
-def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(tmp_path: Path, seed: int) -> None:
+TEAMS = 6
+
+
+def make_teams(
+    rnd: random.Random, levels: tuple[float | None, ...], minutes_each: int
+) -> tuple[Tables, list[list[Row]]]:
+    """A team with a job on a GPU of its own for each of some random courses of levels, and by hour the samples of all."""
+    tables = make_tables(lambda _: None, gpus=TEAMS)
+    for team, row in enumerate(tables["allocations"]):
+        row.update(job_id=f"j{team}", team=f"team {team}")
+    hours: list[list[Row]] = [[] for _ in range(10)]
+    for team in range(TEAMS):
+        course = [rnd.choice(levels) for _ in range(600 // minutes_each) for _ in range(minutes_each)]
+        for hour, rows in enumerate(hours):
+            rows += make_samples(course.__getitem__, range(hour * 60, hour * 60 + 60), [f"g{team}"])
+    return tables, hours
+
+
+@pytest.fixture(scope="module")
+def random_books(tmp_path_factory: pytest.TempPathFactory) -> tuple[Books, list[tuple[str, int]]]:
+    """Books of six teams, and the transitions of one go."""
+    tables, hours = make_teams(random.Random(0), (0.2, 0.45, 0.52, 0.9, None), 20)
+    tables["samples"] = [row for rows in hours for row in rows]
+    books = make_books(tmp_path_factory.mktemp("random"), tables)
+    with books.watch() as watched:
+        return books, [(t.key, t.at_ms) for t in Judge(UTILIZATION, START).step(watched, START + 600 * MINUTE)]
+
+
+@pytest.mark.parametrize("seed", rest_long(range(3)))
+def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(
+    random_books: tuple[Books, list[tuple[str, int]]], seed: int
+) -> None:
     """Judged in random portions, dumped as JSON and loaded in between, the transitions are those of one go."""
     rnd = random.Random(seed)
-    levels = [rnd.choice((0.2, 0.45, 0.52, 0.9, None)) for _ in range(30) for _ in range(20)]
-    books = make_books(tmp_path, make_tables(levels.__getitem__, 10))
-    once, often = Judge(UTILIZATION, START), Judge(UTILIZATION, START)
-    with books.watch() as watched:
-        whole = once.step(watched, START + 600 * MINUTE)
-    found: list[Transition] = []
-    at = 0
+    books, whole = random_books
+    judge, found, at = Judge(UTILIZATION, START), list[Transition](), 0
     while at < 600:
         at = min(600, at + rnd.randint(1, 90))
         with books.watch() as watched:
-            found += often.step(watched, START + at * MINUTE)
+            found += judge.step(watched, START + at * MINUTE)
         if rnd.random() < 0.5:
-            often = Judge.load(UTILIZATION, json.loads(json.dumps(often.dump())))
-    assert [(t.key, t.at_ms) for t in found] == [(t.key, t.at_ms) for t in whole]
+            judge = Judge.load(UTILIZATION, json.loads(json.dumps(judge.dump())))
+    assert len(whole) > TEAMS
+    assert sorted((t.key, t.at_ms) for t in found) == sorted(whole)
 
 
-def late_books(folder: Path, level: object, late: range) -> tuple[Books, list[object]]:
+def late_books(folder: Path, level: Level, late: range) -> tuple[Books, list[Row]]:
     """Books that lack the samples of some minutes, and these."""
-    tables = make_tables(level)  # type: ignore[arg-type]
+    tables = make_tables(level)
     ids = [row["device_id"] for row in tables["devices"]]
-    later = list(make_samples(level, late, ids))  # type: ignore[arg-type]
+    later = list(make_samples(level, late, ids))
     tables["samples"] = [row for row in tables["samples"] if row not in later]
-    return make_books(folder, tables), later  # type: ignore[return-value]
+    return make_books(folder, tables), later
 
 
 def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None:
@@ -103,10 +133,10 @@ def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None
     judge = Judge([FLEET], START)
     with books.watch() as watched:
         assert judge.step(watched, START + 290 * MINUTE) == []
-    add(books, batches({"samples": later}), "late", tmp_path)  # type: ignore[dict-item]
+    add(books, batches({"samples": later}), "late", tmp_path)
     with books.watch() as watched:
         (fired,) = judge.step(watched, START + 290 * MINUTE, START + 170 * MINUTE)
-    assert told([fired.alert]) == [("fleet", 186, 216, None)]
+    assert list_times([fired.alert]) == [("fleet", 186, 216, None)]
 
 
 def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
@@ -126,24 +156,21 @@ def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
     assert judge.alive == []
 
 
-@pytest.mark.parametrize("seed", rest_long(range(6)))
+@pytest.mark.parametrize("seed", rest_long(range(2)))
 def test_after_late_data_the_same_alerts_fire_as_if_it_had_been_in_time(tmp_path: Path, seed: int) -> None:
-    """Samples of random stretches come in later, in random order: in the end the alerts that fire are those of a replay."""
+    """Samples of random hours come in later, in random order: in the end the alerts that fire are those of a replay."""
     rnd = random.Random(seed)
-    levels = [rnd.choice((0.2, 0.3, 0.6, 0.9)) for _ in range(10) for _ in range(60)]
-    tables = make_tables(levels.__getitem__, 10)
-    tables["samples"] = []
+    tables, hours = make_teams(rnd, (0.2, 0.3, 0.6, 0.9), 60)
     books = make_books(tmp_path, tables)
-    hours = [list(make_samples(levels.__getitem__, range(h * 60, h * 60 + 60), ["g0", "g1"])) for h in range(10)]
     late: list[tuple[int, list[Row]]] = []
     judge = Judge(UTILIZATION, START)
     for hour, rows in enumerate(hours):
         changed = []
-        if rnd.random() < 0.4:
-            late.append((hour, rows))
-        else:
-            add(books, batches({"samples": rows}), f"hour {hour}", tmp_path)
-        if late and (rnd.random() < 0.5 or hour == 9):
+        late_of = [f"g{team}" for team in range(TEAMS) if rnd.random() < 0.4]
+        late.append((hour, [row for row in rows if row["device_id"] in late_of]))
+        in_time = [row for row in rows if row["device_id"] not in late_of]
+        add(books, batches({"samples": in_time}), f"hour {hour}", tmp_path)
+        if rnd.random() < 0.5 or hour == 9:
             for at, of in late:
                 add(books, batches({"samples": of}), f"late {at} {hour}", tmp_path)
                 changed.append(START + at * 60 * MINUTE)

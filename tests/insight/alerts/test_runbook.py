@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.insight.alerts.rule import Limit, Rule, Threshold
+from loadfactor.insight.alerts.rule import Limit, Rule, Threshold, show, show_duration
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.insight.alerts.threshold import show, show_duration
 from loadfactor.metrics import metric
 
 PAGE = Path(__file__).parents[3] / "docs" / "alerts.md"

@@ -7,7 +7,7 @@ from tests.faults.cases import Case, make_case
 from tests.long import rest_long
 
 from loadfactor.books.books import Books
-from loadfactor.insight.alerts.replay import replay
+from loadfactor.insight.alerts.judge import replay
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.sources.base import Rows, Source
 

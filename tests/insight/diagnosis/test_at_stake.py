@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.insight.diagnosis.diagnose import diagnose_job
-from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, JobAttempt
-from loadfactor.insight.diagnosis.read import NODE_SIGNALS, SIGNALS
+from loadfactor.insight.diagnosis.diagnosed_job import NODE_SIGNALS, SIGNALS, DiagnosedJob, JobAttempt
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
 
 STEP_S = 60

@@ -8,9 +8,8 @@ import pytest
 from loadfactor.base.units import S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.diagnose import diagnose_job
-from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, read_job
 from loadfactor.insight.diagnosis.finding import CauseFinding
-from loadfactor.insight.diagnosis.read import read_job
 
 HOURS = 24
 

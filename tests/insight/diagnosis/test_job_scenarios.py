@@ -21,10 +21,9 @@ from tests.insight.levers.fleet import held, keep
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MIN_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.insight.diagnosis.diagnose import diagnose_job
+from loadfactor.insight.diagnosis.diagnose import diagnose_books, diagnose_job
+from loadfactor.insight.diagnosis.diagnosed_job import read_job
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
-from loadfactor.insight.diagnosis.fleet import diagnose_books
-from loadfactor.insight.diagnosis.read import read_job
 from loadfactor.sources.base import Rows, Source
 
 SICK = ("over_allocation", "input_pipeline", "no_mixed_precision")

@@ -9,8 +9,8 @@ from tests.ledger.fleets import MINUTE, add, batch
 
 from loadfactor.books.books import Books
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.insight.levers.lever import PriceSaving
 from loadfactor.insight.levers.offers import PriceOffers
-from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.savings import find_savings
 
 HOURS = 10

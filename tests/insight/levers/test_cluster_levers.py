@@ -6,7 +6,7 @@ import pytest
 from tests.insight.levers.fleet import held, keep
 
 from loadfactor.books.losses.facts import read_losses
-from loadfactor.insight.levers.replay import LONGER_WAIT_S, PACKED, SPREAD, find_fewest, list_jobs, replay
+from loadfactor.insight.levers.cluster_levers import LONGER_WAIT_S, PACKED, SPREAD, find_fewest, list_jobs, replay
 from loadfactor.insight.savings import find_savings
 from loadfactor.planner.sizing.cluster import Cluster, simulate
 from loadfactor.planner.sizing.cluster.jobs import make_jobs

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.job_scenarios import JobShape, make_rows, make_scenario
 
 from loadfactor.books.books import Books
-from loadfactor.insight.diagnosis.fleet import diagnose_books
+from loadfactor.insight.diagnosis.diagnose import diagnose_books
 from loadfactor.insight.levers.diagnosed_levers import (
     FEED_GPUS,
     FUSE_KERNELS,

@@ -9,7 +9,7 @@ from tests.insight.levers.fleet import at, held, keep
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.insight.follow_up import follow_levers
+from loadfactor.insight.savings import follow_levers
 from loadfactor.settings.money import DoneLever
 
 DONE = date(2026, 1, 3)

@@ -7,8 +7,8 @@ from tests.insight.levers.fleet import START, held, keep
 from tests.ledger.fleets import HOUR, MINUTE
 
 from loadfactor.books.books import Books
+from loadfactor.insight.levers.lever import PriceSaving
 from loadfactor.insight.levers.offers import PriceOffers
-from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.savings import find_savings
 from loadfactor.planner.economics.renting import SpotOffer, cost_spot
 

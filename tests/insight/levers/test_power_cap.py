@@ -7,8 +7,8 @@ import pytest
 from tests.faults.job_scenarios import JobShape, make_rows, make_scenario, measure
 
 from loadfactor.books.books import Books
-from loadfactor.insight.diagnosis.fleet import diagnose_books
-from loadfactor.insight.levers.price_saving import PriceSaving
+from loadfactor.insight.diagnosis.diagnose import diagnose_books
+from loadfactor.insight.levers.lever import PriceSaving
 from loadfactor.insight.savings import find_savings
 from loadfactor.settings.config import settings
 from loadfactor.sources.base import Rows, Source

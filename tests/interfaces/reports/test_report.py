@@ -27,7 +27,7 @@ from loadfactor.interfaces.reports.facts import SectionFacts, UsefulFacts
 from loadfactor.interfaces.reports.inquiry import NOBODY, Inquiry
 from loadfactor.interfaces.reports.page import build_document
 from loadfactor.interfaces.reports.sections import build_waterfall as build_waterfall
-from loadfactor.metrics.waterfall import DROPS
+from loadfactor.metrics.fullness import DROPS
 
 
 def named(report: Document, name: str) -> SectionFacts:

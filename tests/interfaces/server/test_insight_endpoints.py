@@ -20,9 +20,16 @@ from loadfactor.insight.diagnosis.finding import (
     JobDiagnosis,
     Range,
 )
-from loadfactor.insight.follow_up import LeverFollowUp, WorkPerCost
-from loadfactor.insight.levers.price_saving import PriceSaving
-from loadfactor.insight.savings import FleetSavings, GroupSaving, LeverHolder, LeverSaving, UnknownHours
+from loadfactor.insight.levers.lever import PriceSaving
+from loadfactor.insight.savings import (
+    FleetSavings,
+    GroupSaving,
+    LeverFollowUp,
+    LeverHolder,
+    LeverSaving,
+    UnknownHours,
+    WorkPerCost,
+)
 from loadfactor.interfaces.insights import build_diagnosis_page as build_diagnosis
 from loadfactor.interfaces.insights import build_savings_page as build_savings
 from loadfactor.interfaces.render.json import render_json

@@ -11,7 +11,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.money.statements import Statement
+from loadfactor.money.lines import Statement
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import STATEMENTS

@@ -21,9 +21,18 @@ from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.chargeback import charge
 from loadfactor.money.currency import EXACT, add_exactly
-from loadfactor.money.lines import ChargedHours, CostLine, Costs, Owner, read_hours
-from loadfactor.money.statements import Chargeback, ColumnTotal, SpreadPool, Statement
-from loadfactor.money.tag_coverage import measure_tag_coverage
+from loadfactor.money.lines import (
+    Chargeback,
+    ChargedHours,
+    ColumnTotal,
+    CostLine,
+    Costs,
+    Owner,
+    SpreadPool,
+    Statement,
+    measure_tag_coverage,
+    read_hours,
+)
 from loadfactor.settings.money import ChargebackPolicy
 from loadfactor.store.session import Session
 from loadfactor.tables.charges import COSTS

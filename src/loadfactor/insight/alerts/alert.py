@@ -1,9 +1,10 @@
 """An alert: a rule's condition that holds, or held, for one group; and a transition, which is what receivers are told."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 from loadfactor.insight.causes import Cause
 
@@ -57,3 +58,14 @@ class Transition:
     def key(self) -> str:
         """Names the transition: a receiver that keeps these takes each one once."""
         return f"{self.alert.fingerprint}-{self.alert.state}"
+
+
+def write_alert(alert: Alert) -> str:
+    """An alert as JSON."""
+    return json.dumps(asdict(alert) | {"by": dict(alert.by), "holder": dict(alert.holder)})
+
+
+def read_alert(text: str) -> Alert:
+    """The alert that was written."""
+    row: dict[str, Any] = json.loads(text)
+    return Alert(**{**row, "evidence": tuple(row["evidence"])})

@@ -2,23 +2,116 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.evidence import Evidence, Verdicts
-from loadfactor.insight.alerts.follow import Follower
 from loadfactor.insight.alerts.observed import Observed
-from loadfactor.insight.alerts.records import KeptRecords, Records
-from loadfactor.insight.alerts.rule import Compound, Rule
-from loadfactor.insight.alerts.threshold import judge_threshold
+from loadfactor.insight.alerts.rule import Compound, Evidence, KeptRecords, Records, Rule, Verdicts, judge_threshold
 from loadfactor.tables.schema import ALWAYS, Span
+
+if TYPE_CHECKING:
+    pass
+from collections.abc import Callable
+
+import numpy as np
+
+from loadfactor.books.books import Books
+from loadfactor.insight.alerts.rule import Group
+from loadfactor.metrics.query.calendar import milliseconds
+
+NameHolder = Callable[[tuple[str, ...], Group], Mapping[str, str]]
+PENDING_UNKNOWN_MS = 10 * MS_PER_MIN
+"""A pending alert of which nothing is known for this long is dropped."""
+FIRING_UNKNOWN_MS = MS_PER_HOUR
+"""A firing one is resolved then: nobody knows whether it still holds."""
+
+
+class Follower:
+    """The alerts of one rule that live."""
+
+    def __init__(self, rule: Rule, alive: Sequence[Alert] = ()) -> None:
+        self.rule = rule
+        self._for_ms = rule.for_s * MS_PER_S
+        self._alive = {self._group_of(alert): alert for alert in alive}
+        self._places: dict[Group, int] = {}
+        self._known_ms: dict[Group, int] = {}
+
+    @property
+    def alive(self) -> list[Alert]:
+        """Pending and firing alerts."""
+        return list(self._alive.values())
+
+    def step(self, verdicts: Verdicts, at_ms: int, step_ms: int, name_holder: NameHolder) -> Iterator[Transition]:
+        """What the verdicts of the step that ends at an instant change."""
+        places = self._find_places(verdicts)
+        for group, alert in list(self._alive.items()):
+            place = places.get(group)
+            if place is None or (verdicts.is_gone is not None and verdicts.is_gone[place]):
+                yield from self._end(group, alert, at_ms, "it is no longer there")
+            elif verdicts.is_bad[place]:
+                self._known_ms[group] = at_ms
+            elif verdicts.is_clear[place] or (alert.state == "pending" and not np.isnan(verdicts.value[place])):
+                yield from self._end(group, alert, at_ms, "the condition holds no longer")
+            elif not np.isnan(verdicts.value[place]):
+                self._known_ms[group] = at_ms
+            else:
+                longest = PENDING_UNKNOWN_MS if alert.state == "pending" else FIRING_UNKNOWN_MS
+                if at_ms - self._known_ms.setdefault(group, at_ms) > longest:
+                    yield from self._end(group, alert, at_ms, "nothing is known of it any longer")
+        for place in np.flatnonzero(verdicts.is_bad).tolist():
+            if verdicts.is_gone is not None and verdicts.is_gone[place]:
+                continue
+            group = verdicts.groups[place]
+            alert = self._alive.get(group) or self._begin(group, at_ms - step_ms, verdicts.unit)
+            self._places[group] = place
+            if alert.state == "pending":
+                value = float(verdicts.value[place])
+                alert = replace(alert, value=None if np.isnan(value) else value)
+                if at_ms - alert.start_ms >= self._for_ms:
+                    holder = name_holder(self.rule.by, group)
+                    facts = verdicts.explain(place)
+                    alert = replace(alert, state="firing", fired_ms=at_ms, evidence=facts, holder=holder)
+                    yield Transition(alert, at_ms)
+                self._alive[group] = alert
+
+    def keep_identity(self, fired: Mapping[Any, Alert]) -> None:
+        """Give alerts that fire the beginnings under which they were told, by `Alert.group`."""
+        for group, alert in self._alive.items():
+            told = fired.get(alert.group)
+            if told is not None and alert.state == "firing":
+                self._alive[group] = replace(alert, start_ms=told.start_ms, fired_ms=told.fired_ms)
+
+    def _begin(self, group: Group, start_ms: int, unit: str) -> Alert:
+        rule = self.rule
+        by = dict(zip(rule.by, group, strict=True))
+        return Alert(rule.name, by, rule.severity, rule.cause, "pending", start_ms, unit=unit)
+
+    def _end(self, group: Group, alert: Alert, at_ms: int, because: str) -> Iterator[Transition]:
+        del self._alive[group]
+        self._known_ms.pop(group, None)
+        self._places.pop(group, None)
+        if alert.state == "firing":
+            yield Transition(replace(alert, state="resolved", end_ms=at_ms, ended_because=because), at_ms)
+
+    def _find_places(self, verdicts: Verdicts) -> Mapping[Group, int]:
+        """Where the verdict of each living alert stands: mostly where it stood before, as groups are only added."""
+        groups = verdicts.groups
+        kept = {g: p for g in self._alive if (p := self._places.get(g, -1)) >= 0 and p < len(groups) and groups[p] == g}
+        if len(kept) < len(self._alive):
+            kept = {group: place for place, group in enumerate(groups) if group in self._alive}
+            self._places = dict(kept)
+        return kept
+
+    def _group_of(self, alert: Alert) -> Group:
+        return tuple(alert.by[name] for name in self.rule.by)
+
 
 STEP_MS: Final = MS_PER_MIN
 ROWS_AT_ONCE: Final = 250_000
 """About so many rows of the ledger are read at once."""
-MOST_STEPS: Final = 240
+MOST_STEPS: Final = 480
 REMEMBERED_MS: Final = MS_PER_DAY
 """Data that is later than this changes no alert any longer."""
 
@@ -85,21 +178,22 @@ class Judge:
             self._observed = self._look_back(watched)
             self._forget_ms = self.judged_ms + MS_PER_DAY
         for records, span in self._divide(watched, (self.judged_ms, until_ms)):
-            for evidence in self._read(watched, self._observed, span, records):
-                told += self._judge(evidence, self._observed)
+            self._read(watched, self._observed, span)
+            for evidence in self._observed.show(records):
+                told += self._judge(evidence)
         self._ended += [t.alert for t in told if t.alert.state == "resolved"]
         oldest = self.judged_ms - REMEMBERED_MS
         self._ended = [alert for alert in self._ended if (alert.end_ms or 0) >= oldest]
         self._marks = {at: alerts for at, alerts in self._marks.items() if at >= oldest}
         return told
 
-    def _judge(self, evidence: Evidence, observed: Observed) -> Iterator[Transition]:
+    def _judge(self, evidence: Evidence) -> Iterator[Transition]:
         """Judge one step."""
         if self.judged_ms % MS_PER_HOUR == 0 or not self._marks:
             self._marks[self.judged_ms] = self.alive
         for follower in self._followers:
             verdicts = self.verdicts[follower.rule.name] = judge_rule(follower.rule, evidence)
-            yield from follower.step(verdicts, evidence.at_ms, self._step_ms, observed.name_holder)
+            yield from follower.step(verdicts, evidence.at_ms, self._step_ms, evidence.name_holder)
         self.judged_ms = evidence.at_ms
 
     def _look_back(self, watched: Watched) -> Observed:
@@ -109,9 +203,8 @@ class Judge:
         start = max(self.judged_ms - observed.longest_ms, first - first % self._step_ms)
         start = min(start, self.judged_ms)
         observed.begin(watched, start)
-        for records, span in self._divide(watched, (start, self.judged_ms)):
-            for _ in self._read(watched, observed, span, records):
-                pass
+        for _, span in self._divide(watched, (start, self.judged_ms)):
+            self._read(watched, observed, span)
         return observed
 
     def _divide(self, watched: Watched, span: Span) -> Iterator[tuple[Records, Span]]:
@@ -126,14 +219,12 @@ class Judge:
             yield records, (start, after)
             start = after
 
-    def _read(self, watched: Watched, observed: Observed, span: Span, records: Records) -> Iterator[Evidence]:
-        """Read steps, and what rules read after each of them."""
+    def _read(self, watched: Watched, observed: Observed, span: Span) -> None:
+        """Add the steps of a span."""
         steps = watched.read_steps(observed.metrics, observed.by, span, self._step_ms, self._kept.holdings)
-        begun = watched.find_begun_jobs(span, self._step_ms)
-        for rows in steps:
-            self._rows_of_a_step = max(rows.count, 1)
-            observed.add(rows, {job: at for at, job in begun if rows.start_ms <= at < rows.end_ms})
-            yield observed.show(records)
+        rows = list(steps)
+        self._rows_of_a_step = max(1, *(step.count for step in rows))
+        observed.add(rows, watched.find_begun_jobs(span, self._step_ms))
 
     # -- late data -----------------------------------------------------------------------------------------------------
 
@@ -197,3 +288,27 @@ def _meet(one: Alert, other: Alert) -> bool:
 
 def _read_alerts(rows: Sequence[Mapping[str, Any]]) -> list[Alert]:
     return [Alert(**{**row, "evidence": tuple(row["evidence"])}) for row in rows]
+
+
+Progress = Callable[[str, float], None]
+
+
+def _quiet(_what: str, _share: float) -> None:
+    """Says nothing of progress."""
+
+
+def replay(books: Books, rules: Sequence[Rule], span: Span | None = None, progress: Progress = _quiet) -> list[Alert]:
+    """The alerts that fired in a span, by default in all that the books know of, in order; those that fire at its end have no end.
+
+    Raises InputError where the books know nothing.
+    """
+    first, last = (milliseconds(at) for at in books.span)
+    start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
+    start, end = start - start % STEP_MS, end - end % STEP_MS
+    judge, fired = Judge(rules, start), dict[str, Alert]()
+    with books.watch() as watched:
+        while judge.judged_ms < end:
+            for told in judge.step(watched, min(end, judge.judged_ms + MOST_STEPS * STEP_MS)):
+                fired[told.alert.fingerprint] = told.alert
+            progress("judging", (judge.judged_ms - start) / (end - start))
+    return sorted(fired.values(), key=lambda alert: (alert.start_ms, alert.rule, alert.group))

@@ -1,42 +1,57 @@
 """The diagnosis of one job from its facts: every rule asked, claims as ranges, and their union."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Final
 
 import numpy as np
 
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
-from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats
-from loadfactor.insight.diagnosis.finding import CannotTell, CauseFinding, CauseTotal, JobDiagnosis, Range
+from loadfactor.books.books import Books
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats, read_job
+from loadfactor.insight.diagnosis.finding import (
+    CannotTell,
+    CauseFinding,
+    CauseTotal,
+    FleetDiagnosis,
+    JobDiagnosis,
+    Range,
+)
 from loadfactor.insight.diagnosis.rule import HIGH, MEDIUM, Claim, DiagnosisRule
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
+from loadfactor.insight.diagnosis.scheduling import find_scheduling
+from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.tables.schema import Span
 
 LEAST_SHARE = 0.01
 """A cause with less of the held time at stake is not worth a line."""
-LEAST_SURENESS = 0.5
-"""What is less sure is no finding."""
+LEAST_CONFIDENCE = 0.5
+"""A claim of less confidence is no finding."""
 
 
 def diagnose_job(facts: DiagnosedJob, rules: Sequence[DiagnosisRule] = DIAGNOSES) -> JobDiagnosis:
-    """Why the GPUs of a job were not fuller: findings by what is at stake × sureness, and what cannot be told."""
+    """Why the GPUs of a job were not fuller: findings by what is at stake × confidence, and what cannot be told."""
     lost, held_s = facts.lost_s, float(facts.held_s.sum())
     price = facts.cost / held_s if facts.cost is not None and held_s else None
     found: list[tuple[float, CauseFinding]] = []
     unknown: list[CannotTell] = []
     low, high = np.zeros_like(lost), np.zeros_like(lost)
     for rule in rules:
-        said = rule.missing(facts)
-        claim = None if said and not _is_said(rule, facts) else rule.judge(facts)
+        missing = rule.missing(facts)
+        claim = None if missing and not _is_reported(rule, facts) else rule.judge(facts)
         if claim is None:
-            if said:
-                unknown.append(CannotTell(rule.cause, rule.title, said))
+            if missing:
+                unknown.append(CannotTell(rule.cause, rule.title, missing))
             continue
         seconds = np.minimum(claim.seconds, lost)
         total = float(seconds.sum())
-        if claim.sureness < LEAST_SURENESS or total < LEAST_SHARE * held_s:
+        low_share = rule.low if claim.low is None else claim.low
+        confidence = rule.confidence if claim.confidence is None else claim.confidence
+        if confidence < LEAST_CONFIDENCE or total < LEAST_SHARE * held_s:
             continue
-        low, high = np.maximum(low, claim.low * seconds), np.maximum(high, seconds)
-        finding = _describe(rule, facts.job, claim, total, held_s, price)
-        found.append((claim.sureness * (1 + claim.low) / 2 * total, finding))
+        low, high = np.maximum(low, low_share * seconds), np.maximum(high, seconds)
+        finding = _describe(rule, facts.job, claim, (low_share, confidence), total, held_s, price)
+        found.append((confidence * (1 + low_share) / 2 * total, finding))
     found.sort(key=lambda each: -each[0])
     lost_s = float(lost.sum())
     hours = Range(float(low.sum()) / S_PER_HOUR, float(high.sum()) / S_PER_HOUR)
@@ -75,29 +90,35 @@ def add_up_causes(jobs: Iterable[JobDiagnosis]) -> tuple[CauseTotal, ...]:
     return tuple(sorted(totals, key=lambda total: -total.gpu_hours.high))
 
 
-def _is_said(rule: DiagnosisRule, facts: DiagnosedJob) -> bool:
-    """Whether the job itself says what the rule would tell from signals."""
+def _is_reported(rule: DiagnosisRule, facts: DiagnosedJob) -> bool:
+    """Whether the job itself reports what the rule would find in signals."""
     return rule.cause == "input_pipeline" and "data_wait" in facts.sections
 
 
 def _describe(
-    rule: DiagnosisRule, job: str, claim: Claim, total_s: float, held_s: float, price: float | None
+    rule: DiagnosisRule,
+    job: str,
+    claim: Claim,
+    low_and_confidence: tuple[float, float],
+    total_s: float,
+    held_s: float,
+    price: float | None,
 ) -> CauseFinding:
-    hours = Range(claim.low * total_s / S_PER_HOUR, total_s / S_PER_HOUR)
-    sureness = "high" if claim.sureness >= HIGH else "medium" if claim.sureness >= MEDIUM else "low"
+    low, confidence = low_and_confidence
+    hours = Range(low * total_s / S_PER_HOUR, total_s / S_PER_HOUR)
     return CauseFinding(
         rule.cause,
         rule.title,
         rule.class_,
         job,
-        Range(claim.low * total_s / held_s, total_s / held_s),
+        Range(low * total_s / held_s, total_s / held_s),
         hours,
         _price(hours, price),
-        sureness,
-        claim.sureness,
+        "high" if confidence >= HIGH else "medium" if confidence >= MEDIUM else "low",
+        confidence,
         claim.evidence,
-        claim.against,
-        claim.measure_next,
+        rule.against if claim.against is None else claim.against,
+        rule.measure_next if claim.measure_next is None else claim.measure_next,
         rule.action,
     )
 
@@ -112,3 +133,66 @@ def _activity(facts: DiagnosedJob) -> tuple[float | None, ...]:
     observed: Floats = (facts.held_s - facts.unobserved_s).sum(0)
     active = facts.active_s.sum(0)
     return tuple(float(a / o) if o > 0 else None for a, o in zip(active, observed, strict=True))
+
+
+MOST_JOBS: Final = 20
+Progress = Callable[[str, float], None]
+
+
+def diagnose_books(
+    books: Books,
+    job: str | None = None,
+    team: str | None = None,
+    window: tuple[datetime, datetime] | None = None,
+    most_jobs: int = MOST_JOBS,
+    progress: Progress = lambda _what, _share: None,
+    leave_out: Collection[str] = (),
+) -> FleetDiagnosis:
+    """Why the GPUs of a job, of a team or of all were not fuller within [start, end), by default in all of the books.
+
+    Jobs to `leave_out` are counted among those that were not looked at.
+
+    Raises InputError for a job or a team that the books do not know.
+    """
+    start, end = window or books.span
+    span = (milliseconds(start), milliseconds(end))
+    with books.snapshot() as snapshot:
+        where = {"job": job} if job else {"team": team} if team else {}
+        found = snapshot.show(("idle_gpu_hours", "underused_gpu_hours"), "job", start, end, where=where)
+        currency = books.store.currency_of(books.store.manifest)
+        columns = [found.column(name) for name in ("idle_gpu_hours", "underused_gpu_hours")]
+    hours = {
+        key[0]: sum(float(value) for value in values if isinstance(value, int | float))
+        for key, values in zip(found.keys, zip(*columns, strict=True), strict=True)
+        if key[0] is not None
+    }
+    ranked = [job] if job else [name for name in sorted(hours, key=lambda name: -hours[name]) if hours[name] > 0]
+    ranked = [name for name in ranked if name != "unknown holder"]
+    looked_at = [name for name in ranked if name not in leave_out][:most_jobs]
+    diagnosed = diagnose_jobs(books, looked_at, span, progress)
+    scheduling: tuple[CauseFinding, ...] = ()
+    if not where:
+        with books.snapshot() as snapshot, books.watch() as watched:
+            scheduling = find_scheduling(watched, snapshot, span)
+    rest = [name for name in ranked if name not in looked_at]
+    return FleetDiagnosis(
+        f"job {job}" if job else f"team {team}" if team else "the fleet",
+        diagnosed,
+        add_up_causes(diagnosed),
+        scheduling,
+        len(rest),
+        sum(hours[name] for name in rest),
+        currency,
+    )
+
+
+def diagnose_jobs(
+    books: Books, jobs: Sequence[str], span: Span, progress: Progress = lambda _what, _share: None
+) -> tuple[JobDiagnosis, ...]:
+    """Why the GPUs of these jobs were not fuller within a span. Raises InputError for one that held none then."""
+    diagnosed = []
+    with books.watch() as watched:
+        for number, job in enumerate(jobs):
+            diagnosed.append(diagnose_job(read_job(watched, job, span)))
+            progress("diagnosing", (number + 1) / len(jobs))
+    return tuple(diagnosed)

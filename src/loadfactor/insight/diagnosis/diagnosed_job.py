@@ -1,16 +1,26 @@
 """What rules of diagnoses read of one job: its GPUs step by step, its nodes, sections, attempts, events and work."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.base.units import S_PER_MIN
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.books.step_totals import StepRows
+from loadfactor.books.watched import Watched
+from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.metrics import metric
+from loadfactor.metrics.metric import Part, Ratio, Sum
+from loadfactor.metrics.query.answer import work_out
+from loadfactor.tables.schema import Span
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 SMOOTH_S = 10 * S_PER_MIN
 """Signals of a job are read as means over so long, so that single checkpoints and noise are no symptom."""
 
@@ -169,3 +179,223 @@ INTERACTIVE = ("notebook", "interactive", "debug")
 """Purposes of jobs, as sources and rules of tagging say them."""
 FAILED = ("failed", "node_fail", "out_of_memory")
 """End states of attempts whose work counts as lost where nothing says that it was kept."""
+
+
+HOURS: Final = ("idle_gpu_hours", "underused_gpu_hours", "unobserved_gpu_hours", "busy_gpu_hours")
+SIGNALS: Final = (
+    "gpu_util", "engine_activity", "sm_activity", "tensor_activity", "dram_activity", "fp32_activity", "sm_occupancy",
+    "pcie_saturation", "nvlink_saturation", "mem_utilization", "throttled_share", "power_w",
+)  # fmt: skip
+NODE_SIGNALS: Final = ("cpu_busy_share", "io_wait_share", "disk_write_bytes_per_s", "net_tx_bytes_per_s")
+_BY: Final = ("device", "node", "accelerator")
+_LEAST_CHUNK_MS: Final = MS_PER_DAY
+_CHUNK_STEPS: Final = 480
+"""So much is booked at a time: it costs little more than a short piece does."""
+_STEPS_MIN: Final = (1, 2, 5, 10, 60)
+_MOST_STEPS: Final = 1500
+"""A job of a day is read by minutes, one of more than ten days by the hours of the ledger."""
+
+
+def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJob:
+    """What the books know of a job within a span. Raises InputError where they do not know it, or it held no GPU then."""
+    rows = watched.list_rows("allocations", "job_id = ?", job)
+    first, last = watched.span if span is None else (max(span[0], watched.span[0]), min(span[1], watched.span[1]))
+    held = [(max(_or(r["from_utc"], first), first), min(_or(r["to_utc"], last), last)) for r in rows]
+    known = [(start, end) for start, end in held if start < end]
+    if not known:
+        raise InputError(
+            f"the books know no GPU that job {job!r} held in that time; `loadfactor show paid_gpu_hours --by job` lists jobs"
+        )
+    step_ms = _choose_step(max(end for _, end in known) - min(start for start, _ in known))
+    start = min(s for s, _ in known) // step_ms * step_ms
+    end = -(-max(e for _, e in known) // step_ms) * step_ms
+    read = _Read(start, step_ms, (end - start) // step_ms)
+    metrics = [metric(name) for name in (*HOURS, *SIGNALS, "cost")]
+    chunk_ms = max(_LEAST_CHUNK_MS, _CHUNK_STEPS * step_ms)
+    for at in range(start, end, chunk_ms):
+        read.add(list(watched.read_job_steps(job, metrics, _BY, (at, min(at + chunk_ms, end)), step_ms)))
+    arrays = {name: read.work_out(name) for name in (*HOURS, *SIGNALS, "cost")}
+    idle, underused, unobserved, busy = (np.nan_to_num(arrays[name]) * S_PER_HOUR for name in HOURS)
+    cost = arrays["cost"]
+    signals = {name: arrays[name] for name in SIGNALS if not np.isnan(arrays[name]).all()}
+    if "power_w" in signals:
+        limits = np.array([_find_limit(board) for _, _, board in read.gpus])[:, np.newaxis]
+        signals["power_of_limit"] = signals["power_w"] / limits
+    linked = np.array([_has_nvlink(board) for _, _, board in read.gpus], dtype=np.bool_)[:, np.newaxis]
+    links = np.where(linked, arrays["nvlink_saturation"], arrays["pcie_saturation"])
+    if not np.isnan(links).all():
+        signals["gpu_link_saturation"] = links
+    attempts, failed = _list_attempts(watched, rows, read, held)
+    nodes = {node for _, node, _ in read.gpus if node}
+    said = watched.list_rows("job_sections", "job_id = ?", job)
+    out = watched.list_rows(
+        "device_events", "kind = 'out_of_memory' AND at_utc >= ? AND at_utc < ?", start, end + step_ms
+    )
+    mine = {device for device, _, _ in read.gpus}
+    return DiagnosedJob(
+        job,
+        next((r["purpose"] for r in rows if r["purpose"]), None),
+        tuple(device for device, _, _ in read.gpus),
+        tuple(node for _, node, _ in read.gpus),
+        start,
+        step_ms // MS_PER_S,
+        idle + busy + unobserved,
+        idle,
+        underused,
+        unobserved,
+        signals,
+        _read_nodes(watched, nodes, read),
+        {kind: read.spread([r for r in said if r["kind"] == kind]) for kind in {r["kind"] for r in said}},
+        attempts,
+        failed,
+        tuple((event["at_utc"] - start) // step_ms for event in out if event["device_id"] in mine),
+        _find_padding(watched, job),
+        None if np.isnan(cost).all() else float(np.nansum(cost)),
+        _read_answers(watched, job, read),
+    )
+
+
+class _Read:
+    """Rows of the ledger of some steps, as they come, added up by GPU and step."""
+
+    def __init__(self, start_ms: int, step_ms: int, steps: int) -> None:
+        self.start_ms, self.step_ms, self.steps = start_ms, step_ms, steps
+        self.gpus: list[tuple[str, str | None, str | None]] = []
+        self._sums: dict[Part, Floats] = {}
+
+    def add(self, rows: Sequence[StepRows]) -> None:
+        """The rows of some steps, which have the same names."""
+        if not any(step.count for step in rows):
+            return
+        coded = np.stack([np.concatenate([step.codes[by] for step in rows]) for by in _BY])
+        found, which = np.unique(coded, axis=1, return_inverse=True)
+        places = np.array([self._place(rows[0], codes) for codes in found.T])[which.reshape(-1)]
+        at = np.concatenate([np.full(step.count, (step.start_ms - self.start_ms) // self.step_ms) for step in rows])
+        for part in rows[0].sums:
+            values = np.concatenate([step.sums[part] for step in rows], axis=1)
+            cells = self._sums.get(part, np.zeros((0, self.steps, len(values))))
+            more = np.zeros((len(self.gpus) - len(cells), self.steps, len(values)))
+            self._sums[part] = cells = np.concatenate((cells, more))
+            np.add.at(cells, (places, at), values.T)
+
+    def work_out(self, name: str) -> Floats:
+        """A metric by GPU and step; NaN where it is not known."""
+        kind = metric(name).kind
+        if not isinstance(kind, Sum | Ratio):
+            raise TypeError(name)
+        if not self._sums:
+            return np.full((0, self.steps), np.nan)
+        sums = {part: cells.reshape(-1, cells.shape[-1]) for part, cells in self._sums.items()}
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values, is_known, coverage = work_out(kind, sums)
+        known = is_known & ~np.isnan(coverage)
+        return np.where(known, values[:, 0], np.nan).reshape(len(self.gpus), self.steps)
+
+    def spread_amounts(self, rows: Iterable[Mapping[str, Any]]) -> Floats:
+        """What was made in each step, in proportion to time."""
+        edges = self.start_ms + np.arange(self.steps) * self.step_ms
+        made = np.zeros(self.steps)
+        for row in rows:
+            length = row["to_utc"] - row["from_utc"]
+            inside = np.minimum(row["to_utc"], edges + self.step_ms) - np.maximum(row["from_utc"], edges)
+            made += row["amount"] * np.clip(inside, 0, None) / length if length else 0.0
+        return made
+
+    def spread(self, spans: Iterable[Mapping[str, Any]]) -> Floats:
+        """The share of each step that lies in spans."""
+        edges = self.start_ms + np.arange(self.steps) * self.step_ms
+        inside = np.zeros(self.steps)
+        for row in spans:
+            until = np.minimum(row["to_utc"], edges + self.step_ms)
+            inside += np.clip(until - np.maximum(row["from_utc"], edges), 0, None)
+        return np.minimum(inside / self.step_ms, 1.0)
+
+    def _place(self, step: StepRows, codes: NDArray[np.int64]) -> int:
+        names = [step.names[by][code] if code >= 0 else None for by, code in zip(_BY, codes, strict=True)]
+        gpu = (names[0] or "", names[1], names[2])
+        if gpu not in self.gpus:
+            self.gpus.append(gpu)
+        return self.gpus.index(gpu)
+
+
+def _or(value: int | None, other: int) -> int:
+    return other if value is None else int(value)
+
+
+def _choose_step(length_ms: int) -> int:
+    steps = [minutes * MS_PER_MIN for minutes in _STEPS_MIN]
+    return next((step for step in steps if length_ms <= step * _MOST_STEPS), steps[-1])
+
+
+def _find_limit(board: str | None) -> float:
+    found = find_accelerator(board) if board else None
+    limit = found.get("tdp_w") if found else None
+    return float(limit) if limit else float("nan")
+
+
+def _has_nvlink(board: str | None) -> bool:
+    """Whether GPUs of a model reach each other over NVLink; one that nobody knows is taken for one of these."""
+    found = find_accelerator(board) if board else None
+    return found is None or found.nvlink_bytes_per_s is not None
+
+
+def _list_attempts(
+    watched: Watched, rows: Sequence[Mapping[str, Any]], read: _Read, held: Sequence[Span]
+) -> tuple[tuple[JobAttempt, ...], int]:
+    """The attempts of a job, and how many failed in a day: of it, and of jobs of its user in its team."""
+    ends: dict[Span, str | None] = {}
+    for row, (first, after) in zip(rows, held, strict=True):
+        if first < after:
+            of = ((first - read.start_ms) // read.step_ms, -(-(after - read.start_ms) // read.step_ms))
+            ends[of] = row["end_state"] or ends.get(of)
+    attempts = tuple(JobAttempt(*of, state) for of, state in sorted(ends.items()))
+    user = next((row["user"] for row in rows if row["user"]), None)
+    if user is None:
+        return attempts, sum(attempt.end_state == "failed" for attempt in attempts)
+    end = read.start_ms + read.steps * read.step_ms
+    alike = watched.list_rows(
+        "allocations",
+        "\"user\" = ? AND team IS NOT DISTINCT FROM ? AND end_state = 'failed' AND to_utc > ? AND to_utc <= ?",
+        user,
+        next((row["team"] for row in rows if row["team"]), None),
+        end - MS_PER_DAY,
+        end + MS_PER_MIN,
+    )
+    return attempts, len({(row["job_id"], row["from_utc"]) for row in alike})
+
+
+def _read_nodes(watched: Watched, nodes: set[str], read: _Read) -> dict[str, Floats]:
+    """What the nodes of a job did, by step: means over nodes; none where nobody measured them."""
+    if not nodes:
+        return {}
+    end = read.start_ms + read.steps * read.step_ms
+    where = "list_contains(?, node) AND to_utc > ? AND to_utc <= ?"
+    rows = watched.list_rows("node_samples", where, sorted(nodes), read.start_ms, end)
+    at = np.array([(row["to_utc"] - 1 - read.start_ms) // read.step_ms for row in rows], dtype=np.int64)
+    found = {}
+    for name in NODE_SIGNALS:
+        values = np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
+        known = ~np.isnan(values)
+        if known.any():
+            count = np.bincount(at[known], minlength=read.steps)
+            total = np.bincount(at[known], values[known], read.steps)
+            found[name] = np.divide(total, count, out=np.full(read.steps, np.nan), where=count > 0)
+    return found
+
+
+def _find_padding(watched: Watched, job: str) -> float | None:
+    """The share of padding in all tokens of a job (`padded_token` counts both); None where it does not report both."""
+    units = ("train_token", "padded_token")
+    rows = watched.list_rows("progress", "job_id = ? AND unit IN ('train_token', 'padded_token')", job)
+    made = {unit: sum(row["amount"] or 0.0 for row in rows if row["unit"] == unit) for unit in units}
+    if not made["padded_token"] or not made["train_token"]:
+        return None
+    return float(max(0.0, 1 - made["train_token"] / made["padded_token"]))
+
+
+def _read_answers(watched: Watched, job: str, read: _Read) -> Floats | None:
+    """What a job answered by step: tokens, or requests where nobody counts those; None where nobody counts either."""
+    for unit in ("output_token", "request"):
+        if rows := watched.list_rows("progress", "job_id = ? AND unit = ? AND amount IS NOT NULL", job, unit):
+            return read.spread_amounts(rows)
+    return None

@@ -1,6 +1,6 @@
 """Findings of a fleet, not of a job: GPUs that stand free while jobs wait, because of order and limits, or of fragmentation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,12 +12,65 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.watched import Watched
 from loadfactor.books.watched_waits import QueuedJobs, WatchedWaits
 from loadfactor.insight.diagnosis.finding import CauseFinding, Range
-from loadfactor.insight.diagnosis.free_gpus import match_free_gpus
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import Sum
 from loadfactor.metrics.query.answer import work_out
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.tables.schema import Span
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FreeBesideWaits:
+    """GPUs that were free in one step although jobs waited: `fitting` could have been given to them, `stranded` were scattered."""
+
+    fitting: int
+    stranded: int
+
+
+def match_free_gpus(free: Sequence[int], sizes: Sequence[int], waiting: Sequence[int]) -> FreeBesideWaits:
+    """Of nodes with these free GPUs and sizes, and waiting jobs of so many GPUs, in their order.
+
+    >>> match_free_gpus([3, 5, 8], [8, 8, 8], [8, 8])  # the second one would fit into 3 + 5
+    FreeBesideWaits(fitting=8, stranded=8)
+    >>> match_free_gpus([3, 5], [8, 8], [4, 4])  # 5 of 8: one job fits, the other one would fit into 3 + 1
+    FreeBesideWaits(fitting=4, stranded=4)
+    >>> match_free_gpus([1], [8], [4])  # simply full
+    FreeBesideWaits(fitting=0, stranded=0)
+    """
+    left, size = np.array(free, dtype=np.int64), np.array(sizes, dtype=np.int64)
+    largest = int(size.max(initial=0))
+    fitting, unplaced = 0, []
+    for gpus in waiting:
+        if _place(left, size, largest, gpus):
+            fitting += gpus
+        else:
+            unplaced.append(gpus)
+    rest, stranded = int(left.sum()), 0
+    for gpus in unplaced:
+        if gpus <= rest:
+            rest -= gpus
+            stranded += gpus
+    return FreeBesideWaits(fitting, stranded)
+
+
+def _place(left: Counts, size: Counts, largest: int, gpus: int) -> bool:
+    """Take GPUs for a job out of those that are left; False where it does not fit."""
+    if gpus <= largest:
+        room = np.flatnonzero(left >= gpus)
+        if not len(room):
+            return False
+        left[room[np.argmin(left[room])]] -= gpus
+        return True
+    whole = np.flatnonzero((left == size) & (size == largest))
+    nodes = -(-gpus // largest) if largest else 0
+    if not nodes or len(whole) < nodes:
+        return False
+    left[whole[: nodes - 1]] = 0
+    left[whole[nodes - 1]] -= gpus - (nodes - 1) * largest
+    return True
+
 
 STEP_MS: Final = 15 * MS_PER_MIN
 """GPUs count as free, and jobs as waiting, that are so for a whole step: a scheduler needs its minutes."""

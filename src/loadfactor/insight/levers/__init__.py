@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from loadfactor.insight.levers import autoscale_down, cap_retries, checkpoint_oftener, right_size_jobs, share_gpus
 from loadfactor.insight.levers.cluster_levers import PACK_NODES, POOL_CLUSTERS, SMALLER_CLUSTER
 from loadfactor.insight.levers.diagnosed_levers import (
     FEED_GPUS,
@@ -14,16 +13,25 @@ from loadfactor.insight.levers.diagnosed_levers import (
     SCALE_REPLICAS,
     SMALLER_GPU,
 )
-from loadfactor.insight.levers.idle_levers import CULL_NOTEBOOKS, RECLAIM_IDLE, RELEASE_AT_END
+from loadfactor.insight.levers.idle_levers import (
+    AUTOSCALE_DOWN,
+    CAP_RETRIES,
+    CHECKPOINT_OFTENER,
+    CULL_NOTEBOOKS,
+    RECLAIM_IDLE,
+    RELEASE_AT_END,
+    RIGHT_SIZE_JOBS,
+)
 from loadfactor.insight.levers.lever import LossLever
+from loadfactor.insight.levers.share_gpus import SHARE_GPUS
 
 LEVERS: Final[tuple[LossLever, ...]] = (
-    cap_retries.LEVER,
-    right_size_jobs.LEVER,
+    CAP_RETRIES,
+    RIGHT_SIZE_JOBS,
     CULL_NOTEBOOKS,
     RELEASE_AT_END,
     RECLAIM_IDLE,
-    share_gpus.LEVER,
+    SHARE_GPUS,
     SCALE_REPLICAS,
     FEED_GPUS,
     LARGER_BATCH,
@@ -32,8 +40,8 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     OVERLAP_COMMUNICATION,
     REPLACE_SLOW_GPUS,
     SMALLER_GPU,
-    checkpoint_oftener.LEVER,
-    autoscale_down.LEVER,
+    CHECKPOINT_OFTENER,
+    AUTOSCALE_DOWN,
     SMALLER_CLUSTER,
     PACK_NODES,
     POOL_CLUSTERS,

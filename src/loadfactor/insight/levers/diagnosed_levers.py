@@ -12,10 +12,8 @@ from typing import Final
 
 from loadfactor.base.units import MIN_PER_HOUR
 from loadfactor.insight.diagnosis.finding import CauseFinding, JobDiagnosis
-from loadfactor.insight.levers.lever import MEDIUM, LeverResult, LossLever
+from loadfactor.insight.levers.lever import MEDIUM, LeverResult, LossLever, Situation, say_hours, say_largest
 from loadfactor.insight.levers.remainder import TakenLoss
-from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours, say_largest
 
 LOOKED_FOR: Final = ("underused", "idle")
 """The losses that most causes explain."""

@@ -7,13 +7,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from loadfactor.base.units import S_PER_MIN
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
+from loadfactor.books.losses.facts import JobGpu
 from loadfactor.books.losses.idle import IdleInterval
 from loadfactor.insight.alerts.rules.jobs import is_notebook
-from loadfactor.insight.levers.lever import HIGH, MEDIUM, LeverResult, LossLever
-from loadfactor.insight.levers.remainder import TakenLoss
-from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours, say_largest, say_times
+from loadfactor.insight.levers.lever import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    LeverResult,
+    LossLever,
+    Situation,
+    say_duration,
+    say_hours,
+    say_largest,
+    say_times,
+)
+from loadfactor.insight.levers.remainder import OF_HOLDERS, TakenLoss
+from loadfactor.planner.hardware.checkpoint import plan_checkpoints
 
 NOTEBOOK_MIN: Final = 60
 TAIL_MIN: Final = 15
@@ -104,4 +115,183 @@ RECLAIM_IDLE = LossLever(
         " first (an alert rule on idle GPUs).",
         MEDIUM,
     ),
+)
+
+
+UNUSED_BELOW: Final = 0.01
+USED_FROM: Final = 0.5
+LEAST_OBSERVED: Final = 0.8
+"""Of the time that the job held the GPU: of one that was seen less, nobody knows that it did nothing."""
+
+
+def find_oversized(situation: Situation) -> LeverResult:
+    """The idle and underused time of GPUs that their job never used."""
+    taken: list[TakenLoss] = []
+    jobs: list[tuple[float, str]] = []
+    for job, gpus in sorted(situation.facts.job_gpus.items()):
+        unused = [gpu for gpu in gpus if _is_unused(gpu)]
+        kept = 1 - situation.spared_share(job)
+        if not unused or kept <= 0 or max(map(_activity, gpus)) < USED_FROM:
+            continue
+        parts = [
+            part
+            for gpu in unused
+            for loss, hours in (("idle", gpu.idle), ("underused", gpu.busy - gpu.active))
+            for part in situation.left.take(job, loss, hours * kept)
+        ]
+        situation.spared_gpus.update((job, gpu.device) for gpu in unused)
+        taken += parts
+        hours = sum(part.gpu_hours for part in parts)
+        jobs.append(
+            (hours, f"{job} used {len(gpus) - len(unused)} of {len(gpus)} GPUs ({say_hours(hours)} for nothing)")
+        )
+    if not jobs:
+        return LeverResult()
+    largest = "; ".join(said for _, said in sorted(jobs, reverse=True)[:3])
+    return LeverResult(
+        tuple(taken),
+        (f"{len(jobs)} jobs held GPUs that did nothing while another one worked: {largest}.",),
+        "Ask for the GPUs that are used (--gpus, --gpus-per-node, nvidia.com/gpu), or start as many processes as there are GPUs"
+        " (torchrun --nproc-per-node, CUDA_VISIBLE_DEVICES).",
+        HIGH,
+    )
+
+
+def _activity(gpu: JobGpu) -> float:
+    observed = gpu.idle + gpu.busy
+    return gpu.active / observed if observed else 0.0
+
+
+def _is_unused(gpu: JobGpu) -> bool:
+    observed = gpu.idle + gpu.busy
+    held = observed + gpu.unobserved
+    return held > 0 and observed >= LEAST_OBSERVED * held and _activity(gpu) < UNUSED_BELOW
+
+
+RIGHT_SIZE_JOBS = LossLever(
+    "right_size_jobs", "Ask for the GPUs that jobs use", "low", "low", "a phase that needs them later", find_oversized
+)
+
+
+RUNS_ALLOWED: Final = 3
+"""The first run and two retries."""
+
+
+def find_retries(situation: Situation) -> LeverResult:
+    """All that was lost in failed runs after the third of a loop."""
+    runs = {(run.job, run.attempt): run for run in situation.facts.runs}
+    taken: list[TakenLoss] = []
+    held: dict[str, float] = {}
+    count = 0
+    for failed in situation.facts.failed_runs:
+        run = runs.get((failed.job, failed.attempt))
+        if failed.number <= RUNS_ALLOWED or run is None:
+            continue
+        share = run.gpu_hours / situation.job_hours[run.job]
+        for loss in OF_HOLDERS:
+            taken += situation.left.take(run.job, loss, situation.left.first_of(run.job, loss) * share)
+        situation.spared_runs.add((run.job, run.attempt))
+        held[failed.name] = held.get(failed.name, 0.0) + run.gpu_hours
+        count += 1
+    if not count:
+        return LeverResult()
+    known = sum(part.gpu_hours for part in taken)
+    return LeverResult(
+        tuple(taken),
+        (
+            f"{count} runs failed after {RUNS_ALLOWED} of their kind had failed: {say_largest(held)}.",
+            f"They held {say_hours(sum(held.values()))}, of which {say_hours(known)} are known to be lost: work whose FLOPs nobody"
+            " counts is not among them.",
+        ),
+        f"Limit retries to {RUNS_ALLOWED - 1} (Slurm: no --requeue or a check of SLURM_RESTART_COUNT; Kubernetes: backoffLimit:"
+        f" {RUNS_ALLOWED - 1}), and try a change on one GPU first.",
+        HIGH,
+    )
+
+
+CAP_RETRIES = LossLever(
+    "cap_retries",
+    "Stop jobs that fail again and again",
+    "low",
+    "low",
+    "a job that would have run at last",
+    find_retries,
+)
+
+
+CHECKPOINT_S: Final = 60.0
+"""How long a checkpoint is taken to stop a job that reports none."""
+
+
+def find_lost_work(situation: Situation) -> LeverResult:
+    """Lost work above what is lost, checkpoints included, at the best interval for the job's own time between interruptions."""
+    taken: list[TakenLoss] = []
+    sentences = []
+    intervals = []
+    is_measured = True
+    for lost in situation.facts.lost_work:
+        left = situation.left.left_of(lost.job, ("lost_work",))
+        held_s = sum(run.to_ms - run.from_ms for run in situation.runs_of.get(lost.job, ())) / MS_PER_S
+        if left <= 0 or held_s <= 0:
+            continue
+        checkpoint_s = CHECKPOINT_S if lost.checkpoint_s is None else lost.checkpoint_s
+        plan = plan_checkpoints(checkpoint_s, held_s / lost.times, 0.0)
+        parts = situation.left.take(
+            lost.job, "lost_work", left - situation.job_hours[lost.job] * (1 - plan.efficiency_share)
+        )
+        if not parts:
+            continue
+        taken += parts
+        is_measured &= lost.checkpoint_s is not None
+        known = "assumed" if lost.checkpoint_s is None else "measured"
+        intervals.append(f"{say_duration(plan.interval_s)} for {lost.job}")
+        sentences.append(
+            f"{lost.job} lost work {say_times(lost.times)} in {say_duration(held_s)}, {say_hours(left)} in all; a"
+            f" checkpoint every {say_duration(plan.interval_s)}, of {checkpoint_s:.0f} s"
+            f" as {known}, loses {1 - plan.efficiency_share:.1%} of its time."
+        )
+    action = f"Checkpoint every {', '.join(intervals[:3])}; asynchronously, to local disk first, where that is at hand."
+    return LeverResult(tuple(taken), tuple(sentences[:3]), action, MEDIUM if is_measured else LOW)
+
+
+CHECKPOINT_OFTENER = LossLever(
+    "checkpoint_oftener", "Checkpoint at the best interval", "low", "low", "storage that is too slow", find_lost_work
+)
+
+
+LAG_MIN: Final = 30
+"""Minutes of every free stretch that are paid all the same: until the node is given back, and until it is there again."""
+
+
+def find_free_nodes(situation: Situation) -> LeverResult:
+    """Free time of whole nodes beyond the lag, while nobody waited for their pool."""
+    taken: list[TakenLoss] = []
+    hours: dict[str, float] = {}
+    count = 0
+    for free in situation.facts.free:
+        parts = situation.left.take_of_nodes(
+            "unallocated", free.interval.gpu_hours_after(LAG_MIN * S_PER_MIN), (free.node,)
+        )
+        if parts:
+            count += 1
+            pool = "the pool without a name" if free.pool is None else f"pool {free.pool}"
+            hours[pool] = hours.get(pool, 0.0) + sum(part.gpu_hours for part in parts)
+            taken += parts
+    if not count:
+        return LeverResult()
+    return LeverResult(
+        tuple(taken),
+        (
+            f"Whole nodes stood free {say_times(count)} for longer than {LAG_MIN} min while nobody waited,"
+            f" {say_hours(sum(hours.values()))} beyond that: {say_largest(hours)}.",
+        ),
+        f"Scale down what is rented after a node was free for some minutes (Slurm: SuspendTime=600; Cluster Autoscaler:"
+        f" --scale-down-unneeded-time=10m); {LAG_MIN} min of every stretch are counted as paid. What is owned or committed cannot"
+        " be given back: lend it, or see smaller_cluster.",
+        MEDIUM,
+    )
+
+
+AUTOSCALE_DOWN = LossLever(
+    "autoscale_down", "Scale down while nobody waits", "medium", "low", "jobs wait until nodes start", find_free_nodes
 )

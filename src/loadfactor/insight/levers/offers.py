@@ -4,18 +4,19 @@ Cheaper accelerators first; spot for jobs that report checkpoints and stay; then
 with the peaks at today's price; less power for what stays on GPUs that are owned. Hours that the levers before saved are left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, fsum
 from typing import Final
 
 from loadfactor.base.errors import PlanError
-from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
-from loadfactor.insight.levers.cheaper_gpu import find_cheaper_gpus
-from loadfactor.insight.levers.power_cap import find_power_caps
-from loadfactor.insight.levers.price_saving import KeptHours, PriceSaving
-from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours
+from loadfactor.base.units import BYTES_PER_GB, S_PER_HOUR, S_PER_MIN
+from loadfactor.books.losses.pool_jobs import JobNeed
+from loadfactor.catalog.accelerators import Accelerator, accelerators, find_accelerator
+from loadfactor.catalog.power_caps import read_power_caps
+from loadfactor.insight.diagnosis.diagnosed_job import SERVING
+from loadfactor.insight.diagnosis.finding import CauseFinding, Range
+from loadfactor.insight.levers.lever import LOW, MEDIUM, KeptHours, PriceSaving, Situation, say_hours, say_largest
 from loadfactor.planner.economics.load_duration import choose_owned_gpus, cost_own_and_rent, load_duration
 from loadfactor.planner.economics.renting import SpotOffer, cost_spot
 
@@ -133,3 +134,189 @@ def _find_base(
         ),
         f"Commit to {base:,} GPUs at {offers.committed_per_gpu_hour:g} an hour, and rent the rest while it is needed.",
     )
+
+
+BOUND: Final = {"hbm_bound": "hbm_bound", "communication": "communication", "imbalance": "communication"}
+"""Causes of which the clock is not the limit, and whose published share is theirs."""
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What a job drew while it was bound by something else, kWh, and the price of one; None is not known."""
+
+    finding: CauseFinding
+    kept: KeptHours
+    kwh: float | None
+    price: float | None
+
+
+def find_power_caps(situation: Situation, kept: Mapping[str, KeptHours]) -> PriceSaving | None:
+    """What electricity less power would have saved; None where no job is known to be bound by anything but its clock."""
+    found = [
+        drawn
+        for job in situation.diagnoses
+        if job.job in kept
+        for drawn in _read(situation, job.findings, kept[job.job])
+    ]
+    if not found:
+        return None
+    hours = fsum(of.kept.gpu_hours for of in found)
+    caps = read_power_caps()
+    jobs = f"{len(found)} jobs wait for memory or for each other, so that their clocks are not what bounds them."
+    action = (
+        "Lock the SM clock of these jobs lower (`nvidia-smi -lgc`, DCGM policies), step by step while samples/s stay as they are; a"
+        " cap of power (`nvidia-smi -pl`) does nothing where they draw less than it."
+    )
+    known = [(of, of.kwh * of.price) for of in found if of.kwh is not None and of.price is not None]
+    missing = tuple(
+        name
+        for name, is_missing in (
+            ("power of their GPUs (power_w or energy_j of samples)", any(of.kwh is None for of in found)),
+            ("price_per_kwh in [[owned]] of loadfactor.toml", any(of.price is None for of in found)),
+        )
+        if is_missing
+    )
+    title = "Lower the clocks of what waits for memory or others"
+    if not known:
+        return PriceSaving(
+            "power_cap", title, None, hours, (jobs, situation.looked_at + "."), action, None, LOW, missing
+        )
+    saved = Range(
+        fsum(cost * caps.least.value for _, cost in known),
+        fsum(cost * caps.most[BOUND[of.finding.cause]].value for of, cost in known),
+    )
+    paid = fsum(of.kept.gpu_hours * of.kept.price for of, _ in known)
+    evidence = (
+        jobs,
+        f"They drew {fsum(of.kwh or 0.0 for of, _ in known):,.3g} kWh meanwhile, electricity for"
+        f" {fsum(cost for _, cost in known):,.3g}.",
+        f"{caps.least.value:.1%} of it at least ({caps.least.source}; {caps.time_lost.value:.1%} of the time was lost there),"
+        f" at most {max(fact.value for fact in caps.most.values()):.0%} ({'; '.join(fact.source for fact in caps.most.values())}).",
+        f"Their {say_hours(hours)} cost {paid:,.3g}: it pays while they become slower by less than {saved.low / paid:.2%}.",
+        f"{situation.looked_at}.",
+    )
+    return PriceSaving("power_cap", title, saved.low, hours, evidence, action, saved, LOW, missing)
+
+
+def _read(situation: Situation, findings: tuple[CauseFinding, ...], kept: KeptHours) -> list[_Drawn]:
+    """What a job drew while it was bound by the cause that had most of its time; none where nothing like that was found."""
+    bound = [finding for finding in findings if finding.cause in BOUND and finding.sureness != "low"]
+    if not bound or not kept.gpu_hours:
+        return []
+    finding = max(bound, key=lambda each: each.share.high)
+    rows = [of for of in situation.facts.job_energy if of.job == finding.job]
+    if not rows:
+        return [_Drawn(finding, kept, None, None)]
+    # of time that other levers saved nothing is saved again
+    share = finding.share.high * kept.gpu_hours / kept.held_hours
+    drawn = [None if of.kwh is None else of.kwh * share for of in rows]
+    kwh = None if all(each is None for each in drawn) else fsum(each or 0.0 for each in drawn)
+    priced = [
+        (each, of.price_per_kwh) for each, of in zip(drawn, rows, strict=True) if each and of.price_per_kwh is not None
+    ]
+    whole = fsum(each for each, _ in priced)
+    price = fsum(each * of for each, of in priced) / whole if whole else None
+    return [_Drawn(finding, kept, whole if price is not None else kwh, price)]
+
+
+LEAST_OBSERVED: Final = 0.8
+MEMORY_FILLED: Final = 0.9
+"""Of the cheaper accelerator's memory, by the peak that was seen."""
+LINKS_USED: Final = 0.05
+"""Traffic of NVLink, of its peak, over which GPUs of a job need it."""
+PEAKS: Final = ("peak_bf16_flops", "peak_fp32_flops", "memory_bandwidth_bytes_per_s")
+"""What kernels may be bound by: where a job is not known to be bound by another, by the one that is worst."""
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A job, where it would fit, and what it would have cost less there: at least, and at most."""
+
+    need: JobNeed
+    kept: KeptHours
+    board: Accelerator
+    to: Accelerator
+    price: float
+    saved: Range
+
+    @property
+    def words(self) -> str:
+        """What says so."""
+        used = self.need.memory_share * self.board.driver_memory_bytes / BYTES_PER_GB
+        return (
+            f"{self.need.job} had kernels {self.need.kernel_share:.0%} of its time and used {used:.3g} GB at most: {self.to.id}"
+            f" has {self.to.driver_memory_bytes / BYTES_PER_GB:.3g} GB, at {self.price:.3g} an hour in place of"
+            f" {self.kept.price:.3g}"
+        )
+
+
+def find_cheaper_gpus(situation: Situation, kept: Mapping[str, KeptHours]) -> tuple[PriceSaving | None, set[str]]:
+    """The jobs that would have cost less elsewhere even if all their kernels took as long as the peaks say, and which they are."""
+    prices = [(accelerators()[name], price) for name, price in situation.facts.prices.items()]
+    moves = (
+        []
+        if len(prices) < 2
+        else [move for need in situation.facts.job_needs if (move := _move(situation, need, kept, prices))]
+    )
+    if not moves:
+        return None, set()
+    hours: dict[str, float] = {}
+    for move in moves:
+        name = f"{move.to.id} in place of {move.board.id}"
+        hours[name] = hours.get(name, 0.0) + move.kept.gpu_hours
+    largest = max(moves, key=lambda move: move.saved.low)
+    saved = Range(fsum(move.saved.low for move in moves), fsum(move.saved.high for move in moves))
+    told = PriceSaving(
+        "cheaper_gpu",
+        "Run it on a cheaper accelerator",
+        saved.low,
+        fsum(hours.values()),
+        (
+            f"{len(moves)} jobs would have fitted a cheaper accelerator: {say_largest(hours)}.",
+            f"{largest.words}.",
+            "At least: kernels take longer by the worst ratio of peaks (16 bits, FP32, memory bandwidth); at most: they do not.",
+            f"They held {say_hours(fsum(hours.values()))} after what the levers above save.",
+        ),
+        f"Ask for {largest.to.id} (Slurm: --gres=gpu:{largest.to.id}:N; Kubernetes: a nodeSelector), and compare samples/s over an"
+        " hour.",
+        saved,
+        MEDIUM if all(move.need.is_profiled for move in moves) else LOW,
+    )
+    return told, {move.need.job for move in moves}
+
+
+def _move(
+    situation: Situation, need: JobNeed, kept: Mapping[str, KeptHours], prices: Sequence[tuple[Accelerator, float]]
+) -> _Move | None:
+    """Where a job would have cost least; None where it would not have fitted, or not have been cheaper for certain."""
+    board, of = find_accelerator(need.accelerator), kept.get(need.job)
+    if board is None or of is None or not of.gpu_hours or need.observed_share < LEAST_OBSERVED:
+        return None
+    if situation.facts.purposes.get(need.job) in SERVING:  # who asks waits for each answer
+        return None
+    links = 0.0 if len(situation.facts.job_gpus.get(need.job, ())) == 1 else need.nvlink_share
+    if links is None or links > LINKS_USED:
+        return None
+    # what levers saved had no kernels
+    kernels = min(1.0, need.kernel_share * of.held_hours / of.gpu_hours)
+    found = []
+    for other, price in prices:
+        slower = _slow_down(board, other)
+        fits = need.memory_share * board.driver_memory_bytes <= MEMORY_FILLED * other.driver_memory_bytes
+        if other.id == board.id or other.vendor != board.vendor or not fits or slower is None:
+            continue
+        low, high = (of.gpu_hours * (of.price - price * (1 - kernels + kernels * times)) for times in (slower, 1.0))
+        if low > 0:
+            found.append(_Move(need, of, board, other, price, Range(low, high)))
+    return max(found, key=lambda move: move.saved.low, default=None)
+
+
+def _slow_down(board: Accelerator, other: Accelerator) -> float | None:
+    """How many times as long kernels take at most, never less than once; None where the catalog lacks a peak."""
+    ratios = []
+    for name in PEAKS:
+        own, its = board.get(name), other.get(name)
+        if own is None or its is None:
+            return None
+        ratios.append(own / its)
+    return max(1.0, *ratios)

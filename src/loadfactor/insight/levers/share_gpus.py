@@ -12,10 +12,8 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.losses.pool_jobs import LoneJob
-from loadfactor.insight.levers.lever import LOW, LeverResult, LossLever
+from loadfactor.insight.levers.lever import LOW, LeverResult, LossLever, Situation, say_hours
 from loadfactor.insight.levers.remainder import TakenLoss
-from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours
 
 LEAST_OBSERVED: Final = 0.8
 LOSSES: Final = ("idle", "underused")
@@ -40,7 +38,7 @@ PARTS: Final = (
 Time-slicing needs the same room in memory."""
 
 
-def find(situation: Situation) -> LeverResult:
+def find_shareable(situation: Situation) -> LeverResult:
     """What shared GPUs would have spared of the idle and inactive time of jobs that held one GPU and used a part of it."""
     taken: list[TakenLoss] = []
     sentences = []
@@ -120,11 +118,11 @@ def share_time(spans: Sequence[tuple[int, int]], on_one: int) -> int:
     return held
 
 
-LEVER = LossLever(
+SHARE_GPUS = LossLever(
     "share_gpus",
     "Share GPUs among small jobs",
     "medium",
     "medium",
     "busy minutes of one slow the others down, and memory must be enough",
-    find,
+    find_shareable,
 )

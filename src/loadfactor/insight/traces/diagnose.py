@@ -6,17 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from loadfactor.base.units import NS_PER_US
-from loadfactor.insight.traces.clock import keep_one_clock
 from loadfactor.insight.traces.collectives import compare_ranks
-from loadfactor.insight.traces.judge import is_host_alone, judge, refuse
-from loadfactor.insight.traces.kernels import list_kernels
-from loadfactor.insight.traces.observed import ObservedDevice
+from loadfactor.insight.traces.intervals import keep_one_clock
+from loadfactor.insight.traces.judge import ObservedDevice, is_host_alone, judge, refuse
+from loadfactor.insight.traces.kernels import find_roof, list_kernels
 from loadfactor.insight.traces.partition import rows_of_device
 from loadfactor.insight.traces.report import DeviceReport, FoundAt, TraceDiagnosis, TraceFinding
-from loadfactor.insight.traces.roofline import find_roof
-from loadfactor.insight.traces.rules import RULES
-from loadfactor.insight.traces.rules.communication import find_rank_waits, is_explained
-from loadfactor.insight.traces.rules.input_pipeline import find_starved_loop
+from loadfactor.insight.traces.rules import RULES, find_rank_waits, find_starved_loop, is_explained
 from loadfactor.tables.trace_events import GpuKind, TraceCapture
 
 _SHORT_US = 10.0

@@ -13,7 +13,6 @@ from typing import Final, Literal, NamedTuple
 from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.metrics import METRICS
 from loadfactor.metrics.metric import CURRENCY, Metric, PerUnit, Sum
-from loadfactor.metrics.names import MetricName
 
 Labels = Mapping[str, str]
 _UNITS: Final = {
@@ -89,7 +88,7 @@ ORDER: Final = "paid_gpu_hours"
 """By this the largest parts are found."""
 
 
-def _pick(*names: MetricName) -> tuple[Metric, ...]:
+def _pick(*names: str) -> tuple[Metric, ...]:
     return tuple(m for m in METRICS if m.name in names)
 
 

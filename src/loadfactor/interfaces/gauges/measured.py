@@ -23,7 +23,7 @@ from loadfactor.settings.config import settings
 from loadfactor.tables.schema import DIMENSIONS
 
 if TYPE_CHECKING:
-    from loadfactor.money.budgets import BudgetStatus
+    from loadfactor.money.spending import BudgetStatus
 
 from time import monotonic
 from typing import NamedTuple

@@ -12,9 +12,8 @@ import numpy as np
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.insight.alerts.evidence import Verdicts
 from loadfactor.insight.alerts.judge import STEP_MS, Judge
-from loadfactor.insight.alerts.rule import Rule, Threshold
+from loadfactor.insight.alerts.rule import Rule, Threshold, Verdicts
 from loadfactor.interfaces.gauges.exposition import MetricFamily, name_gauge, name_window
 from loadfactor.metrics import metric
 from loadfactor.tables.schema import DIMENSIONS
@@ -89,7 +88,7 @@ def tell_rules(rules: Sequence[Rule], verdicts: Mapping[str, Verdicts], currency
 def name_watched(rule: Rule, currency: str) -> str:
     """The gauge of the value that a rule compares with its threshold.
 
-    >>> from loadfactor.insight.alerts.rules.utilization import UTILIZATION
+    >>> from loadfactor.insight.alerts.rules.jobs import UTILIZATION
     >>> name_watched(UTILIZATION[1], "USD")
     'loadfactor_watched_30m_team_utilization_ratio'
     """

@@ -13,8 +13,7 @@ from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.configured import configure
-from loadfactor.insight.alerts.delivery.courier import now_ms
-from loadfactor.insight.alerts.delivery.listed import (
+from loadfactor.insight.alerts.delivery.board import (
     LIVING,
     STATES,
     AlertBoard,
@@ -24,11 +23,11 @@ from loadfactor.insight.alerts.delivery.listed import (
     describe_silence,
     read_board,
 )
+from loadfactor.insight.alerts.delivery.dispatcher import now_ms
+from loadfactor.insight.alerts.delivery.outbox import add_silence, lift_silence, name_silence
 from loadfactor.insight.alerts.delivery.silence import Silence, check_silence
-from loadfactor.insight.alerts.delivery.silences import add_silence, lift_silence, name_silence
-from loadfactor.insight.alerts.described import describe_alert
-from loadfactor.insight.alerts.replay import replay
-from loadfactor.insight.alerts.rule import Rule
+from loadfactor.insight.alerts.judge import replay
+from loadfactor.insight.alerts.rule import Rule, describe_alert
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import counted, duration, instant

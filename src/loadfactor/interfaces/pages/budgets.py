@@ -9,8 +9,8 @@ from loadfactor.interfaces.document import Assumption, DataTable, Document, Sect
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BudgetRequest, ProjectRequest
 from loadfactor.interfaces.tables import col, table
-from loadfactor.money.budgets import BudgetStatus
 from loadfactor.money.project_cost import ProjectCost
+from loadfactor.money.spending import BudgetStatus
 
 
 def build_project_page(request: ProjectRequest) -> Document:

@@ -14,7 +14,7 @@ from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import percent
 from loadfactor.interfaces.requests import ChargebackRequest
-from loadfactor.money.statements import Statement, StatementPart
+from loadfactor.money.lines import Statement, StatementPart
 
 FOCUS_COLUMNS: Final = (
     *(

@@ -9,10 +9,17 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import US_PER_MS
 from loadfactor.insight.causes import Cause
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
-from loadfactor.insight.diagnosis.trace_money import JobRate, price_trace
 from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.diagnose import diagnose_captures
-from loadfactor.insight.traces.report import DeviceReport, TraceCost, TraceDiagnosis, TraceFinding, TraceInBooks
+from loadfactor.insight.traces.report import (
+    DeviceReport,
+    JobRate,
+    TraceCost,
+    TraceDiagnosis,
+    TraceFinding,
+    TraceInBooks,
+    price_trace,
+)
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent

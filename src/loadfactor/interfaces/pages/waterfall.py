@@ -8,7 +8,7 @@ from loadfactor.interfaces.document import Assumption, Cell, Document, Section, 
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BooksRequest
 from loadfactor.interfaces.tables import col, table
-from loadfactor.metrics.waterfall import DROPS, LEVELS, WITHOUT_MATH
+from loadfactor.metrics.fullness import DROPS, LEVELS, WITHOUT_MATH
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from loadfactor.insight.alerts.evidence import SINCE_START
-from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
+from loadfactor.insight.alerts.rule import SINCE_START, Compound, Rule, Threshold
 from loadfactor.interfaces.gauges.rules import CONDITION, HOLDS, NEITHER, name_labels, name_watched
 from loadfactor.interfaces.prometheus_rules import dcgm
 from loadfactor.interfaces.prometheus_rules.rule_file import (

@@ -17,7 +17,7 @@ from loadfactor.metrics.query.reading import Reading, Readings
 
 if TYPE_CHECKING:  # which most reports do without
     from loadfactor.books.books import Books
-    from loadfactor.insight.diagnosis.fleet import Progress
+    from loadfactor.insight.diagnosis.diagnose import Progress
 
 HOLDER_DIMENSIONS = ("team", "project", "user", "purpose", "pool")
 OF_JOBS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")

@@ -5,9 +5,9 @@ from dataclasses import replace
 from shlex import quote
 from typing import Final
 
-from loadfactor.insight.diagnosis.fleet import diagnose_books
-from loadfactor.insight.diagnosis.trace_money import read_rate
+from loadfactor.insight.diagnosis.diagnose import diagnose_books
 from loadfactor.insight.savings import FleetSavings, find_savings
+from loadfactor.insight.traces.report import read_rate
 from loadfactor.interfaces.document import DataTable, Section, Suggestion
 from loadfactor.interfaces.formats import money, number
 from loadfactor.interfaces.pages.diagnosis import (

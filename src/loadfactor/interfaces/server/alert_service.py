@@ -1,4 +1,4 @@
-"""Alerts of a running server: minutes of data are judged as they are complete, and couriers tell receivers what came of it."""
+"""Alerts of a running server: minutes of data are judged as they are complete, and dispatchers tell receivers what came of it."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ from loadfactor.books.books import Books
 from loadfactor.books.watched import find_imported
 from loadfactor.collect.arrivals import LiveArrivals
 from loadfactor.insight.alerts.configured import configure
-from loadfactor.insight.alerts.delivery.courier import Courier, make_courier
-from loadfactor.insight.alerts.delivery.deliveries import Arrears
-from loadfactor.insight.alerts.delivery.listed import read_board
-from loadfactor.insight.alerts.delivery.message import Links
+from loadfactor.insight.alerts.delivery.board import read_board
+from loadfactor.insight.alerts.delivery.dispatcher import Dispatcher, make_dispatcher
 from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
+from loadfactor.insight.alerts.delivery.payloads import Links
+from loadfactor.insight.alerts.delivery.pending import Backlog
 from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.rules import RuleVerdicts
@@ -56,9 +56,9 @@ class AlertService:
         self._thread = ThreadPoolExecutor(1, "alerts")
         self._outbox: Outbox | None = None
         self._judge: Judge | None = None
-        self._couriers: Sequence[Courier] = ()
+        self._dispatchers: Sequence[Dispatcher] = ()
         self._judged_ms: int | None = None
-        self._arrears: dict[str, Arrears] = {}
+        self._backlogs: dict[str, Backlog] = {}
         self._firing = 0
         self._late_s = 0.0
         self._took_s = 0.0
@@ -73,14 +73,14 @@ class AlertService:
                 if self._outbox is None:
                     await asyncio.sleep(AGAIN_S)
             by_name = {rule.name: rule for rule in self._rules}
-            self._couriers = [
-                make_courier(receiver, self._outbox, by_name, self._links, smtp_password())
+            self._dispatchers = [
+                make_dispatcher(receiver, self._outbox, by_name, self._links, smtp_password())
                 for receiver in self._receivers
             ]
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._go_on())
-                for courier in self._couriers:
-                    tasks.create_task(courier.run())
+                for dispatcher in self._dispatchers:
+                    tasks.create_task(dispatcher.run())
         finally:
             self._stopped = True
 
@@ -94,24 +94,24 @@ class AlertService:
     @property
     def is_failing(self) -> bool:
         """Whether nothing is judged, or a receiver does not take what it is sent."""
-        return bool(self.error) or any(courier.error for courier in self._couriers)
+        return bool(self.error) or any(dispatcher.error for dispatcher in self._dispatchers)
 
     def health(self) -> dict[str, Any]:
         """What GET /health says of alerts; it asks neither the disk nor the books."""
-        arrears = {courier.name: self._arrears.get(courier.name, Arrears()) for courier in self._couriers}
+        backlogs = {dispatcher.name: self._backlogs.get(dispatcher.name, Backlog()) for dispatcher in self._dispatchers}
         return {
             "judged": None if self._judged_ms is None else iso(instant(self._judged_ms)),
             "firing": self._firing,
             "error": self.error or None,
             "receivers": [
                 {
-                    "name": courier.name,
-                    "pending": arrears[courier.name].pending,
-                    "silenced": arrears[courier.name].held,
-                    "given_up": arrears[courier.name].given_up,
-                    "error": courier.error or None,
+                    "name": dispatcher.name,
+                    "pending": backlogs[dispatcher.name].pending,
+                    "silenced": backlogs[dispatcher.name].held,
+                    "given_up": backlogs[dispatcher.name].given_up,
+                    "error": dispatcher.error or None,
                 }
-                for courier in self._couriers
+                for dispatcher in self._dispatchers
             ],
         }
 
@@ -119,8 +119,8 @@ class AlertService:
         """Judge minute after minute."""
         while True:
             is_done = await self._try(self._judge_next)
-            for courier in self._couriers:
-                courier.woken.set()
+            for dispatcher in self._dispatchers:
+                dispatcher.woken.set()
             if is_done is None:
                 await asyncio.sleep(AGAIN_S)
             elif is_done:
@@ -169,7 +169,7 @@ class AlertService:
             self._judge = None  # it may know more than was kept
             raise
         board = read_board(self._books.store.folder, now, ("firing",))
-        self._firing, self._arrears = len(board.alerts), dict(board.receivers or {})
+        self._firing, self._backlogs = len(board.alerts), dict(board.receivers or {})
         self._took_s = time.thread_time() - began_s
         return self._stopped or ends >= until
 

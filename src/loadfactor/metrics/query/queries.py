@@ -13,12 +13,24 @@ import ibis.expr.operations as ops
 
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.ledger.columns import ACTIVITIES, HOLDER, STATES, UNKNOWN
+from loadfactor.ledger.intervals import shares_time
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.states import PEAKS, SAMPLE_DIMENSIONS, WEIGHTED, measures
+from loadfactor.ledger.states import PEAKS, SAMPLE_DIMENSIONS, WEIGHTED, measures, resolve_overlaps
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
 from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
+from loadfactor.metrics.work import (
+    AT_PEAK,
+    CACHED,
+    HARDWARE_FLOP,
+    MODEL_FLOP,
+    PROMPT,
+    SERVED,
+    SPLIT,
+    TRAIN_TOKEN,
+    WORKED_OUT,
+)
 from loadfactor.tables.schema import DIMENSIONS, columns_of
 
 Expr = Any
@@ -307,3 +319,108 @@ def _weighted_quantile(rows: Expr, keys: list[str], kind: Quantile) -> Expr:
     reached = rows.mutate(so_far=weight.sum().over(running), all=weight.sum().over(whole))
     reached = reached.filter(reached.so_far >= reached["all"] * kind.q)
     return _grouped(reached, keys, {"v": reached.wait_s.min()})
+
+
+def list_step_rows(question: Question) -> Expr:
+    """The rows of `window_ledger`: `from_utc`, whose by the dimensions of the question, and amounts by part and column."""
+    book = name_unknown(question, ibis.table(ledger_columns(), name="window_ledger"))
+    return book.select("from_utc", *question.keys, **list_parts(question, book))
+
+
+JOB_FLOPS = {
+    "job_id": "string",
+    "flops_per_token": "float64",
+    "hardware_flops_per_token": "float64",
+    "peak_flops": "float64",
+}
+"""Columns of the table `job_flops`; null where not known."""
+SECTION_WORK = {"job_id": "string", "unit": "string", "from_utc": "int64", "to_utc": "int64", "amount": "float64"}
+"""Columns of the table `section_work`."""
+
+
+def list_worked_out() -> Expr:
+    """All progress: what is stored, and what follows from it. FLOPs that a job reports come before those of its tokens."""
+    stored = ibis.table(columns_of("progress"), name="stored_progress")
+    jobs = ibis.table(JOB_FLOPS, name="job_flops")
+    reported = {unit: stored.filter(stored.unit == unit) for unit in AT_PEAK}
+    beside = _list_beside(stored).anti_join(reported[MODEL_FLOP], "job_id")
+    model = ibis.union(reported[MODEL_FLOP], beside)
+    flops = {
+        MODEL_FLOP: ibis.union(model, _count_tokens(stored, jobs, "flops_per_token", MODEL_FLOP, model)),
+        HARDWARE_FLOP: ibis.union(
+            reported[HARDWARE_FLOP],
+            _count_tokens(stored, jobs, "hardware_flops_per_token", HARDWARE_FLOP, reported[HARDWARE_FLOP]),
+        ),
+    }
+    at_peak = [_list_at_peak(rows, jobs, AT_PEAK[unit]) for unit, rows in flops.items()]
+    served = stored.filter(stored.unit.isin(list(SPLIT)))
+    weight = ibis.cases(*((served.unit == unit, _weigh(unit)) for unit in SPLIT), else_=0.0)
+    served = served.mutate(amount=served.amount * weight, unit=ibis.literal(SERVED))
+    rest = stored.filter(~stored.unit.isin(list(WORKED_OUT)))
+    sections = ibis.table(SECTION_WORK, name="section_work")
+    absent = {name: ibis.null(of) for name, of in stored.schema().items() if name not in SECTION_WORK}
+    in_sections = sections.mutate(**absent).select(rest.columns)
+    return ibis.union(rest, *flops.values(), *at_peak, served.select(rest.columns), in_sections)
+
+
+def _weigh(unit: str) -> float:
+    """What a token adds to those served: one from a cache is counted among prompt tokens already."""
+    return SPLIT[unit] - (SPLIT[PROMPT] if unit == CACHED else 0.0)
+
+
+def _list_beside(stored: Expr) -> Expr:
+    """FLOPs that stand beside amounts of other units, of one unit a job: of its tokens, where these have them."""
+    rows = stored.filter(stored.model_flops.notnull(), ~stored.unit.isin(list(WORKED_OUT)))
+    rank = ibis.ifelse(rows.unit == TRAIN_TOKEN, "", rows.unit)
+    rows = rows.mutate(rank=rank, first=rank.min().over(ibis.window(group_by="job_id")))
+    rows = rows.filter(rows.rank == rows.first)
+    return rows.mutate(unit=ibis.literal(MODEL_FLOP), amount=rows.model_flops).select(stored.columns)
+
+
+def _count_tokens(stored: Expr, jobs: Expr, per_token: str, unit: str, reported: Expr) -> Expr:
+    """FLOPs of tokens, of jobs that report none."""
+    tokens = stored.filter(stored.unit == TRAIN_TOKEN).anti_join(reported, "job_id")
+    known = tokens.join(jobs.filter(jobs[per_token].notnull()), "job_id")
+    amount = known.amount * known[per_token]
+    return known.mutate(unit=ibis.literal(unit), amount=amount).select(stored.columns)
+
+
+def _list_at_peak(flops: Expr, jobs: Expr, unit: str) -> Expr:
+    """FLOPs as seconds of a GPU at its dense peak, of jobs whose peak is known."""
+    known = flops.join(jobs.filter(jobs.peak_flops.notnull()), "job_id")
+    amount = known.amount / known.peak_flops
+    return known.mutate(unit=ibis.literal(unit), amount=amount).select(flops.columns)
+
+
+def list_held(allocations: Expr) -> Expr:
+    """What the table `held_gpus` holds: the GPUs that allocations name for the job, or labels by its scheduler's number.
+
+    The table `chosen_job` is one row: the job, and the time asked for.
+    """
+    asked = ibis.table({"job_id": "string", "from_utc": "int64", "to_utc": "int64"}, name="chosen_job")
+    own = allocations.semi_join(asked, "job_id")
+    labels = own.select(label=ibis.coalesce(own.job_number, own.job_id))
+    own = ibis.union(own, allocations.semi_join(labels, allocations.job_id == labels.label))
+    named = own.filter(own.device_id.notnull())
+    held = named.cross_join(asked).select(
+        named.device_id,
+        from_utc=ibis.greatest(named.from_utc, asked.from_utc),
+        to_utc=ibis.least(ibis.coalesce(named.to_utc, asked.to_utc), asked.to_utc),
+    )
+    return held.filter(held.from_utc < held.to_utc).distinct()
+
+
+def list_activity(samples: Expr, overlaps: bool) -> Expr:
+    """Activity of `held_gpus` while they are held, by the best signal of each sample: device_id, from_ms, to_ms, activity."""
+    held = ibis.table({"device_id": "string", "from_utc": "int64", "to_utc": "int64"}, name="held_gpus")
+    samples = samples.semi_join(held, "device_id")
+    if overlaps:
+        samples = resolve_overlaps(samples)
+    rows = samples.mutate(activity=ibis.coalesce(*(samples[kind.column] for kind in ACTIVITIES)))
+    rows = rows.filter(rows.activity.notnull())
+    return rows.join(held, shares_time(rows, held, ["device_id"])).select(
+        rows.device_id,
+        from_ms=ibis.greatest(rows.from_utc, held.from_utc),
+        to_ms=ibis.least(rows.to_utc, held.to_utc),
+        activity=rows.activity,
+    )

@@ -15,15 +15,14 @@ from pathlib import Path
 
 from tests.insight.alerts.delivery.alerts_of_tests import MINUTE_MS, START_MS, end, fire
 
-import loadfactor.insight.alerts.delivery.courier as couriers_of
-import loadfactor.insight.alerts.delivery.routing as routing
+import loadfactor.insight.alerts.delivery.dispatcher as dispatcher_module
+import loadfactor.insight.alerts.delivery.pending as pending
 from loadfactor.base.units import MS_PER_S
 from loadfactor.insight.alerts.alert import Transition
-from loadfactor.insight.alerts.delivery.courier import make_courier
-from loadfactor.insight.alerts.delivery.deliveries import count_arrears
-from loadfactor.insight.alerts.delivery.message import Links
-from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
-from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
+from loadfactor.insight.alerts.delivery.dispatcher import make_dispatcher
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox, read_outbox
+from loadfactor.insight.alerts.delivery.payloads import Links
+from loadfactor.insight.alerts.delivery.pending import count_backlogs
 from loadfactor.settings.config import read_settings
 
 SOONER = 50
@@ -68,21 +67,21 @@ async def tell(folder: Path, settings_file: Path, steps: int) -> None:
     table = read_settings(settings_file).alerts
     with closing(Outbox(folder)) as outbox:
         outbox.begin(table.receiver, int(time.time() * MS_PER_S))
-        couriers = [make_courier(receiver, outbox, {}, Links("http://here"), None) for receiver in table.receiver]
-        _running = [asyncio.create_task(courier.run()) for courier in couriers]
+        dispatchers = [make_dispatcher(receiver, outbox, {}, Links("http://here"), None) for receiver in table.receiver]
+        _running = [asyncio.create_task(dispatcher.run()) for dispatcher in dispatchers]
         state = outbox.read_state() or {"step": 0}
         for step in range(state["step"], steps):
             changed, alive = list_told(step)
             judged = Judged(START_MS + step * MINUTE_MS, {"step": step + 1}, [t.alert for t in alive])
             outbox.keep(judged, changed, table.receiver, int(time.time() * MS_PER_S))
-            for courier in couriers:
-                courier.woken.set()
+            for dispatcher in dispatchers:
+                dispatcher.woken.set()
             await asyncio.sleep(random.uniform(0, 0.05))
         while True:
             with read_outbox(folder) as connection:
                 assert connection is not None
-                arrears = count_arrears(connection)
-            if not any(one.pending for one in arrears.values()):
+                backlogs = count_backlogs(connection)
+            if not any(one.pending for one in backlogs.values()):
                 break
             await asyncio.sleep(0.1)
         print("done", flush=True)
@@ -90,6 +89,6 @@ async def tell(folder: Path, settings_file: Path, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    vars(routing)["FIRST_WAIT_S"] /= SOONER
-    vars(couriers_of)["LOOK_EVERY_S"] /= SOONER
+    vars(pending)["FIRST_WAIT_S"] /= SOONER
+    vars(dispatcher_module)["LOOK_EVERY_S"] /= SOONER
     asyncio.run(tell(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))

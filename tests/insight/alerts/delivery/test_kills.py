@@ -14,7 +14,7 @@ import pytest
 from tests.insight.alerts.delivery.teller import list_keys
 from tests.live.local_server import LocalServer
 
-from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
+from loadfactor.insight.alerts.delivery.outbox import read_outbox
 
 ROOT = Path(__file__).resolve().parents[4]
 STEPS = 60

@@ -5,12 +5,9 @@ from pathlib import Path
 from tests.insight.alerts.delivery.alerts_of_tests import MINUTE_MS, START_MS, end, fire, read_receivers
 
 from loadfactor.insight.alerts.alert import Transition
-from loadfactor.insight.alerts.delivery.changes import GONE
-from loadfactor.insight.alerts.delivery.deliveries import give_up, list_told, put_off, settle, take
-from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
-from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
+from loadfactor.insight.alerts.delivery.outbox import GONE, Judged, Outbox, add_silence, lift_silence, read_outbox
+from loadfactor.insight.alerts.delivery.pending import give_up, list_delivered, put_off, settle, take
 from loadfactor.insight.alerts.delivery.silence import Silence
-from loadfactor.insight.alerts.delivery.silences import add_silence, lift_silence
 from loadfactor.settings.alerts import Receiver
 
 HOOK, CHAT = read_receivers(
@@ -84,6 +81,17 @@ def test_an_end_waits_for_its_beginning(tmp_path: Path) -> None:
     assert [one.alert.state for one in take(outbox, HOOK.label, START_MS + MINUTE_MS)] == ["resolved"]
 
 
+def test_a_receiver_is_reminded_of_what_was_given_up(tmp_path: Path) -> None:
+    """An Alertmanager that did not take a beginning in time is sent the state again, while the alert fires."""
+    outbox, fired = Outbox(tmp_path), fire()
+    keep(outbox, fired, alive=(fired,))
+    assert list_delivered(outbox, HOOK.label) == []
+    give_up(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), "too late")
+    assert [alert.fingerprint for alert in list_delivered(outbox, HOOK.label)] == [fired.alert.fingerprint]
+    keep(outbox, end(fired))
+    assert list_delivered(outbox, HOOK.label) == []
+
+
 def silence(**by: str) -> Silence:
     """A silence of an hour."""
     return Silence("s1", "", by, START_MS, START_MS + 60 * MINUTE_MS, "maintenance", "ann")
@@ -113,7 +121,7 @@ def test_what_ends_under_a_silence_is_not_told(tmp_path: Path) -> None:
     add_silence(tmp_path, silence(job="?"))
     keep(outbox, hidden, alive=(told, hidden))
     assert take(outbox, HOOK.label, START_MS) == []
-    assert [alert.by["job"] for alert in list_told(outbox, HOOK.label)] == ["a"]
+    assert [alert.by["job"] for alert in list_delivered(outbox, HOOK.label)] == ["a"]
     keep(outbox, end(told), end(hidden))
     assert [(one.alert.by["job"], one.alert.state) for one in take(outbox, HOOK.label, START_MS)] == [("a", "resolved")]
     settle(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), START_MS)

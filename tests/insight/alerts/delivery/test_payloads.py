@@ -7,9 +7,15 @@ from email.policy import default
 import pytest
 from tests.insight.alerts.delivery.alerts_of_tests import START_MS, fire, read_receivers
 
-from loadfactor.insight.alerts.delivery.deliveries import Owed
-from loadfactor.insight.alerts.delivery.message import MOST_LISTED, Links
-from loadfactor.insight.alerts.delivery.payloads import pack_alertmanager, pack_slack, pack_webhook, write_email
+from loadfactor.insight.alerts.delivery.payloads import (
+    MOST_LISTED,
+    Links,
+    pack_alertmanager,
+    pack_slack,
+    pack_webhook,
+    write_email,
+)
+from loadfactor.insight.alerts.delivery.pending import Pending
 from loadfactor.settings.alerts import EmailReceiver
 
 HOSTILE = "a\r\nBcc: x@evil.example\x1b[31m <!channel> `*b*` [l](http://evil.example) @here & \u202e"
@@ -17,9 +23,9 @@ LINKS = Links("http://here")
 MAIL = {"kind": "email", "host": "smtp.example", "from": "lf@smtp.example", "to": ["ops@smtp.example"]}
 
 
-def owe(*jobs: str) -> list[Owed]:
+def owe(*jobs: str) -> list[Pending]:
     """Alerts of jobs that fired in one judgement."""
-    return [Owed(n, f"key-{n}", fire(job), "batch", 0, START_MS) for n, job in enumerate(jobs)]
+    return [Pending(n, f"key-{n}", fire(job), "batch", 0, START_MS) for n, job in enumerate(jobs)]
 
 
 def test_a_chat_calls_nobody() -> None:

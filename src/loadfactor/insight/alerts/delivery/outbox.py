@@ -1,28 +1,162 @@
-"""The outbox: what was judged, the transitions that came of it, and who has yet to be told, each kept before it counts.
+"""The outbox: what was judged, the transitions that came of it, and the deliveries that are pending, each kept before it counts.
 
 The state of the judge and the transitions that it gave are kept in one transaction, so a kill neither loses nor repeats one.
 """
 
 import json
+import secrets
 import sqlite3
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.base.units import MS_PER_DAY
-from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.delivery.alert_text import read_alert, write_alert
-from loadfactor.insight.alerts.delivery.changes import find_changes
-from loadfactor.insight.alerts.delivery.outbox_file import NAME, explain, open_outbox
-from loadfactor.insight.alerts.delivery.routing import wants
+from loadfactor.insight.alerts.alert import Alert, Transition, read_alert, write_alert
+from loadfactor.insight.alerts.delivery.silence import SILENCE_COLUMNS, Silence, list_silences, matches
 from loadfactor.settings.alerts import AlertReceiver, EmailReceiver, SlackReceiver
 
+
+def is_for(receiver: AlertReceiver, alert: Alert) -> bool:
+    """Whether a receiver is notified of an alert: by its rule, its severity, and the team it is of."""
+    team = alert.by.get("team", alert.holder.get("team"))
+    return (
+        (not receiver.rules or any(matches(alert.rule, rule) for rule in receiver.rules))
+        and (not receiver.severities or alert.severity in receiver.severities)
+        and (not receiver.teams or team in receiver.teams)
+    )
+
+
+GONE = "its rule is no longer judged"
+
+
+def find_changes(
+    known: Mapping[str, Alert], transitions: Sequence[Transition], alive: Iterable[Alert], at_ms: int
+) -> list[Transition]:
+    """The transitions to keep, in order. `known`: alerts that fire as they were kept, by fingerprint; `alive`: those of the judge.
+
+    What fires already does not fire again, what was never sent is not resolved; afterwards those that fire are those of the judge.
+    """
+    firing = dict(known)
+    changes: list[Transition] = []
+
+    def change(transition: Transition) -> None:
+        alert = transition.alert
+        mark = alert.fingerprint
+        if alert.state == "firing" and mark not in firing:
+            firing[mark] = alert
+            changes.append(transition)
+        elif alert.state == "resolved" and mark in firing:
+            holder = firing.pop(mark).holder  # as it was sent: receivers know the alert by it
+            changes.append(replace(transition, alert=replace(alert, holder=holder)))
+
+    for transition in transitions:
+        change(transition)
+    still = {alert.fingerprint: alert for alert in alive if alert.state == "firing"}
+    for mark in [mark for mark in firing if mark not in still]:
+        ended = replace(firing[mark], state="resolved", end_ms=at_ms, ended_because=GONE)
+        change(Transition(ended, at_ms))
+    for alert in still.values():
+        change(Transition(alert, at_ms))
+    return changes
+
+
+NAME: Final = "alerts.sqlite"
+FORMAT: Final = 1
+BUSY_S: Final = 20.0
+"""So long one process waits for another that writes."""
+_TABLES: Final = """
+CREATE TABLE judge (one INTEGER PRIMARY KEY CHECK (one = 1), judged_ms INTEGER NOT NULL, state BLOB NOT NULL);
+CREATE TABLE late (one INTEGER PRIMARY KEY CHECK (one = 1), changed_ms INTEGER NOT NULL);
+CREATE TABLE alerts (
+  fingerprint TEXT PRIMARY KEY, state TEXT NOT NULL, end_ms INTEGER, body TEXT NOT NULL
+);
+CREATE INDEX alerts_by_state ON alerts (state, end_ms);
+CREATE TABLE transitions (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, state TEXT NOT NULL,
+  at_ms INTEGER NOT NULL, kept_ms INTEGER NOT NULL, body TEXT NOT NULL
+);
+CREATE INDEX transitions_of_alert ON transitions (fingerprint);
+CREATE TABLE deliveries (
+  receiver TEXT NOT NULL, transition INTEGER NOT NULL, batch TEXT NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL, next_ms INTEGER NOT NULL, done_ms INTEGER, why TEXT NOT NULL,
+  PRIMARY KEY (receiver, transition)
+);
+CREATE INDEX deliveries_open ON deliveries (receiver, state, next_ms);
+CREATE TABLE silences (
+  id TEXT PRIMARY KEY, rule TEXT NOT NULL, by TEXT NOT NULL, created_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
+  reason TEXT NOT NULL, who TEXT NOT NULL, ended_ms INTEGER
+);
+"""
+
+
+def open_outbox(folder: Path) -> sqlite3.Connection:
+    """The database open for writing, made where there is none; what is committed outlasts a power loss.
+
+    Raises StoreError where it cannot be written or is newer, DamageError where it is no such database.
+    """
+    path = folder / NAME
+    try:
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be opened ({error}); check its permissions") from error
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        if _read_format(connection, path) == 0:
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("COMMIT")
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise explain(path, error) from error
+        raise
+    return connection
+
+
+@contextmanager
+def read_outbox(folder: Path) -> Iterator[sqlite3.Connection | None]:
+    """The database as it is now, for reading alone; None where there is none. Raises as `open_outbox`."""
+    path = folder / NAME
+    if not path.exists():
+        yield None
+        return
+    has_log = path.with_name(f"{NAME}-wal").exists()  # else nobody writes, and nothing is to be made beside it
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}", BUSY_S, uri=True)
+        ) as connection:
+            _read_format(connection, path)
+            yield connection
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+def explain(path: Path, error: sqlite3.Error) -> StoreError | DamageError:
+    """What is wrong with the database, and what to do."""
+    if isinstance(error, sqlite3.OperationalError):
+        return StoreError(f"{path} cannot be read or written ({error}); check the disk and its permissions")
+    return DamageError(
+        f"{path} is damaged ({error}); move it aside, and alerts and silences begin anew: mv {path} {path}.damaged"
+    )
+
+
+def _read_format(connection: sqlite3.Connection, path: Path) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > FORMAT:
+        raise StoreError(f"{path} has format {version}, this version reads {FORMAT}; install the newest version")
+    return int(version)
+
+
 KEPT_MS: Final = 30 * MS_PER_DAY
-"""So long an alert that ended, and what was told of it, is kept."""
+"""So long an alert that ended, and what was sent of it, is kept."""
 MOST_ENDED: Final = 100_000
 
 
@@ -65,14 +199,16 @@ class Outbox:
             found = connection.execute("SELECT state FROM judge").fetchone()
         return None if found is None else json.loads(zlib.decompress(found[0]))
 
-    def keep(self, judged: Judged, told: Sequence[Transition], receivers: Sequence[AlertReceiver], now_ms: int) -> int:
-        """Keep what was judged and what came of it, with a delivery for each receiver that wants it; how many transitions.
+    def keep(
+        self, judged: Judged, transitions: Sequence[Transition], receivers: Sequence[AlertReceiver], now_ms: int
+    ) -> int:
+        """Keep what was judged and what came of it, with a delivery for each receiver that it is for; how many transitions.
 
         `now_ms` is when that is, by the clock.
         """
         state = zlib.compress(json.dumps(judged.state).encode(), 1)
         with self.change() as connection:
-            changes = find_changes(_read_firing(connection), told, judged.alive, judged.judged_ms)
+            changes = find_changes(_read_firing(connection), transitions, judged.alive, judged.judged_ms)
             for transition in changes:
                 _add(connection, transition, receivers, judged.judged_ms, now_ms)
             connection.execute("DELETE FROM alerts WHERE state = 'pending'")
@@ -100,7 +236,7 @@ class Outbox:
             connection.execute("DELETE FROM late WHERE changed_ms >= ?", (changed_ms,))
 
     def begin(self, receivers: Sequence[AlertReceiver], now_ms: int) -> None:
-        """Owe receivers what fires and they were not told; owe nothing to those that there are no longer."""
+        """Add deliveries of what fires that receivers do not know; drop those of receivers that are no longer configured."""
         with self.change() as connection:
             labels = [receiver.label for receiver in receivers]
             connection.execute(
@@ -113,7 +249,7 @@ class Outbox:
                 " WHERE t.state = 'firing' AND a.state = 'firing' GROUP BY t.fingerprint ORDER BY 1"
             ).fetchall()
             for number, body in fired:
-                _owe(connection, number, Transition(read_alert(body), now_ms), receivers, now_ms, now_ms)
+                _add_deliveries(connection, number, Transition(read_alert(body), now_ms), receivers, now_ms, now_ms)
 
     def close(self) -> None:
         """Leave it."""
@@ -146,17 +282,17 @@ def _add(
         (key, alert.fingerprint, alert.state, transition.at_ms, now_ms, write_alert(alert)),
     ).lastrowid
     assert number is not None
-    _owe(connection, number, transition, receivers, step_ms, now_ms)
+    _add_deliveries(connection, number, transition, receivers, step_ms, now_ms)
 
 
-def _owe(
+def _add_deliveries(
     connection: sqlite3.Connection, number: int, transition: Transition, receivers: Sequence[AlertReceiver], step_ms: int,
     now_ms: int,
 ) -> None:  # fmt: skip
-    """A delivery for each receiver that wants it. Transitions of a rule in one judgement are one message where people read it."""
+    """A delivery for each receiver that it is for. Transitions of a rule in one judgement are one message where people read it."""
     alert = transition.alert
     for receiver in receivers:
-        if not wants(receiver, alert):
+        if not is_for(receiver, alert):
             continue
         is_read = isinstance(receiver, EmailReceiver | SlackReceiver)
         batch = f"{alert.rule}-{step_ms}" if is_read else str(number)
@@ -187,3 +323,47 @@ def _forget_old(connection: sqlite3.Connection, before_ms: int) -> None:
         )
         connection.execute("DELETE FROM deliveries WHERE transition NOT IN (SELECT number FROM transitions)")
         connection.execute("DELETE FROM silences WHERE until_ms < ?", (before_ms,))
+
+
+MOST_SILENCES: Final = 10_000
+
+
+def name_silence() -> str:
+    """A new id."""
+    return secrets.token_hex(4)
+
+
+def add_silence(folder: Path, silence: Silence) -> None:
+    """Keep a silence; running servers follow it within seconds. Raises InputError where there are too many, StoreError."""
+    with closing(Outbox(folder)) as outbox, outbox.change() as connection:
+        (count,) = connection.execute(
+            "SELECT count(*) FROM silences WHERE ended_ms IS NULL AND until_ms > ?", (silence.created_ms,)
+        ).fetchone()
+        if count >= MOST_SILENCES:
+            raise InputError(f"there are {count:,} silences, as many as there may be; lift some, or use patterns")
+        connection.execute(
+            f"INSERT INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                silence.id,
+                silence.rule,
+                json.dumps(dict(silence.by)),
+                silence.created_ms,
+                silence.until_ms,
+                silence.reason,
+                silence.who,
+                silence.ended_ms,
+            ),
+        )
+
+
+def lift_silence(folder: Path, silence_id: str, now_ms: int) -> Silence:
+    """End a silence now; one that is over stays as it is. Raises InputError where there is none of this id."""
+    with closing(Outbox(folder)) as outbox, outbox.change() as connection:
+        connection.execute(
+            "UPDATE silences SET ended_ms = ? WHERE id = ? AND ended_ms IS NULL AND until_ms > ?",
+            (now_ms, silence_id, now_ms),
+        )
+        found = [silence for silence in list_silences(connection) if silence.id == silence_id]
+    if not found:
+        raise InputError(f"no silence {silence_id!r}; `loadfactor alerts silences` shows their ids")
+    return found[0]

@@ -3,20 +3,116 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import formatdate
 from typing import Any, Final
+from urllib.parse import quote
 
 from loadfactor.base.spelling import spell_out
-from loadfactor.base.units import MS_PER_S
-from loadfactor.insight.alerts.alert import Alert
-from loadfactor.insight.alerts.delivery.deliveries import Owed
-from loadfactor.insight.alerts.delivery.message import Item, Links, Message, compose, name_alert
-from loadfactor.insight.alerts.described import describe_alert
-from loadfactor.insight.alerts.rule import Rule
+from loadfactor.base.units import MIN_PER_HOUR, MS_PER_MIN, MS_PER_S
+from loadfactor.insight.alerts.alert import Alert, Transition
+from loadfactor.insight.alerts.delivery.pending import Pending
+from loadfactor.insight.alerts.rule import Rule, describe_alert
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.alerts import EmailReceiver
+
+MOST_LISTED: Final = 15
+"""Of more alerts in one message the others are counted."""
+LONGEST_NAME: Final = 120
+RUNBOOKS: Final = "docs/alerts.md"
+STATES: Final = ("firing", "resolved")
+
+
+@dataclass(frozen=True)
+class Links:
+    """Where links lead: to the address of the server, and to where people read docs/alerts.md; empty where none is known."""
+
+    server: str = ""
+    runbooks: str = ""
+
+    def to_alert(self, alert: Alert) -> str:
+        """What the server knows of an alert."""
+        return f"{self.server.rstrip('/')}/api/v1/alerts?id={quote(alert.fingerprint)}" if self.server else ""
+
+    def to_runbook(self, rule: Rule) -> str:
+        """What to do, where that is written down: an address, or a place in the documentation."""
+        return rule.runbook.replace(RUNBOOKS, self.runbooks, 1) if self.runbooks else rule.runbook
+
+
+@dataclass(frozen=True)
+class Item:
+    """One alert of a message: whom it is of, its facts, and where to read on."""
+
+    state: str
+    of: str
+    when: str
+    facts: tuple[str, ...]
+    link: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message about one rule. `counts` is "2 firing, 1 resolved"; `more` says how many are not listed."""
+
+    rule: str
+    severity: str
+    counts: str
+    items: tuple[Item, ...]
+    more: str = ""
+    meaning: str = ""
+    ask_first: str = ""
+    look_next: str = ""
+    runbook: str = ""
+
+
+def compose(transitions: Sequence[Transition], rules: Mapping[str, Rule], links: Links) -> Message:
+    """The message of transitions of one rule, of which there is at least one."""
+    first = transitions[0].alert
+    rule = rules.get(first.rule)
+    in_order = sorted(transitions, key=lambda t: STATES.index(t.alert.state))
+    states = [t.alert.state for t in transitions]
+    more = len(transitions) - MOST_LISTED
+    return Message(
+        first.rule,
+        first.severity,
+        ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states),
+        tuple(_describe(t.alert, links) for t in in_order[:MOST_LISTED]),
+        f"and {more:,} more" if more > 0 else "",
+        *((rule.meaning, rule.ask_first, rule.look_next, links.to_runbook(rule)) if rule else ()),
+    )
+
+
+def name_alert(alert: Alert) -> str:
+    """Whom an alert is of: its group, and in whose name."""
+    group = ", ".join(f"{name} {_shorten(value)}" for name, value in alert.by.items()) or "the fleet"
+    holder = [f"{name} {_shorten(alert.holder[name])}" for name in ("job", "user", "team") if alert.holder.get(name)]
+    return f"{group} ({', '.join(holder)})" if holder else group
+
+
+def _describe(alert: Alert, links: Links) -> Item:
+    if alert.state == "resolved":
+        lasted = max((alert.end_ms or 0) - alert.start_ms, 0)
+        facts: tuple[str, ...] = (alert.ended_because,) if alert.ended_because else ()
+        return Item("resolved", name_alert(alert), f"after {_show_length(lasted)}", facts, links.to_alert(alert))
+    when = f"since {instant(alert.start_ms):%Y-%m-%d %H:%M} UTC"
+    return Item("firing", name_alert(alert), when, alert.evidence, links.to_alert(alert))
+
+
+def _show_length(ms: int) -> str:
+    """A length of time.
+
+    >>> _show_length(35 * MS_PER_MIN), _show_length(150 * MS_PER_MIN)
+    ('35 min', '2 h 30 min')
+    """
+    hours, minutes = divmod(round(ms / MS_PER_MIN), MIN_PER_HOUR)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
 
 WEBHOOK_VERSION: Final = 1
 LONGEST_SUBJECT: Final = 180
@@ -27,15 +123,15 @@ _TICKS: Final = str.maketrans({"`": "ˋ"})
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-def pack_webhook(owed: Owed, rules: Mapping[str, Rule], links: Links) -> bytes:
+def pack_webhook(item: Pending, rules: Mapping[str, Rule], links: Links) -> bytes:
     """One transition: version, key, state, at, link, runbook and the alert as `GET /api/v1/alerts` lists it."""
-    alert = owed.alert
+    alert = item.alert
     rule = rules.get(alert.rule)
     body = {
         "version": WEBHOOK_VERSION,
-        "key": owed.key,
+        "key": item.key,
         "state": alert.state,
-        "at": iso(instant(owed.transition.at_ms)),
+        "at": iso(instant(item.transition.at_ms)),
         "link": links.to_alert(alert),
         "runbook": links.to_runbook(rule) if rule else "",
         "alert": {"id": alert.fingerprint, **describe_alert(alert, rules.values())},
@@ -70,47 +166,55 @@ def _describe_to_alertmanager(
     }
 
 
-def pack_slack(owed: Sequence[Owed], rules: Mapping[str, Rule], links: Links) -> bytes:
+def pack_slack(items: Sequence[Pending], rules: Mapping[str, Rule], links: Links) -> bytes:
     """A message as Slack-compatible webhooks take it: `text` in their markup, in which no name from data can act."""
-    told = compose([one.transition for one in owed], rules, links)
-    lines = [f"*{told.counts}:* {_code(told.rule)} ({told.severity})", *_optional(_place(told.meaning))]
-    for item in told.items:
+    message = compose([item.transition for item in items], rules, links)
+    lines = [f"*{message.counts}:* {_code(message.rule)} ({message.severity})", *_optional(_escape(message.meaning))]
+    for item in message.items:
         lines.append(f"• {item.state}: {_code(item.of)} {item.when}{_write_link(item)}")
         lines += [f"    {_quote(fact)}" for fact in item.facts]
-    lines += [*_optional(told.more)]
-    for title, said in (("Ask first", told.ask_first), ("Look next", told.look_next), ("Runbook", told.runbook)):
-        lines += [f"*{title}:* {_place(said)}"] if said else []
+    lines += [*_optional(message.more)]
+    for title, text in (
+        ("Ask first", message.ask_first),
+        ("Look next", message.look_next),
+        ("Runbook", message.runbook),
+    ):
+        lines += [f"*{title}:* {_escape(text)}"] if text else []
     return json.dumps({"text": _cut("\n".join(lines), LONGEST_SLACK)}).encode()
 
 
 def write_email(
-    owed: Sequence[Owed], rules: Mapping[str, Rule], links: Links, receiver: EmailReceiver, now_ms: int
+    items: Sequence[Pending], rules: Mapping[str, Rule], links: Links, receiver: EmailReceiver, now_ms: int
 ) -> EmailMessage:
     """A message as e-mail, plain text. Sent twice it has one Message-ID, by which mail servers know it."""
-    told = compose([one.transition for one in owed], rules, links)
-    subject = f"[loadfactor] {told.counts}: {told.rule}"
-    if len(told.items) == 1:
-        subject += f", {told.items[0].of}"
+    message = compose([item.transition for item in items], rules, links)
+    subject = f"[loadfactor] {message.counts}: {message.rule}"
+    if len(message.items) == 1:
+        subject += f", {message.items[0].of}"
     mail = EmailMessage()
     mail["Subject"] = _cut(spell_out(subject), LONGEST_SUBJECT)
     mail["From"] = receiver.sender
     mail["To"] = ", ".join(receiver.to)
     mail["Date"] = formatdate(now_ms / MS_PER_S)
-    mail["Message-ID"] = f"<{owed[0].key}-{owed[-1].number}-{len(owed)}@{receiver.sender.partition('@')[2]}>"
+    mail["Message-ID"] = f"<{items[0].key}-{items[-1].number}-{len(items)}@{receiver.sender.partition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"
-    mail.set_content("\n".join(_write_lines(told)) + "\n", charset="utf-8")
+    mail.set_content("\n".join(_write_lines(message)) + "\n", charset="utf-8")
     return mail
 
 
-def _write_lines(told: Message) -> list[str]:
+def _write_lines(message: Message) -> list[str]:
     """A message as lines of plain text."""
-    lines = [f"{told.counts}: {told.rule} ({told.severity})", *_optional(told.meaning), ""]
-    for item in told.items:
+    lines = [f"{message.counts}: {message.rule} ({message.severity})", *_optional(message.meaning), ""]
+    for item in message.items:
         lines.append(f"- {item.state}: {item.of}, {item.when}")
         lines += [f"    {fact}" for fact in (*item.facts, item.link) if fact]
-    lines += [*_optional(told.more), ""]
-    for title, said in (("Ask first", told.ask_first), ("Look next", told.look_next), ("Runbook", told.runbook)):
-        lines += [f"{title}: {said}"] if said else []
+    lines += [*_optional(message.more), ""]
+    for title, text in (
+        ("Ask first", message.ask_first),
+        ("Look next", message.look_next),
+        ("Runbook", message.runbook),
+    ):
+        lines += [f"{title}: {text}"] if text else []
     return [spell_out(line) for line in lines]
 
 
@@ -134,11 +238,11 @@ def _quote(text: str) -> str:
 
 def _write_link(item: Item) -> str:
     """Our own address, in which nothing comes from data but a fingerprint."""
-    return f" {_place(item.link)}" if item.link else ""
+    return f" {_escape(item.link)}" if item.link else ""
 
 
-def _place(text: str) -> str:
-    """What settings and rules say: their own markup counts, as far as it calls nobody."""
+def _escape(text: str) -> str:
+    """Text of settings and rules: their own markup counts, as far as it calls nobody."""
     return spell_out(text).translate(_ENTITIES)
 
 

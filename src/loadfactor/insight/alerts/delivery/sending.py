@@ -27,14 +27,14 @@ from loadfactor.collect.prometheus_server import trust_authorities
 from loadfactor.settings.alerts import EmailReceiver, HttpReceiver
 
 _IN_PATHS: Final = "/%:@!$&'()*+,;=~[]?"
-_SAID_CHARACTERS: Final = 200
+_MOST_CHARACTERS: Final = 200
 _REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 """What a server answers that will not take this body whenever it comes."""
 _FIRST_BAD: Final = 300
 _SMTP_PERMANENT: Final = 500
 
 
-class NotTakenError(LoadfactorError):
+class DeliveryError(LoadfactorError):
     """A receiver did not take what it was sent. `is_final`: it will not take it later either."""
 
     def __init__(self, message: str, is_final: bool = False) -> None:
@@ -43,24 +43,24 @@ class NotTakenError(LoadfactorError):
 
 
 @dataclass(frozen=True)
-class Door:
+class Sender:
     """A server that is sent requests. The address, which may be a secret, is in no message."""
 
     receiver: HttpReceiver
     path: str = ""
 
     async def send(self, body: bytes, headers: Mapping[str, str], pool: RequestPool) -> None:
-        """POST a body of JSON. Raises NotTakenError unless the answer is 2xx."""
+        """POST a body of JSON. Raises DeliveryError unless the answer is 2xx."""
         timeout_s = self.receiver.timeout.s
         bounds = FetchBounds(BYTES_PER_MIB, timeout_s, timeout_s)
         try:
             answer = await fetch(self._write(body, headers), bounds, pool)
         except (FetchError, InputError) as error:
-            raise NotTakenError(str(error)) from error
+            raise DeliveryError(str(error)) from error
         if not HTTPStatus.OK <= answer.status < _FIRST_BAD:
-            said = b"" if answer.is_gzip else answer.content
-            words = spell_out(" ".join(said.decode(errors="replace").split()))[:_SAID_CHARACTERS]
-            raise NotTakenError(f"answered {answer.status} {words}".strip(), answer.status in _REFUSED)
+            reply = b"" if answer.is_gzip else answer.content
+            words = spell_out(" ".join(reply.decode(errors="replace").split()))[:_MOST_CHARACTERS]
+            raise DeliveryError(f"answered {answer.status} {words}".strip(), answer.status in _REFUSED)
 
     def _write(self, body: bytes, headers: Mapping[str, str]) -> HttpRequest:
         """The request. Raises InputError where the address is none, or a file cannot be read."""
@@ -76,16 +76,16 @@ class Door:
             raise InputError(f"its address {why}") from error
         if not host or url.scheme not in ("http", "https"):
             raise InputError("its address is none; write https://…")
-        told = {"Content-Type": "application/json", **headers, **read_token(receiver.bearer_token_file)}
+        all_headers = {"Content-Type": "application/json", **headers, **read_token(receiver.bearer_token_file)}
         if login := write_basic(url):
-            told["Authorization"] = login
+            all_headers["Authorization"] = login
         path = quote(url.path or "/", safe=_IN_PATHS) + (f"?{quote(url.query, safe=_IN_PATHS)}" if url.query else "")
         tls = _trust(receiver) if is_tls else None
-        return HttpRequest(host, port, path, tls, told, body, find_proxy(url))
+        return HttpRequest(host, port, path, tls, all_headers, body, find_proxy(url))
 
 
 def send_email(mail: EmailMessage, receiver: EmailReceiver, password: str | None) -> None:
-    """Hand an e-mail to the SMTP server. Raises NotTakenError unless it took it for every reader.
+    """Hand an e-mail to the SMTP server. Raises DeliveryError unless it took it for every reader.
 
     `password` is that of the environment; the receiver's file comes first.
     """
@@ -93,32 +93,32 @@ def send_email(mail: EmailMessage, receiver: EmailReceiver, password: str | None
         if receiver.password_file is not None:
             password = receiver.password_file.read_text().strip()
         if receiver.user and not password:
-            raise NotTakenError("its password is missing; set LOADFACTOR_SMTP_PASSWORD, or password_file")
+            raise DeliveryError("its password is missing; set LOADFACTOR_SMTP_PASSWORD, or password_file")
         with _connect(receiver) as server:
             if receiver.user and password:
                 server.login(receiver.user, password)
             refused = server.send_message(mail)
     except smtplib.SMTPResponseException as error:
-        said = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        reply = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
         is_login = isinstance(error, smtplib.SMTPAuthenticationError)
-        words = "did not take the password" if is_login else spell_out(" ".join(said.split()))[:_SAID_CHARACTERS]
+        words = "did not take the password" if is_login else spell_out(" ".join(reply.split()))[:_MOST_CHARACTERS]
         is_final = error.smtp_code >= _SMTP_PERMANENT and isinstance(error, smtplib.SMTPDataError)
-        raise NotTakenError(f"answered {error.smtp_code} {words}", is_final) from error
+        raise DeliveryError(f"answered {error.smtp_code} {words}", is_final) from error
     except smtplib.SMTPRecipientsRefused as error:
-        raise NotTakenError(f"does not take mail for {', '.join(map(str, error.recipients))}") from error
+        raise DeliveryError(f"does not take mail for {', '.join(map(str, error.recipients))}") from error
     except ssl.SSLError as error:
-        raise NotTakenError(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}") from error
+        raise DeliveryError(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}") from error
     except OSError as error:
-        said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise NotTakenError(said.lower() or "no answer") from error
+        reply = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise DeliveryError(reply.lower() or "no answer") from error
     except smtplib.SMTPException as error:
-        raise NotTakenError(spell_out(str(error))) from error
+        raise DeliveryError(spell_out(str(error))) from error
     if refused:  # the others have it: once more would be twice for them
-        raise NotTakenError(f"does not take mail for {', '.join(map(str, refused))}", is_final=True)
+        raise DeliveryError(f"does not take mail for {', '.join(map(str, refused))}", is_final=True)
 
 
 def _connect(receiver: EmailReceiver) -> smtplib.SMTP:
-    """A connection, encrypted as it was said."""
+    """A connection, encrypted as settings have it."""
     where, timeout_s = (receiver.host, receiver.port), receiver.timeout.s
     if receiver.tls == "tls":
         return smtplib.SMTP_SSL(*where, timeout=timeout_s, context=_trust(receiver))

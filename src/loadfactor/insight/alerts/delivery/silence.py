@@ -1,8 +1,11 @@
-"""Silences: for a time, alerts that match are not told; they fire all the same, and lists say that they are silenced."""
+"""Silences: for a time, alerts that match are not sent; they fire all the same, and lists say that they are silenced."""
 
+import json
+import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.insight.alerts.alert import Alert
@@ -14,7 +17,7 @@ DIMENSION_NAMES = tuple(name for name in DIMENSIONS if name not in ("state", "ho
 
 @dataclass(frozen=True)
 class Silence:
-    """What is not told from `created_ms` until `until_ms`: alerts of a rule, of a group or in somebody's name, as far as said.
+    """What is not sent from `created_ms` until `until_ms`: alerts of a rule, of a group or in somebody's name, as far as given.
 
     `rule` and the values of `by` are names, or patterns with * and ?. `ended_ms`: when it was lifted before its time.
     """
@@ -34,14 +37,14 @@ class Silence:
 
     def matches(self, alert: Alert) -> bool:
         """Whether it speaks of an alert."""
-        told = {**alert.holder, **alert.by}
+        names = {**alert.holder, **alert.by}
         return matches(alert.rule, self.rule or "*") and all(
-            name in told and matches(told[name], pattern) for name, pattern in self.by.items()
+            name in names and matches(names[name], pattern) for name, pattern in self.by.items()
         )
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether a name is the one said, or like the pattern said.
+    """Whether a name is this one, or like the pattern.
 
     >>> matches("train[1]", "train[1]"), matches("gpu_hot", "gpu_*"), matches("gpu_hot", "GPU_*")
     (True, True, False)
@@ -50,7 +53,7 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def find_silence(alert: Alert, silences: Iterable[Silence], at_ms: int) -> Silence | None:
-    """The silence that hides an alert at an instant, the one that lasts longest; None where it is told."""
+    """The silence that hides an alert at an instant, the one that lasts longest; None where none does."""
     hiding = [silence for silence in silences if silence.is_active(at_ms) and silence.matches(alert)]
     return max(hiding, key=lambda silence: silence.until_ms, default=None)
 
@@ -71,3 +74,12 @@ def check_silence(rule: str, by: Mapping[str, str], reason: str, rules: Iterable
         raise InputError("say why, for those who wonder later: a reason is missing")
     if len(reason) > LONGEST_REASON:
         raise InputError(f"the reason has {len(reason):,} characters, at most {LONGEST_REASON} are kept; shorten it")
+
+
+SILENCE_COLUMNS: Final = "id, rule, by, created_ms, until_ms, reason, who, ended_ms"
+
+
+def list_silences(connection: sqlite3.Connection) -> list[Silence]:
+    """All that are kept, those that are over too, in the order they were made."""
+    rows = connection.execute(f"SELECT {SILENCE_COLUMNS} FROM silences ORDER BY created_ms, rowid")
+    return [Silence(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows.fetchall()]

@@ -6,10 +6,22 @@ from typing import Final
 import numpy as np
 
 from loadfactor.base.units import MIN_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
-from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Flags, Floats, Need, Verdicts
-from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
-from loadfactor.insight.alerts.rules.reading import LEAST_COVERAGE
-from loadfactor.insight.alerts.threshold import show_duration, show_names
+from loadfactor.insight.alerts.rule import (
+    LEAST_COVERAGE,
+    SINCE_START,
+    Compound,
+    Evidence,
+    Flags,
+    Floats,
+    Limit,
+    Limits,
+    Need,
+    Rule,
+    Threshold,
+    Verdicts,
+    show_duration,
+    show_names,
+)
 
 NOTEBOOKS: Final = ("notebook", "interactive", "jupyter", "ipython", "workspace", "vscode", "debug")
 """Words in purposes of what somebody works in who thinks now and then."""
@@ -63,7 +75,7 @@ def _read_use(evidence: Evidence, limits: Limits) -> _JobUse:
         now.is_there,
         is_known,
         is_known & (ever.coverage >= LEAST_COVERAGE),
-        np.array([is_notebook(purpose) for purpose in evidence.said(_JOB, "purpose")], dtype=np.bool_),
+        np.array([is_notebook(purpose) for purpose in evidence.names(_JOB, "purpose")], dtype=np.bool_),
         now.value <= 0,
         lately.value >= least,
         ever.value >= least,
@@ -122,7 +134,7 @@ def find_never_used(evidence: Evidence, limits: Limits) -> Verdicts:
 
     def explain(job: int) -> tuple[str, ...]:
         own = np.flatnonzero(is_unused & (job_of == job))
-        names, nodes = evidence.groups(_GPU), evidence.said(_GPU, "node")
+        names, nodes = evidence.groups(_GPU), evidence.names(_GPU, "node")
         listed = (f"{names[gpu][1]} ({nodes[gpu]})" if nodes[gpu] else names[gpu][1] for gpu in own.tolist())
         return (
             f"{unused[job]:.0f} of {used[job] + unused[job]:.0f} GPUs never worked since the start of the job",
@@ -161,5 +173,29 @@ JOBS: Final = (
         "Some GPUs of an allocation have not worked since its start, for 30 minutes in which others did.",
         "Is it user error: does the program ask for more GPUs than it uses, or was a rank never started?",
         "The launcher's number of processes; `loadfactor show busy_gpu_hours --by device --where job=JOB`.",
+    ),
+)  # fmt: skip
+
+
+_BELOW_HALF: Final = Threshold("utilization", "below", 0.5, clears_at=0.55, window_s=30 * S_PER_MIN)
+
+UTILIZATION: Final = (
+    Rule(
+        "fleet_utilization_low", _BELOW_HALF, (), S_PER_HOUR, "warning", "I/O",
+        "Average utilization of all held GPUs is under 50 % for more than an hour.",
+        "Is it I/O, model size, scheduling or user error: did all jobs become slower, or did a few large ones become idle?",
+        "`loadfactor waterfall` says where the hours went; `loadfactor show utilization --by team` who they are.",
+    ),
+    Rule(
+        "team_utilization_low", _BELOW_HALF, ("team",), S_PER_HOUR, "warning", "I/O",
+        "Average utilization of the GPUs that a team holds is under 50 % for more than an hour.",
+        "Is it I/O, model size, scheduling or user error: one job, or all of them?",
+        "`loadfactor show utilization --by job --where team=TEAM` says which jobs, `loadfactor waterfall` why.",
+    ),
+    Rule(
+        "job_utilization_low", _BELOW_HALF, ("job",), S_PER_HOUR, "info", "I/O",
+        "Average utilization of the GPUs of a job is under 50 % for more than an hour.",
+        "Is it I/O, model size, scheduling or user error: does the GPU wait for data, or is there too little work for it?",
+        "The job's page (`loadfactor report --job JOB`) shows memory, links and tensor cores beside utilization.",
     ),
 )  # fmt: skip

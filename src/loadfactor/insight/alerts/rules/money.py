@@ -7,10 +7,8 @@ import numpy as np
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.watched import EndedPrice
-from loadfactor.insight.alerts.evidence import Evidence, Floats, Verdicts
-from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
-from loadfactor.insight.alerts.threshold import show
-from loadfactor.money.budgets import BudgetStatus
+from loadfactor.insight.alerts.rule import Compound, Evidence, Floats, Limit, Limits, Rule, Verdicts, show
+from loadfactor.money.spending import BudgetStatus
 
 
 def find_burning(evidence: Evidence, limits: Limits) -> Verdicts:

@@ -7,10 +7,21 @@ import numpy as np
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait
-from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Ints, Need, Verdicts
-from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
-from loadfactor.insight.alerts.rules.reading import LEAST_COVERAGE
-from loadfactor.insight.alerts.threshold import show_duration, show_names
+from loadfactor.insight.alerts.rule import (
+    LEAST_COVERAGE,
+    Compound,
+    Evidence,
+    Flags,
+    Floats,
+    Ints,
+    Limit,
+    Limits,
+    Need,
+    Rule,
+    Verdicts,
+    show_duration,
+    show_names,
+)
 
 _NODE: Final = ("node",)
 _WINDOW_S: Final = 10.0 * S_PER_MIN
@@ -63,7 +74,7 @@ def _read_free(evidence: Evidence) -> tuple[list[str], Ints, Floats, Floats]:
     """Pools, and of every node whose GPUs are listed its pool by number, its GPUs that nobody holds, and all."""
     found, paid = evidence.read(_FREE), evidence.read(_SIZE)
     is_known = paid.is_there & (found.coverage >= LEAST_COVERAGE) & ~np.isnan(found.value)
-    said = evidence.said(_NODE, "pool")
+    said = evidence.names(_NODE, "pool")
     nodes = np.flatnonzero(is_known)
     names = [said[node] or "" for node in nodes.tolist()]
     pools = sorted(set(names))

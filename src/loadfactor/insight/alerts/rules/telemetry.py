@@ -5,9 +5,20 @@ from typing import Final
 import numpy as np
 
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
-from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Ints, Need, Verdicts
-from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
-from loadfactor.insight.alerts.threshold import show, show_names
+from loadfactor.insight.alerts.rule import (
+    Compound,
+    Evidence,
+    Flags,
+    Floats,
+    Ints,
+    Limit,
+    Limits,
+    Need,
+    Rule,
+    Verdicts,
+    show,
+    show_names,
+)
 
 _NODE, _GPU = ("node",), ("node", "device")
 _NOW, _WINDOW = float(S_PER_MIN), 10.0 * S_PER_MIN

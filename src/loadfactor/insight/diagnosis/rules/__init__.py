@@ -1,29 +1,35 @@
-"""The causes of lost GPU time that a diagnosis knows, one file each."""
+"""The causes of lost GPU time that a diagnosis knows, in the order in which they are judged."""
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.rules.busy_without_work import BUSY_WITHOUT_WORK
-from loadfactor.insight.diagnosis.rules.checkpoint_stalls import CHECKPOINT_STALLS
-from loadfactor.insight.diagnosis.rules.communication import COMMUNICATION
-from loadfactor.insight.diagnosis.rules.crash_loop import CRASH_LOOP
-from loadfactor.insight.diagnosis.rules.few_requests import FEW_REQUESTS
-from loadfactor.insight.diagnosis.rules.hbm_bound import HBM_BOUND
-from loadfactor.insight.diagnosis.rules.host_copies import HOST_COPIES
-from loadfactor.insight.diagnosis.rules.idle_notebook import IDLE_NOTEBOOK
-from loadfactor.insight.diagnosis.rules.imbalance import IMBALANCE
-from loadfactor.insight.diagnosis.rules.input_pipeline import INPUT_PIPELINE
-from loadfactor.insight.diagnosis.rules.launch_bound import LAUNCH_BOUND
-from loadfactor.insight.diagnosis.rules.memory_full import MEMORY_FULL
-from loadfactor.insight.diagnosis.rules.no_mixed_precision import NO_MIXED_PRECISION
-from loadfactor.insight.diagnosis.rules.not_released import NOT_RELEASED
-from loadfactor.insight.diagnosis.rules.out_of_memory import OUT_OF_MEMORY
-from loadfactor.insight.diagnosis.rules.over_allocation import OVER_ALLOCATION
-from loadfactor.insight.diagnosis.rules.padding import PADDING
-from loadfactor.insight.diagnosis.rules.set_up import SET_UP
-from loadfactor.insight.diagnosis.rules.small_batch import SMALL_BATCH
-from loadfactor.insight.diagnosis.rules.straggler import STRAGGLER
-from loadfactor.insight.diagnosis.rules.throttling import THROTTLING
-from loadfactor.insight.diagnosis.rules.wrong_gpu import WRONG_GPU
+from loadfactor.insight.diagnosis.rules.holding import (
+    CRASH_LOOP,
+    FEW_REQUESTS,
+    IDLE_NOTEBOOK,
+    NOT_RELEASED,
+    OUT_OF_MEMORY,
+    OVER_ALLOCATION,
+    SET_UP,
+)
+from loadfactor.insight.diagnosis.rules.kernels import (
+    BUSY_WITHOUT_WORK,
+    HBM_BOUND,
+    MEMORY_FULL,
+    NO_MIXED_PRECISION,
+    PADDING,
+    SMALL_BATCH,
+    THROTTLING,
+    WRONG_GPU,
+)
+from loadfactor.insight.diagnosis.rules.waiting import (
+    CHECKPOINT_STALLS,
+    COMMUNICATION,
+    HOST_COPIES,
+    IMBALANCE,
+    INPUT_PIPELINE,
+    LAUNCH_BOUND,
+    STRAGGLER,
+)
 
 DIAGNOSES: Final = (
     OVER_ALLOCATION,

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadfactor.insight.alerts.alert import Alert
-from loadfactor.insight.alerts.delivery.alert_text import read_alert
-from loadfactor.insight.alerts.delivery.deliveries import Arrears, count_arrears
-from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
-from loadfactor.insight.alerts.delivery.silence import Silence, find_silence
-from loadfactor.insight.alerts.delivery.silences import list_silences
-from loadfactor.insight.alerts.described import describe_alert
-from loadfactor.insight.alerts.rule import Rule
+from loadfactor.insight.alerts.alert import Alert, read_alert
+from loadfactor.insight.alerts.delivery.outbox import read_outbox
+from loadfactor.insight.alerts.delivery.pending import Backlog, count_backlogs
+from loadfactor.insight.alerts.delivery.silence import Silence, find_silence, list_silences
+from loadfactor.insight.alerts.rule import Rule, describe_alert
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 
@@ -31,12 +28,12 @@ class ListedAlert:
 
 @dataclass(frozen=True)
 class AlertBoard:
-    """What is known of alerts: up to which instant was judged (None: nothing yet), alerts, silences, and how receivers fare."""
+    """What is known of alerts: up to which instant was judged (None: nothing yet), alerts, silences and receivers."""
 
     judged_ms: int | None
     alerts: tuple[ListedAlert, ...] = ()
     silences: tuple[Silence, ...] = ()
-    receivers: Mapping[str, Arrears] | None = None
+    receivers: Mapping[str, Backlog] | None = None
 
 
 def read_board(folder: Path, now_ms: int, states: Collection[str] = LIVING) -> AlertBoard:
@@ -54,7 +51,7 @@ def read_board(folder: Path, now_ms: int, states: Collection[str] = LIVING) -> A
         rows = connection.execute(f"SELECT body FROM alerts WHERE state IN ({marks})", tuple(states)).fetchall()
         alerts = sorted((read_alert(body) for (body,) in rows), key=_order)
         listed = tuple(ListedAlert(alert, find_silence(alert, silences, now_ms)) for alert in alerts)
-        return AlertBoard(judged[0] if judged else None, listed, silences, count_arrears(connection))
+        return AlertBoard(judged[0] if judged else None, listed, silences, count_backlogs(connection))
 
 
 def belongs_to(alert: Alert, team: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""A courier: tells one receiver what it is owed, again where that did not work, and waits for no other receiver."""
+"""A dispatcher: notifies one receiver of what is pending, again where that did not work, and waits for no other receiver."""
 
 import asyncio
 import random
@@ -11,13 +11,11 @@ from typing import Final, Protocol, TypeVar
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.http_fetch import RequestPool
-from loadfactor.insight.alerts.delivery import deliveries
-from loadfactor.insight.alerts.delivery.deliveries import Owed
-from loadfactor.insight.alerts.delivery.message import Links
+from loadfactor.insight.alerts.delivery import pending as deliveries
 from loadfactor.insight.alerts.delivery.outbox import Outbox
-from loadfactor.insight.alerts.delivery.payloads import pack_alertmanager, pack_slack, pack_webhook, write_email
-from loadfactor.insight.alerts.delivery.routing import wait_ms
-from loadfactor.insight.alerts.delivery.sending import Door, NotTakenError, send_email
+from loadfactor.insight.alerts.delivery.payloads import Links, pack_alertmanager, pack_slack, pack_webhook, write_email
+from loadfactor.insight.alerts.delivery.pending import Pending, wait_ms
+from loadfactor.insight.alerts.delivery.sending import DeliveryError, Sender, send_email
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.settings.alerts import (
     AlertmanagerReceiver,
@@ -30,7 +28,7 @@ from loadfactor.settings.alerts import (
 LOOK_EVERY_S: Final = 2.0
 """So often it looks for silences that began or ended, and for what is due again."""
 VALID_RESENDS: Final = 4
-"""An alert is valid at an Alertmanager until so many times of telling it again were left out, as with Prometheus."""
+"""An alert is valid at an Alertmanager until so many times of sending it again were left out, as with Prometheus."""
 AGAIN_S: Final = 10.0
 """After so long an Alertmanager that did not answer hears again what fires."""
 MOST_ALERTS: Final = 500
@@ -44,104 +42,104 @@ def now_ms() -> int:
     return int(time.time() * MS_PER_S)
 
 
-class Way(Protocol):
-    """How a receiver is told. `takes_all`: it is sent everything that is due at once, not one batch."""
+class Channel(Protocol):
+    """How a receiver is notified. `takes_all`: it is sent everything that is due at once, not one batch."""
 
     takes_all: bool
 
-    async def tell(self, owed: Sequence[Owed]) -> None:
-        """Tell these. Raises NotTakenError where it did not work."""
+    async def send(self, pending: Sequence[Pending]) -> None:
+        """Send these. Raises DeliveryError where it did not work."""
         ...
 
     async def remind(self, outbox: Outbox) -> bool:
-        """Say again what fires, where the receiver needs that; whether it was told. Raises NotTakenError where it was not."""
+        """Say again what fires, where the receiver needs that; whether it was sent. Raises DeliveryError where it was not."""
         ...
 
 
-class Courier:
-    """Tells one receiver, on an event loop."""
+class Dispatcher:
+    """Notifies one receiver, on an event loop."""
 
-    def __init__(self, receiver: AlertReceiver, outbox: Outbox, way: Way) -> None:
+    def __init__(self, receiver: AlertReceiver, outbox: Outbox, channel: Channel) -> None:
         self.name = receiver.label
-        self._receiver, self._outbox, self._way = receiver, outbox, way
+        self._receiver, self._outbox, self._channel = receiver, outbox, channel
         self._threads = ThreadPoolExecutor(
-            1, f"tell {self.name}"
+            1, f"notify {self.name}"
         )  # of its own: a disk or server that hangs holds up nobody else
         self.error = ""
         """Why the last thing did not work; empty where it did."""
         self.woken = asyncio.Event()
 
     async def run(self) -> None:
-        """Tell what there is until cancelled; nothing that goes wrong ends it."""
+        """Send what is pending until cancelled; nothing that goes wrong ends it."""
         try:
             while True:
                 self.woken.clear()
                 try:
-                    if await self._tell_next():
+                    if await self._send_next():
                         continue
-                    if await self._way.remind(self._outbox):
+                    if await self._channel.remind(self._outbox):
                         self.error = ""
                 except LoadfactorError as error:
                     self.error = str(error)
-                except Exception as error:  # a defect of ours must not keep others from being told
+                except Exception as error:  # a defect of ours must not keep others from being notified
                     self.error = f"{type(error).__name__}: {error}"
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.woken.wait(), LOOK_EVERY_S)
         finally:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _tell_next(self) -> bool:
-        """Tell what is due; whether there was something."""
-        takes_all = self._way.takes_all
-        owed = await self._do(lambda: deliveries.take(self._outbox, self.name, now_ms(), takes_all))
-        if not owed:
+    async def _send_next(self) -> bool:
+        """Send what is due; whether there was something."""
+        takes_all = self._channel.takes_all
+        pending = await self._do(lambda: deliveries.take(self._outbox, self.name, now_ms(), takes_all))
+        if not pending:
             return False
         try:
-            await self._way.tell(owed)
-        except NotTakenError as error:
+            await self._channel.send(pending)
+        except DeliveryError as error:
             why, is_final = str(error), error.is_final
             self.error = why
-            await self._do(lambda: self._put_off(owed, why, is_final))
+            await self._do(lambda: self._put_off(pending, why, is_final))
         else:
             self.error = ""
-            await self._do(lambda: deliveries.settle(self._outbox, self.name, owed, now_ms()))
+            await self._do(lambda: deliveries.settle(self._outbox, self.name, pending, now_ms()))
         return True
 
-    def _put_off(self, owed: Sequence[Owed], why: str, is_final: bool) -> None:
+    def _put_off(self, pending: Sequence[Pending], why: str, is_final: bool) -> None:
         """Try these again later, or never where it is to no avail or took too long."""
         now, longest_ms = now_ms(), self._receiver.give_up_after.s * MS_PER_S
-        over = [one for one in owed if is_final or now - one.since_ms > longest_ms]
+        over = [item for item in pending if is_final or now - item.since_ms > longest_ms]
         deliveries.give_up(self._outbox, self.name, over, why)
-        left = [one for one in owed if one not in over]
+        left = [item for item in pending if item not in over]
         if left:
-            wait = wait_ms(min(one.attempts for one in left) + 1, random.random())
+            wait = wait_ms(min(item.attempts for item in left) + 1, random.random())
             deliveries.put_off(self._outbox, self.name, left, why, now + wait)
 
     async def _do(self, work: Callable[[], FoundT]) -> FoundT:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-class AlertmanagerWay:
-    """An Alertmanager: it is told states, again and again while they last."""
+class AlertmanagerChannel:
+    """An Alertmanager: it is sent states, again and again while they last."""
 
     takes_all = True
 
     def __init__(self, receiver: AlertmanagerReceiver, rules: Mapping[str, Rule], links: Links) -> None:
         self._receiver, self._rules, self._links = receiver, rules, links
-        self._door, self._pool = Door(receiver, "/api/v2/alerts"), RequestPool()
+        self._sender, self._pool = Sender(receiver, "/api/v2/alerts"), RequestPool()
         self._remind_s = 0.0
 
-    async def tell(self, owed: Sequence[Owed]) -> None:
-        """Tell the latest state of each alert."""
-        await self._send([*{one.alert.fingerprint: one.alert for one in owed}.values()])
+    async def send(self, pending: Sequence[Pending]) -> None:
+        """Send the latest state of each alert."""
+        await self._send([*{item.alert.fingerprint: item.alert for item in pending}.values()])
 
     async def remind(self, outbox: Outbox) -> bool:
-        """Say what fires, once in a while: what it is not told again ends there by itself."""
+        """Say what fires, once in a while: what it is not sent again ends there by itself."""
         now_s = time.monotonic()
         if now_s < self._remind_s:
             return False
         self._remind_s = now_s + min(AGAIN_S, self._receiver.resend.s)  # where it does not answer
-        await self._send(await asyncio.to_thread(deliveries.list_told, outbox, self._receiver.label))
+        await self._send(await asyncio.to_thread(deliveries.list_delivered, outbox, self._receiver.label))
         self._remind_s = now_s + self._receiver.resend.s
         return True
 
@@ -150,47 +148,49 @@ class AlertmanagerWay:
         for start in range(0, len(alerts), MOST_ALERTS):
             some = alerts[start : start + MOST_ALERTS]
             body = pack_alertmanager(some, self._rules, self._links, valid_ms)  # type: ignore[arg-type]
-            await self._door.send(body, {}, self._pool)
+            await self._sender.send(body, {}, self._pool)
 
 
-class WebhookWay:
+class WebhookChannel:
     """A webhook of our own shape: a request a transition, with its key."""
 
     takes_all = False
 
     def __init__(self, receiver: WebhookReceiver, rules: Mapping[str, Rule], links: Links) -> None:
         self._rules, self._links = rules, links
-        self._door, self._pool = Door(receiver), RequestPool()
+        self._sender, self._pool = Sender(receiver), RequestPool()
 
-    async def tell(self, owed: Sequence[Owed]) -> None:
+    async def send(self, pending: Sequence[Pending]) -> None:
         """Send the transition; a batch has one alone."""
-        for one in owed:
-            await self._door.send(pack_webhook(one, self._rules, self._links), {"Idempotency-Key": one.key}, self._pool)
+        for item in pending:
+            await self._sender.send(
+                pack_webhook(item, self._rules, self._links), {"Idempotency-Key": item.key}, self._pool
+            )
 
     async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
-        """Nothing: it is told once."""
+        """Nothing: it is sent once."""
         return False
 
 
-class SlackWay:
+class SlackChannel:
     """A Slack-compatible webhook: a message a rule and judgement."""
 
     takes_all = False
 
     def __init__(self, receiver: SlackReceiver, rules: Mapping[str, Rule], links: Links) -> None:
         self._rules, self._links = rules, links
-        self._door, self._pool = Door(receiver), RequestPool()
+        self._sender, self._pool = Sender(receiver), RequestPool()
 
-    async def tell(self, owed: Sequence[Owed]) -> None:
+    async def send(self, pending: Sequence[Pending]) -> None:
         """Send the message."""
-        await self._door.send(pack_slack(owed, self._rules, self._links), {}, self._pool)
+        await self._sender.send(pack_slack(pending, self._rules, self._links), {}, self._pool)
 
     async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
-        """Nothing: it is told once."""
+        """Nothing: it is sent once."""
         return False
 
 
-class EmailWay:
+class EmailChannel:
     """E-mail: a message a rule and judgement."""
 
     takes_all = False
@@ -199,29 +199,29 @@ class EmailWay:
         self._receiver, self._rules, self._links, self._password = receiver, rules, links, password
         self._threads = ThreadPoolExecutor(1, "e-mail")
 
-    async def tell(self, owed: Sequence[Owed]) -> None:
+    async def send(self, pending: Sequence[Pending]) -> None:
         """Hand the message over; smtplib waits, so a thread does."""
-        mail = write_email(owed, self._rules, self._links, self._receiver, now_ms())
+        mail = write_email(pending, self._rules, self._links, self._receiver, now_ms())
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, send_email, mail, self._receiver, self._password)
 
     async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
-        """Nothing: it is told once."""
+        """Nothing: it is sent once."""
         return False
 
 
-def make_courier(
+def make_dispatcher(
     receiver: AlertReceiver, outbox: Outbox, rules: Mapping[str, Rule], links: Links, password: str | None
-) -> Courier:
-    """What tells a receiver. `password`: that of the environment for e-mail."""
-    way: Way
+) -> Dispatcher:
+    """What notifies a receiver. `password`: that of the environment for e-mail."""
+    channel: Channel
     if isinstance(receiver, AlertmanagerReceiver):
-        way = AlertmanagerWay(receiver, rules, links)
+        channel = AlertmanagerChannel(receiver, rules, links)
     elif isinstance(receiver, WebhookReceiver):
-        way = WebhookWay(receiver, rules, links)
+        channel = WebhookChannel(receiver, rules, links)
     elif isinstance(receiver, SlackReceiver):
-        way = SlackWay(receiver, rules, links)
+        channel = SlackChannel(receiver, rules, links)
     else:
         assert isinstance(receiver, EmailReceiver)
-        way = EmailWay(receiver, rules, links, password)
-    return Courier(receiver, outbox, way)
+        channel = EmailChannel(receiver, rules, links, password)
+    return Dispatcher(receiver, outbox, channel)
