@@ -3,19 +3,15 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import get_args
 from zoneinfo import ZoneInfo
 
 import pytest
-from loadfactor.metrics.names import Dimension, MetricName
 from tests.ledger.test_books_balance import near
 
 import loadfactor
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.metrics import METRICS
 from loadfactor.metrics.query.calendar import Window, milliseconds
-from loadfactor.tables.schema import DIMENSIONS
 
 DEVICES = "device_id,accelerator,from_utc,to_utc\n{device},h100-sxm,2026-10-24T00:00:00Z,2026-10-24T04:00:00Z\n"
 
@@ -118,12 +114,6 @@ def test_a_folder_without_books_says_how_to_begin(tmp_path: Path) -> None:
         loadfactor.open(tmp_path / "none")
     assert isinstance(loadfactor.open(tmp_path / "none", create=True), loadfactor.Books)
     assert not (tmp_path / "none").exists()
-
-
-def test_names_are_types() -> None:
-    """Editors complete every declared metric and dimension, and no other."""
-    assert get_args(MetricName) == tuple(m.name for m in METRICS)
-    assert get_args(Dimension) == tuple(DIMENSIONS)
 
 
 def test_one_name_is_enough(simulated_books: Books) -> None:
