@@ -151,7 +151,9 @@ def work_out(
 
 
 def _recall_facts(names: tuple[str, ...], renamed: bool) -> Queries:
-    return recall(f"facts {names} {renamed}", lambda: ledger_steps().compile_facts(names, renamed))
+    return recall(
+        f"facts {names} {renamed}", lambda: ledger_steps().compile_steps(ledger_steps().Holders(renamed, True), names)
+    )
 
 
 def book(
@@ -186,7 +188,11 @@ def book(
     empty = {*facts.empty, *(() if cuts else ("cuts",))}
     shape = (facts.renamed, facts.numbered, facts.filled, billed, session.currency)
     work_out(
-        session, recall(f"holders {shape}", lambda: ledger_steps().compile_holders(*shape)), empty, until, FACT_STEPS
+        session,
+        recall(f"holders {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Holders(*shape))),
+        empty,
+        until,
+        FACT_STEPS,
     )
     if until == "book":
         book_held(session, spans, idle_below, devices)
@@ -209,7 +215,7 @@ def book_held(
     session.register_once("links", list_link_peaks)
     work_out(
         session,
-        recall(f"activity {shape}", lambda: ledger_steps().compile_activity(*shape)),
+        recall(f"activity {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Activity(*shape))),
         set() if parts else {"samples"},
     )
 

@@ -1,6 +1,8 @@
 """The books as alerts read them: the ledger of some minutes, step by step, and what happened, waits and costs at that time.
 
 Only what is requested is booked: hours that are stale stay so, so that the minutes that just came in cost what these minutes cost.
+A run of a job is an interval of steps in each of which it holds something. After a whole step without anything, as between being
+requeued and starting again, another run begins.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,6 @@ from loadfactor.books.booking import LedgerFacts, book, book_held, cut_holdings,
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import expressions, recall
-from loadfactor.books.job_runs import write_begun, write_lasting
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
@@ -33,50 +34,6 @@ from loadfactor.tables.schema import ALWAYS, BASES, Span
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview
-
-
-def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | None:
-    """Their names, in order; None where somebody holds unnamed GPUs of a pool or of the fleet then: any may be its own.
-
-    A node has one name before its first dot, so more GPUs may be listed than are needed, and never fewer.
-    """
-    for name in ("allocations", "devices"):
-        session.view_table(name, name)
-    then = f"coalesce(from_utc < {span[1]}, true) AND coalesce(to_utc > {span[0]}, true)"
-    unnamed = f"SELECT 1 FROM allocations WHERE {then} AND device_id IS NULL AND node IS NULL LIMIT 1"
-    if session.raw.execute(unnamed).fetchall():
-        return None
-    of_job = f"FROM allocations WHERE {then} AND job_id = {quote(job)}"
-    own = f"(SELECT device_id {of_job})"
-    nodes = f"""(SELECT split_part(node, '.', 1) {of_job} AND node IS NOT NULL
-                 UNION SELECT split_part(node, '.', 1) FROM devices WHERE device_id IN {own} AND node IS NOT NULL)"""
-    found = session.raw.execute(
-        f"SELECT DISTINCT device_id FROM devices WHERE device_id IN {own} OR split_part(node, '.', 1) IN {nodes} ORDER BY ALL"
-    )
-    return [device for (device,) in found.fetchall()]
-
-
-_NEVER: Final = ALWAYS[1]
-
-
-def write_ended_prices(end_ms: int) -> str:
-    """SQL: accelerator, pool, device_id, basis, ended, gone of prices of listed GPUs that ended before an instant for good.
-
-    A price is followed by another one that is valid later, in the same or a better basis, for all that it was the price of.
-    """
-    rank = " ".join(f"WHEN '{basis}' THEN {number}" for number, basis in enumerate(BASES))
-    what = ("accelerator", "pool", "device_id")
-    covers = " AND ".join(f"(q.{of} IS NULL OR q.{of} = p.{of})" for of in what)
-    matches = " AND ".join(f"(p.{of} IS NULL OR d.{of} = p.{of})" for of in what)
-    return f"""
-        WITH ranked AS (SELECT *, CASE basis {rank} END AS rank FROM prices),
-          ended AS (SELECT accelerator, pool, device_id, basis, rank, max(coalesce(to_utc, {_NEVER})) AS ended
-                    FROM ranked GROUP BY ALL HAVING ended < {end_ms}),
-          last AS (SELECT * FROM ended AS p WHERE NOT EXISTS (
-                     SELECT 1 FROM ranked AS q WHERE q.rank <= p.rank AND coalesce(q.to_utc, {_NEVER}) > p.ended AND {covers}))
-        SELECT p.accelerator, p.pool, p.device_id, p.basis, p.ended, max(coalesce(d.to_utc, {_NEVER})) AS gone
-        FROM last AS p JOIN devices AS d ON {matches} AND coalesce(d.to_utc, {_NEVER}) > p.ended
-        GROUP BY ALL ORDER BY ALL"""
 
 
 EVENTS_BEFORE_MS = MS_PER_DAY
@@ -320,3 +277,78 @@ def _first_sample(file: StoredFile, numbers: list[int]) -> int | None:
         return None
     is_new = file.imports is not None and file.imports[0] >= numbers[0]
     return file.from_ms if is_new or file.day is None else file.day * MS_PER_DAY
+
+
+def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | None:
+    """Their names, in order; None where somebody holds unnamed GPUs of a pool or of the fleet then: any may be its own.
+
+    A node has one name before its first dot, so more GPUs may be listed than are needed, and never fewer.
+    """
+    for name in ("allocations", "devices"):
+        session.view_table(name, name)
+    then = f"coalesce(from_utc < {span[1]}, true) AND coalesce(to_utc > {span[0]}, true)"
+    unnamed = f"SELECT 1 FROM allocations WHERE {then} AND device_id IS NULL AND node IS NULL LIMIT 1"
+    if session.raw.execute(unnamed).fetchall():
+        return None
+    of_job = f"FROM allocations WHERE {then} AND job_id = {quote(job)}"
+    own = f"(SELECT device_id {of_job})"
+    nodes = f"""(SELECT split_part(node, '.', 1) {of_job} AND node IS NOT NULL
+                 UNION SELECT split_part(node, '.', 1) FROM devices WHERE device_id IN {own} AND node IS NOT NULL)"""
+    found = session.raw.execute(
+        f"SELECT DISTINCT device_id FROM devices WHERE device_id IN {own} OR split_part(node, '.', 1) IN {nodes} ORDER BY ALL"
+    )
+    return [device for (device,) in found.fetchall()]
+
+
+_NEVER: Final = ALWAYS[1]
+
+
+def write_ended_prices(end_ms: int) -> str:
+    """SQL: accelerator, pool, device_id, basis, ended, gone of prices of listed GPUs that ended before an instant for good.
+
+    A price is followed by another one that is valid later, in the same or a better basis, for all that it was the price of.
+    """
+    rank = " ".join(f"WHEN '{basis}' THEN {number}" for number, basis in enumerate(BASES))
+    what = ("accelerator", "pool", "device_id")
+    covers = " AND ".join(f"(q.{of} IS NULL OR q.{of} = p.{of})" for of in what)
+    matches = " AND ".join(f"(p.{of} IS NULL OR d.{of} = p.{of})" for of in what)
+    return f"""
+        WITH ranked AS (SELECT *, CASE basis {rank} END AS rank FROM prices),
+          ended AS (SELECT accelerator, pool, device_id, basis, rank, max(coalesce(to_utc, {_NEVER})) AS ended
+                    FROM ranked GROUP BY ALL HAVING ended < {end_ms}),
+          last AS (SELECT * FROM ended AS p WHERE NOT EXISTS (
+                     SELECT 1 FROM ranked AS q WHERE q.rank <= p.rank AND coalesce(q.to_utc, {_NEVER}) > p.ended AND {covers}))
+        SELECT p.accelerator, p.pool, p.device_id, p.basis, p.ended, max(coalesce(d.to_utc, {_NEVER})) AS gone
+        FROM last AS p JOIN devices AS d ON {matches} AND coalesce(d.to_utc, {_NEVER}) > p.ended
+        GROUP BY ALL ORDER BY ALL"""
+
+
+def write_begun(span: Span, step_ms: int) -> str:
+    """SQL: from_utc and job_id of the runs that begin in a span, in order."""
+    start, end = span
+    requested = f"SELECT job_id FROM allocations WHERE from_utc >= {start} AND from_utc < {end}"
+    return f"""{_mark(requested, end, step_ms)}
+        SELECT from_utc, job_id FROM marked WHERE begins AND from_utc >= {start} ORDER BY ALL"""
+
+
+def write_lasting(at_ms: int, step_ms: int) -> str:
+    """SQL: job_id and from_utc of the runs that lasted in the step that ends at an instant."""
+    step = at_ms // step_ms - 1
+    requested = f"SELECT job_id FROM allocations WHERE from_utc < {at_ms} AND {_last(step_ms)} >= {step}"
+    return f"""{_mark(requested, at_ms, step_ms)}
+        SELECT job_id, max(from_utc) AS from_utc FROM marked WHERE begins GROUP BY job_id"""
+
+
+def _mark(requested: str, end: int, step_ms: int) -> str:
+    """SQL that names `marked` the allocations of some jobs that began before an instant, with `begins` where a run does."""
+    return f"""
+        WITH own AS (SELECT job_id, from_utc, from_utc // {step_ms} AS first, {_last(step_ms)} AS last FROM allocations
+                     WHERE from_utc < {end} AND coalesce(to_utc > from_utc, true) AND job_id IN ({requested})),
+          followed AS (SELECT *, max(last) OVER (PARTITION BY job_id ORDER BY from_utc, last
+                                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM own),
+          marked AS (SELECT *, coalesce(first > before + 1, true) AS begins FROM followed)"""
+
+
+def _last(step_ms: int) -> str:
+    """SQL: the number of the last step that an allocation holds something in."""
+    return f"(coalesce(to_utc, {_NEVER}) - 1) // {step_ms}"

@@ -121,21 +121,6 @@ def compile_steps(
     return queries
 
 
-def compile_holders(renamed: bool, numbered: bool, filled: bool, billed: bool, currency: str) -> dict[str, str]:
-    """SQL of each step of who held what."""
-    return compile_steps(Holders(renamed, numbered, filled, billed, currency))
-
-
-def compile_activity(measured: int, overlaps: bool, idle_below: float) -> dict[str, str]:
-    """SQL of each step of what holders did."""
-    return compile_steps(Activity(measured, overlaps, idle_below))
-
-
-def compile_facts(names: Iterable[str], renamed: bool = True) -> dict[str, str]:
-    """SQL of steps that follow from all rows of the small tables, whichever hours are booked."""
-    return compile_steps(Holders(renamed, numbered=True), names)
-
-
 def list_steps(of: Holders | Activity) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
     return _list_holders(of) if isinstance(of, Holders) else _list_activity(of)
