@@ -21,7 +21,7 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import find_network
 from loadfactor.planner.serving.latency import ahead_s, predict_latency, predict_tpot, prompt_time
 from loadfactor.planner.serving.step import Replica
-from loadfactor.planner.validation.serving_sweeps import SweepRow, build_replica, read_layout, read_sweeps
+from loadfactor.planner.validation.serving import SweepRow, build_replica, read_layout, read_sweeps
 
 SHARED = (
     "fp8_matmul_factor",

@@ -6,9 +6,9 @@
 import time
 
 from loadfactor.base.units import H_PER_YEAR, S_PER_HOUR
+from loadfactor.planner.sizing.closed_forms import queue_wait
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import draw_poisson_jobs
-from loadfactor.planner.sizing.queueing import queue_wait
 
 NAME = "sizing"
 SIZES, SHARES = (1, 2, 4, 8, 16, 32), (0.50, 0.15, 0.10, 0.20, 0.03, 0.02)

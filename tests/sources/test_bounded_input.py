@@ -11,7 +11,7 @@ from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.models import from_hf_config
 from loadfactor.planner.validation.measurement_files import read_measurement_files
-from loadfactor.planner.validation.serving_sweeps import read_sweeps
+from loadfactor.planner.validation.serving import read_sweeps
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.demand_files import read_demand

@@ -13,7 +13,7 @@ from loadfactor.books.job_flops import GIVEN
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.ledger.labels import drop_repeats
 from loadfactor.metrics.work import TRAIN_TOKEN
-from loadfactor.planner.training.job_run import JobRun
+from loadfactor.planner.training.training_plan import JobRun
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import Span
 from loadfactor.tables.tagging import give_texts

@@ -8,7 +8,6 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.planner.serving.latency import fill_s
-from loadfactor.planner.serving.layout_search import list_options
 from loadfactor.planner.serving.layouts import (
     FixedLayout,
     ReplicaLayout,
@@ -16,7 +15,7 @@ from loadfactor.planner.serving.layouts import (
     explain_no_layout,
     list_layouts,
 )
-from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.service import Traffic, list_options
 from loadfactor.planner.serving.simulation.fleet import Slo, tabulate_costs
 from loadfactor.planner.serving.step import Replica, cache_bytes_per_sequence, measure_memory, step_time
 

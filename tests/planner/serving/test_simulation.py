@@ -23,7 +23,7 @@ from loadfactor.planner.serving.simulation.fleet import (
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica, cache_tokens, step_time
-from loadfactor.planner.sizing.queueing import queue_wait
+from loadfactor.planner.sizing.closed_forms import queue_wait
 
 
 def balanced(run: Run) -> None:

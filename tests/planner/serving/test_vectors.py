@@ -9,7 +9,7 @@ import pytest
 
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
 from loadfactor.planner.serving.service import batch_speedup, cache_to_weights, compute_share, steady_batch
-from loadfactor.planner.sizing.queueing import erlang_c, queue_wait
+from loadfactor.planner.sizing.closed_forms import erlang_c, queue_wait
 
 Formula = Callable[[dict[str, Any]], float]
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "serving.json").read_text(encoding="utf-8"))

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.base.errors import PlanError
-from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
+from loadfactor.planner.sizing.closed_forms import erlang_b, queue_wait
+from loadfactor.planner.sizing.cluster import Cluster, Outcome, SchedulingPolicy, average_batches, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs, draw_poisson_jobs, make_jobs
-from loadfactor.planner.sizing.cluster.outcome import Outcome, average_batches
-from loadfactor.planner.sizing.queueing import erlang_b, queue_wait
 
 POLICIES = (
     SchedulingPolicy(backfill="none"),

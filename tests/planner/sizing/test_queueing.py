@@ -4,7 +4,7 @@ import pytest
 
 from loadfactor.base.errors import PlanError
 from loadfactor.planner.hardware.checkpoint import daly_interval_s, efficiency_share, job_mtbf_s, plan_checkpoints
-from loadfactor.planner.sizing.queueing import (
+from loadfactor.planner.sizing.closed_forms import (
     erlang_b,
     erlang_c,
     halfin_whitt_waiting_share,

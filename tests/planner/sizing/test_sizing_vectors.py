@@ -11,8 +11,8 @@ import pytest
 from loadfactor.planner.economics import load_duration as tiers
 from loadfactor.planner.economics.breakeven import ApiPrice, MeanRequest, ReplicaCost, find_break_even
 from loadfactor.planner.economics.load_duration import load_duration
-from loadfactor.planner.sizing import queueing
-from loadfactor.planner.sizing import queueing as staffing
+from loadfactor.planner.sizing import closed_forms as queueing
+from loadfactor.planner.sizing import closed_forms as staffing
 
 Inputs = Mapping[str, Any]
 FOLDER = Path(__file__).parents[2] / "vectors"

@@ -22,7 +22,7 @@ from loadfactor.planner.training.machine import (
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.search import SearchSpace, search_layouts
 from loadfactor.planner.training.step import context_exchange_s
-from loadfactor.planner.validation.row_software import list_unread, recognize_software
+from loadfactor.planner.validation.training_rows import list_unread, recognize_software
 
 WHOLE = TrainingJob(network("llama-3.1-8b"), 4096, 32, build_machine(accelerator("h100-sxm")))
 LORA = replace(WHOLE, adapters=Adapters(16))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loadfactor.base.errors import SourceError
+from loadfactor.planner.validation.serving import SweepRow, read_sweeps
 from loadfactor.planner.validation.serving import compare_rows as compare_serving
-from loadfactor.planner.validation.serving_sweeps import SweepRow, read_sweeps
 
 HEAD = "model,system,backend,precision,isl,osl,tp,moe_ep,attention_dp,concurrency,tpot_ms,ttft_ms\n"
 

@@ -10,9 +10,8 @@ from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.planner.training.machine import Software, find_software
 from loadfactor.planner.validation.measurement_files import RowRefused, read_measurement_files
 from loadfactor.planner.validation.request import MemoryValidationRequest
-from loadfactor.planner.validation.row_software import list_unread, read_datatype, recognize_software
-from loadfactor.planner.validation.training import Comparison, compare_rows, summarize_errors
-from loadfactor.planner.validation.training_memory import validate_memory
+from loadfactor.planner.validation.training import Comparison, compare_rows, summarize_errors, validate_memory
+from loadfactor.planner.validation.training_rows import list_unread, read_datatype, recognize_software
 
 TITAN = {
     "model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": "8", "seq": "8192", "global_batch": "16", "micro_batch": "2",

@@ -22,23 +22,20 @@ from loadfactor.interfaces.plans.inputs import (
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.breakeven import (
-    MeanRequest,
-    ReplicaCost,
-    find_gpu_hour_price,
-    lower_floor_needs_price_ratio,
-)
-from loadfactor.planner.economics.breakeven_plan import (
     DEFAULT_MODEL,
     ApiChoice,
     BreakEvenPlan,
+    MeanRequest,
     MeasuredLoad,
+    ReplicaCost,
     choose_api,
     choose_model,
+    find_gpu_hour_price,
+    lower_floor_needs_price_ratio,
     plan_break_even,
 )
 from loadfactor.planner.economics.request import BreakEvenRequest
-from loadfactor.planner.serving.layout_search import choose_throughput, measured_tokens_per_s
-from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.service import Traffic, choose_throughput, measured_tokens_per_s
 from loadfactor.planner.serving.simulation.fleet import Slo
 
 NEVER = "never"

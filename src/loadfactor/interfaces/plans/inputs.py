@@ -10,7 +10,7 @@ from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.tables import table
-from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
+from loadfactor.planner.economics.breakeven import MeasuredLoad
 from loadfactor.planner.economics.load_duration import LoadDuration
 
 if TYPE_CHECKING:

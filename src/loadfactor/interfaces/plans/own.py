@@ -17,7 +17,7 @@ from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import LoadDuration, Tier, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
 from loadfactor.planner.economics.request import OwnRequest
-from loadfactor.planner.sizing.sizes import count_demand
+from loadfactor.planner.sizing.size_plan import count_demand
 from loadfactor.sources.demand import JobTrace
 
 USES = (1.0, 0.8, 0.6, 0.4, 0.2)

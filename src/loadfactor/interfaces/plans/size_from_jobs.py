@@ -10,8 +10,7 @@ from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import MarginalGpu
 from loadfactor.planner.sizing.cluster import SCHEDULERS
 from loadfactor.planner.sizing.request import SizeRequest
-from loadfactor.planner.sizing.size_plan import SizePlan
-from loadfactor.planner.sizing.sizes import SizePoint
+from loadfactor.planner.sizing.size_plan import SizePlan, SizePoint
 
 ROWS = 7
 DRAWN_WAIT_S = 36.0

@@ -12,9 +12,9 @@ from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import counted, duration, number, percent
 from loadfactor.interfaces.plans.train import draw_step, write_layout
 from loadfactor.interfaces.tables import col, table
-from loadfactor.planner.training.job_run import JobRun, PlannedRun
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import TrainingFacts, TrainingPlans, plan_runs
+from loadfactor.planner.training.training_plan import JobRun, PlannedRun
 from loadfactor.planner.validation.request import TrainingValidationRequest
 
 WHOLE: Final = 0.001

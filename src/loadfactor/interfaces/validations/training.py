@@ -15,11 +15,12 @@ from loadfactor.planner.validation.mfu_claims import MfuClaim, MfuValidation, va
 from loadfactor.planner.validation.request import MemoryValidationRequest, MfuRequest, TrainingValidationRequest
 from loadfactor.planner.validation.training import (
     Comparison,
+    MemoryValidation,
     SkippedRow,
     TrainingValidation,
+    validate_memory,
     validate_training,
 )
-from loadfactor.planner.validation.training_memory import MemoryValidation, validate_memory
 
 ROWS_SHOWN = 12  # of a file, on the page; the JSON has them all
 FORMULA = "MFU = tokens/s × (6N + 12·L·H·Q·T) ÷ (chips × peak)"

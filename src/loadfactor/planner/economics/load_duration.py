@@ -1,7 +1,8 @@
-"""Load-duration curve of a demand series: how much of the time the k-th GPU is needed.
+"""Load-duration curve of a demand, the cheapest mix of tiers for it, and the judgement on one GPU.
 
 The marginal utilization of GPU k is the share of time at least k GPUs are wanted; where demand is between k−1 and k the GPU works
-for the fraction. Summed over all GPUs it is the mean demand, exactly. Average utilization is the wrong test for the next GPU.
+the fraction. A tier costs fixed + used·u, so each GPU of the curve takes the tier that is cheapest at its own u: the screening
+curve of the power industry; with one owned tier c and one rented tier p, the newsvendor's rule: own GPU k while P(D ≥ k) ≥ c/p.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,9 @@
-"""Savings of a commitment: a committed hour is paid whether it is used or not.
+"""Ways to rent, and their risk: commitments, spot once interruptions are paid for, and prices that move after buying.
 
-The three shares are defined here once, for plans in floating point and for bills in exact decimals.
+A spot instance is interrupted once in `hours_between_interruptions` on average (Poisson); a job on m instances stops when any of
+them goes: M = M₁/m. Effective price = spot price / efficiency. Where the provider's notice is long enough to save the state, an
+interruption costs the checkpoint and the restart, M/(M + δ + R), and no periodic checkpoints are needed. An owned GPU is a bet that
+renting stays dear: regret says what the bet costs under other prices.
 """
 
 from collections.abc import Sequence

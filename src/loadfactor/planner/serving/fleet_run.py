@@ -1,4 +1,10 @@
-"""A fleet simulated under a demand: how it is run, what came out of it, and why its tokens cost what they do."""
+"""A fleet simulated under a demand: how it is run, what came out of it, and why its tokens cost what they do.
+
+    multiplier = paid replica-time × benchmark tokens/s ÷ tokens served
+               = 1/duty  ×  paid ÷ needed at the mean rate while there is traffic  ×  how far those are from the benchmark
+
+The three factors multiply to the multiplier exactly. Duty is the share of minutes in which any request came.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -8,9 +14,8 @@ import numpy as np
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import NS_PER_S, S_PER_MIN
-from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.request import Order, Router
-from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.service import LayoutOption, Traffic
 from loadfactor.planner.serving.simulation.fleet import (
     Autoscale,
     Batching,

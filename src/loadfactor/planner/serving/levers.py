@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from loadfactor.base.units import H_PER_DAY, S_PER_DAY, S_PER_MIN, TOKENS_PER_MTOK
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import CostMultiplier, FleetRun, find_fewest_replicas, run_fleet
-from loadfactor.planner.serving.layout_search import LayoutOption, count_replicas
 from loadfactor.planner.serving.layouts import choose_precision, compute_datatype
 from loadfactor.planner.serving.service import (
+    LayoutOption,
     Traffic,
     batch_for_compute_share,
     batch_speedup,
     compute_share,
+    count_replicas,
     find_benchmark,
     find_capacity,
     improve_kernels,

@@ -18,12 +18,6 @@ from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.demand import Lengths, RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import CostMultiplier, FleetRun, Policy, find_fewest_replicas, run_fleet
 from loadfactor.planner.serving.latency import predict_latency
-from loadfactor.planner.serving.layout_search import (
-    LayoutOption,
-    choose_cheapest,
-    count_replicas,
-    list_options,
-)
 from loadfactor.planner.serving.layouts import (
     EVERY_LAYOUT,
     FixedLayout,
@@ -44,7 +38,14 @@ from loadfactor.planner.serving.levers import (
     simulate_traffic_costs,
 )
 from loadfactor.planner.serving.request import ServingRequest
-from loadfactor.planner.serving.service import Traffic, predict_mean_batch
+from loadfactor.planner.serving.service import (
+    LayoutOption,
+    Traffic,
+    choose_cheapest,
+    count_replicas,
+    list_options,
+    predict_mean_batch,
+)
 from loadfactor.planner.serving.simulation.fleet import Autoscale, Failures, PrefixCache, Slo, Speculation
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Statistics
 

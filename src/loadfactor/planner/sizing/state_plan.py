@@ -1,4 +1,10 @@
-"""Plan of a cluster's size from its counts or an hourly demand, without jobs: the base to keep, the peaks to rent."""
+"""Plan of a cluster's size from its counts or an hourly demand, without jobs: the base to keep, the peaks to rent, why GPUs idled.
+
+Each interval with GPUs pending and idle at once gets one reason, the first that suffices. Gang: fewer GPUs are idle than a pending
+job asks for on average, small and large jobs apart. Fragmentation: enough are idle, but the running small jobs may lie so that not
+enough nodes are free for the gang (an upper bound: the counts do not say where jobs lie). Order: the idle GPUs would have held the
+gang however the small jobs lie (a lower bound).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -145,7 +151,7 @@ def plan_size_from_state(
     Where nothing can be rented, waiting takes its place at the cost of delay.
 
     >>> import numpy as np
-    >>> from loadfactor.planner.sizing.sizes import SizeCost
+    >>> from loadfactor.planner.sizing.size_plan import SizeCost
     >>> day = np.array([20.0] * 6 + [40.0] * 6 + [60.0] * 4 + [80.0] * 8)
     >>> plan = plan_size_from_state("a day", day, SizeQuestion(SizeCost(1.2, 1.2), rent_price=3.0))
     >>> plan.keep_gpus, round(24 * plan.cost_per_hour)

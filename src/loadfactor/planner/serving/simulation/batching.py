@@ -1,8 +1,9 @@
-"""Continuous batching over a paged cache: what a replica does in its next step, and what has happened when it ends.
+"""Continuous batching over a paged cache: queues, the running batch, what a replica does in a step, and what happens when it ends.
 
 A step decodes one token for every running sequence and, within the token budget, computes prompts. Blocks for a whole prompt are
 reserved at admission; each 16th token of a sequence takes one more. When none is left the sequence admitted last is preempted:
-it loses its blocks, waits at the head of the queue, and its tokens are computed again.
+it loses its blocks, waits at the head of the queue, and its tokens are computed again. Finishing is not searched for: a sequence
+waits in the list of the decode step at which it ends (`due`), and how many need a block in a step is counted by phase.
 """
 
 import numpy as np

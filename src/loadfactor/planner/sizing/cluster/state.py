@@ -1,4 +1,9 @@
-"""State of a simulated cluster as arrays that the compiled loops share: the jobs, the GPUs, and what was counted."""
+"""State of a simulated cluster as arrays, and the steps that every compiled loop takes: place, release, count time, start, end.
+
+A gang within a node's size goes on one node (the fullest that fits, or the emptiest with `spread`); a larger one takes whole
+nodes and puts its remainder on one more. A share of a GPU joins the fullest shared GPU that has room, else opens a new one.
+Whether a gang fits is read from counts, not from nodes.
+"""
 
 from typing import Any, NamedTuple
 
