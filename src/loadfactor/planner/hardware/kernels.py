@@ -1,7 +1,11 @@
-"""Seconds of one GPU kernel: matrix products and memory-bound passes, from their shape and the accelerator.
+"""Seconds of one GPU kernel, from its shape and the accelerator, and of collectives and sends between GPUs.
 
 Every argument may be a number or an array of them (one element a layout or a batch size): the same equation draws the
 breakdown of one plan and scores a hundred thousand. Nothing here knows training from serving.
+
+A group of `ranks` whose members are `stride` GPUs apart lies partly inside scale-up domains (NVLink) and partly across them
+(the network). A ring runs at the speed of its slowest link: inside the domain `scale_up`, across domains the adapters of all
+the members that share a domain together.
 """
 
 from dataclasses import dataclass

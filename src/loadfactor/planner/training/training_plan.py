@@ -1,4 +1,4 @@
-"""Plan of a training run on N GPUs (the best layout, time, memory, cost, what loses to it), of its project, and a real run beside it."""
+"""Plan of a training run on N GPUs: the best layout and what loses to it, the whole project, and a real run beside it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

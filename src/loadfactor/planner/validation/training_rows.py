@@ -1,4 +1,4 @@
-"""One measured training run, read from a row of a table: job, layout, software and measured number, whatever the columns are called.
+"""One measured training run, read from a row of a table whatever its columns are called: job, layout, software, number.
 
 Unknown columns are ignored. A row that lacks something is refused with the reason. A field of the layout that the row does not
 give ("not given") is left free, and the planner sets it as a user would: to what is fastest. The words that name frameworks,

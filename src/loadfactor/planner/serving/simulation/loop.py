@@ -1,7 +1,7 @@
 """The event loop: step ends, arrivals, transfers, timers and the autoscaler, in the order of time; routing and the prefix cache.
 
-The prefix cache of a replica is set-associative, the least recently used block out first. Blocks enter when a request is routed, not
-when its prompt has been computed: one that follows within the time of a prefill finds them a little early.
+The prefix cache of a replica is set-associative, the least recently used block out first. Blocks enter when a request is routed,
+not when its prompt has been computed: one that follows within the time of a prefill finds them a little early.
 """
 
 import numpy as np
