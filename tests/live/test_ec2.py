@@ -26,7 +26,7 @@ ACCOUNT = CloudWatchAccount(name="prod", region=REGION)
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
     """An empty account, and credentials for it."""
     with FakeCloudWatch() as found:
-        for name, value in {"ACCOUNT_KEY_ID": "x", "SECRET_ACCOUNT_KEY": "x", "ENDPOINT_URL": found.url}.items():
+        for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "ENDPOINT_URL": found.url}.items():
             monkeypatch.setenv(f"AWS_{name}", value)
         yield found
 

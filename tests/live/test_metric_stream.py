@@ -34,7 +34,7 @@ MINUTE_MS = 60 * MS_PER_S
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
     """An account with an empty bucket, and credentials for it."""
     with FakeCloudWatch() as found:
-        for name, value in {"ACCOUNT_KEY_ID": "x", "SECRET_ACCOUNT_KEY": "x", "ENDPOINT_URL": found.url}.items():
+        for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "ENDPOINT_URL": found.url}.items():
             monkeypatch.setenv(f"AWS_{name}", value)
         boto3.client("s3", region_name=REGION).create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
