@@ -1,6 +1,6 @@
 """Facts of the catalog: a value with its source, the date it was read, and whether it was seen or estimated."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
@@ -30,6 +30,13 @@ class Fact:
 def read_toml(package: str, name: str) -> dict[str, Any]:
     """The parsed data file `name` lying beside `package`'s code."""
     return loads(files(package).joinpath(name).read_text(encoding="utf-8"))
+
+
+def read_folder(package: str) -> Iterator[dict[str, Any]]:
+    """The parsed data files beside `package`'s code, in the order of their names."""
+    for name in sorted(entry.name for entry in files(package).iterdir()):
+        if name.endswith(".toml"):
+            yield read_toml(package, name)
 
 
 def fact(entry: float | Mapping[str, Any], default: Mapping[str, Any], where: str) -> Fact:

@@ -39,6 +39,9 @@ class HostKind(IntEnum):
 class _Columns:
     """Arrays of one length."""
 
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Self:
         """These rows."""
         return type(self)(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})  # type: ignore[arg-type]
@@ -67,9 +70,6 @@ class GpuEvents(_Columns):
     flops: Floats
     moved: Floats
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
 
 @dataclass(frozen=True)
 class HostEvents(_Columns):
@@ -80,9 +80,6 @@ class HostEvents(_Columns):
     kind: Int8s
     name: Int32s
     thread: Int32s
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from loadfactor.base.errors import CatalogError, InputError, no_such
 from loadfactor.base.units import BYTES_PER_GB, BYTES_PER_GIB
-from loadfactor.catalog.facts import Fact, fact, read_toml
+from loadfactor.catalog.facts import Fact, fact, read_folder
 
 # Datasheets print gigabytes of memory and mean binary ones: an "80 GB" H100 shows 81,559 MiB, a "180 GB" B200 183,359 MiB.
 DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
@@ -97,23 +96,12 @@ class Accelerator:
 def accelerators() -> Mapping[str, Accelerator]:
     """Every accelerator of the catalog by id, in the order of their ids."""
     found = {}
-    for entry in sorted(files(__name__).iterdir(), key=lambda e: e.name):
-        if not entry.name.endswith(".toml"):
-            continue
-        row = read_toml(__name__, entry.name)
-        facts = {k: fact(v, row, f"{entry.name}: {k}") for k, v in row["facts"].items()}
-        found[row["id"]] = Accelerator(
-            row["id"],
-            row["name"],
-            row["vendor"],
-            row["architecture"],
-            row["form_factor"],
-            row["memory_type"],
-            row["interconnect"],
-            tuple(row["aliases"]),
-            row.get("note", ""),
-            facts,
-        )
+    for row in read_folder(__name__):
+        facts = {k: fact(v, row, f"{row['id']}: {k}") for k, v in row["facts"].items()}
+        texts = {
+            k: row[k] for k in ("id", "name", "vendor", "architecture", "form_factor", "memory_type", "interconnect")
+        }
+        found[row["id"]] = Accelerator(**texts, aliases=tuple(row["aliases"]), note=row.get("note", ""), facts=facts)
     return found
 
 

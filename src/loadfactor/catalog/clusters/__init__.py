@@ -6,10 +6,9 @@ its network is a fact and not a guess.
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from loadfactor.base.errors import no_such
-from loadfactor.catalog.facts import Fact, fact, read_toml
+from loadfactor.catalog.facts import Fact, fact, read_folder
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,6 @@ class PublishedCluster:
 @cache
 def clusters() -> tuple[PublishedCluster, ...]:
     """Every cluster of the catalog, in the order of their file names."""
-    names = sorted(e.name for e in files(__name__).iterdir() if e.name.endswith(".toml"))
-    rows = [read_toml(__name__, name) for name in names]
     return tuple(
         PublishedCluster(
             row["id"],
@@ -43,7 +40,7 @@ def clusters() -> tuple[PublishedCluster, ...]:
             fact(row["scale_out_bytes_per_s"], row, row["id"]),
             row.get("called", row["accelerator"]),
         )
-        for row in rows
+        for row in read_folder(__name__)
     )
 
 

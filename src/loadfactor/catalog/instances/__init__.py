@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
-from loadfactor.catalog.facts import fact, read_toml
+from loadfactor.catalog.facts import fact, read_folder
 
 _SKU: Final = re.compile(r"\bnvidia (?:tesla )?([a-z]{1,2}\d+[a-z]?(?: \d+gb)?)\b.*\bgpus?\b", re.I)
 _PREFIXES: Final = ("ml.", "standard_")
@@ -116,8 +115,7 @@ def type_pattern() -> str:
 
 @cache
 def _files() -> tuple[dict[str, Any], ...]:
-    names = sorted(entry.name for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
-    return tuple(read_toml(__name__, name) for name in names)
+    return tuple(read_folder(__name__))
 
 
 def _fold(name: str) -> str:

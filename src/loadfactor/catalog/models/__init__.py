@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path
-from loadfactor.catalog.facts import read_toml
+from loadfactor.catalog.facts import read_folder
 from loadfactor.catalog.models.hf_config import from_hf_config
 from loadfactor.catalog.models.network import (
     Experts,
@@ -89,9 +88,7 @@ def _network(row: Mapping[str, Any]) -> Network:
 @cache
 def catalog_rows() -> Mapping[str, Mapping[str, Any]]:
     """The data files as they are written, by id: also says what parameter counts were published."""
-    names = sorted(e.name for e in files(__name__).iterdir() if e.name.endswith(".toml"))
-    rows = (read_toml(__name__, name) for name in names)
-    return {row["id"]: row for row in rows}
+    return {row["id"]: row for row in read_folder(__name__)}
 
 
 @cache

@@ -7,9 +7,8 @@ out. Adding a server means adding a file named after the accelerator's id.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
-from loadfactor.catalog.facts import Fact, fact, read_toml
+from loadfactor.catalog.facts import Fact, fact, read_folder
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,11 @@ class Server:
 def servers() -> Mapping[str, Server]:
     """Every server of the catalog by the id of its accelerator."""
     found = {}
-    for entry in sorted(files(__name__).iterdir(), key=lambda e: e.name):
-        if entry.name.endswith(".toml"):
-            row = read_toml(__name__, entry.name)
-            facts = {k: fact(v, row, f"{entry.name}: {k}") for k, v in row["facts"].items()}
-            server = Server(
-                row["id"], row["name"], row["currency"], facts["gpus"], facts.get("price"), facts.get("power_w")
-            )
-            found[server.accelerator] = server
+    for row in read_folder(__name__):
+        facts = {k: fact(v, row, f"{row['id']}: {k}") for k, v in row["facts"].items()}
+        found[row["id"]] = Server(
+            row["id"], row["name"], row["currency"], facts["gpus"], facts.get("price"), facts.get("power_w")
+        )
     return found
 
 
