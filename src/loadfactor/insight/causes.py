@@ -55,7 +55,7 @@ _OF_FULLNESS: Final[dict[str, Cause]] = {
 
 
 def class_of_metric(name: str, topic: str) -> Cause:
-    """The class to ask about first where a metric is not as it should be and nobody said which.
+    """The likeliest class where a metric is not as it should be and nobody set one.
 
     Of low activity it is I/O, as nearly half of 706 cases were (ICSE'24, "An Empirical Study on Low GPU Utilization").
 

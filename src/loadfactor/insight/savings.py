@@ -1,4 +1,4 @@
-"""What levers would have saved in a window: applied one after another to what was lost, so that their sum is never more."""
+"""Savings of levers in a window: applied one after another to what was lost, so that their sum is never more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,9 +42,9 @@ class WorkPerCost:
 
 @dataclass(frozen=True)
 class LeverFollowUp:
-    """What became of a lever: over `days` on each side of `done`. `judged_by` is the unit of work that the verdict rests on.
+    """A lever before and after it was applied: over `days` on each side of `done`. `judged_by`: the unit of work of the verdict.
 
-    `saved_per_month` is what the work after would have cost as before, less what it cost; None where nothing can be told.
+    `saved_per_month` is what the work after would have cost as before, less what it cost; None where that is not known.
     """
 
     lever: str
@@ -100,9 +100,9 @@ def _follow(snapshot: Snapshot, done: DoneLever) -> LeverFollowUp:
 
 
 def _measure(snapshot: Snapshot, team: str | None, start: datetime, end: datetime) -> dict[str, float]:
-    """What was made and what it cost: units of work first, those that are known and above nothing."""
-    asked: tuple[Metric | str, ...] = (*KEPT.values(), "effective_gpu_hours", "cost")
-    found = snapshot.show(asked, (), start, end, where={} if team is None else {"team": team})
+    """Work and its cost: units of work first, those that are known and above nothing."""
+    names: tuple[Metric | str, ...] = (*KEPT.values(), "effective_gpu_hours", "cost")
+    found = snapshot.show(names, (), start, end, where={} if team is None else {"team": team})
     names = {metric.name: unit for unit, metric in KEPT.items()} | {"effective_gpu_hours": EFFECTIVE, "cost": "cost"}
     values = {names[reading.metric]: reading.value for reading in found}
     return {unit: float(value) for unit, value in values.items() if isinstance(value, int | float) and value > 0}
@@ -122,7 +122,7 @@ MOST_ASKED = 5
 MOST_DIAGNOSED = 5
 """Jobs that are read minute by minute, which takes some seconds for a large one."""
 BY = ("team", "user")
-"""What savings can be split by."""
+"""Dimensions that savings can be split by."""
 NO_OFFERS = PriceOffers()
 LOSSES = tuple(drop.name for drop in DROPS if not drop.is_unknown)
 
@@ -138,7 +138,7 @@ class LeverHolder:
 
 @dataclass(frozen=True)
 class LeverSaving:
-    """What a lever would have saved in the window beyond those before it, and what says so.
+    """The saving of a lever in the window beyond those before it, and its evidence.
 
     `saved` is money, None where no price is known; `confidence` is a share of one.
     """
@@ -181,7 +181,7 @@ class UnknownHours:
 
 @dataclass(frozen=True)
 class FleetSavings:
-    """What was lost in a window and what levers would have saved of it: `saved_at_most` is their sum, and never more than `lost`.
+    """Losses of a window and what levers would have saved of them: `saved_at_most` is their sum, and never more than `lost`.
 
     Money is None where no price is known. `levers` are in the order in which they were applied. `price_levers` are what other
     prices would have saved of what the levers left: no part of what was lost, nor of `saved_at_most`.
@@ -211,7 +211,7 @@ def find_savings(
     most_diagnosed: int = MOST_DIAGNOSED,
     progress: Progress = lambda _what, _share: None,
 ) -> FleetSavings:
-    """What each lever would have saved in [start, end), by default in all the books know; those `done` are followed up.
+    """The savings of each lever in [start, end), by default in all the books know; those `done` are followed up.
 
     `offers` are prices that could be had. So many jobs are diagnosed, those that lose most, for what their code could do.
 
@@ -272,13 +272,13 @@ def _tell(lever: LossLever, found: LeverResult, hours: float, is_priced: bool) -
         effort=lever.effort,
         risk=lever.risk,
         risk_of=lever.risk_of,
-        ask=_list_asked(found.taken),
+        ask=_list_largest_holders(found.taken),
         evidence=found.evidence,
         action=found.action,
     )
 
 
-def _list_asked(taken: Sequence[TakenLoss]) -> tuple[LeverHolder, ...]:
+def _list_largest_holders(taken: Sequence[TakenLoss]) -> tuple[LeverHolder, ...]:
     """Those who hold most of it, by money where it has a price."""
     is_priced = any(part.cost for part in taken)
     shares: dict[tuple[str | None, str | None], float] = {}

@@ -159,7 +159,7 @@ FULLNESS = (
 
 
 LEVELS: Final = ("paid", "held", "observed", "not_idle", "active", "math", "kept", "useful")
-"""What is left after each step."""
+"""The levels after each step."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class WorkShares:
 
 
 def take_shares(amount: float, shares: Iterable[float]) -> tuple[list[float], float]:
-    """What each share leaves out of what the one before left, and what is left in the end.
+    """The losses of each share of what the one before left, and what is left in the end.
 
     >>> losses, left = take_shares(10_000, (0.9, 0.8, 0.7, 0.55, 0.92))
     >>> [round(loss, 2) for loss in losses], round(left, 2)
@@ -245,7 +245,7 @@ def measure_shares(hours: Spent, made_hours: float, kept_hours: float, has_faile
 
 @dataclass(frozen=True)
 class Waterfall:
-    """What was paid, by where it went: an amount for each of `DROPS`, and what was useful."""
+    """Paid amounts by where they went: one for each of `DROPS`, and what was useful."""
 
     down: float
     unallocated: float
@@ -265,16 +265,16 @@ class Waterfall:
 
     @property
     def unknown(self) -> float:
-        """What is neither a loss nor useful, as far as anybody knows."""
+        """Time that is neither a loss nor useful, as far as anybody knows."""
         return fsum(getattr(self, drop.name) for drop in DROPS if drop.is_unknown)
 
     @property
     def without_math(self) -> float:
-        """What was held and observed, and was not the FLOPs of a network as far as anybody knows."""
+        """Time held and observed that was not the FLOPs of a network as far as anybody knows."""
         return fsum(getattr(self, name) for name in NOT_MATH)
 
     def after(self, level: str) -> float:
-        """What is left at a level."""
+        """The amount at a level."""
         below = [drop.name for drop in DROPS if LEVELS.index(drop.to) > LEVELS.index(level)]
         return fsum([*(getattr(self, name) for name in below), self.useful])
 

@@ -1,4 +1,4 @@
-"""What a number is: the kinds of metrics, and the form in which each one is declared.
+"""Numbers: the kinds of metrics, and the form in which each one is declared.
 
 A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added; `Count` counts waits;
 `PerUnit`, `UnitShare`, `Made` and `Speed` speak of units of work. Every answer carries
@@ -14,7 +14,7 @@ Better = Literal["higher", "lower", "neither"]
 CURRENCY = "currency"
 """Stands in units for the reporting currency of the books."""
 COST = "cost"
-"""Stands for the cost in the basis a question is asked in."""
+"""Stands for the cost in the basis of a question."""
 UNDERUSED_S = "underused_s"
 """Stands for the seconds of busy GPUs less all activity, so that busy − underused is what was effective."""
 UNDERUSED_COST, EFFECTIVE_COST = "underused_cost", "effective_cost"
@@ -23,7 +23,7 @@ UNDERUSED_COST, EFFECTIVE_COST = "underused_cost", "effective_cost"
 
 @dataclass(frozen=True)
 class Part:
-    """Ledger columns added up over rows in `states`. `priced`: only rows whose price is known in the asked basis.
+    """Ledger columns added up over rows in `states`. `priced`: only rows whose price is known in the basis of the question.
 
     `holder`: only rows with a known or an unknown holder; of both and of nobody when it is empty.
     """
@@ -35,7 +35,7 @@ class Part:
 
     @property
     def rests_on_activity(self) -> bool:
-        """True when the number depends on which activity signal was there: effective hours, and idle told from busy."""
+        """True when the number depends on which activity signal was there: effective hours, and idle apart from busy."""
         some = {"idle", "busy"} & set(self.states)
         return (bool(some) and "unobserved" not in self.states) or any(
             c.startswith(("effective_", "hist_")) for c in self.columns
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What was known of what was needed: seconds over seconds."""
+    """Known of needed: seconds over seconds."""
 
     known: Part
     needed: Part

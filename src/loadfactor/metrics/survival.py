@@ -32,7 +32,7 @@ class Interval:
     high: float | None
 
     def less(self, passed: float) -> "Interval":
-        """What is left of it after a time that has passed."""
+        """The part left of it after a time that has passed."""
         return Interval(*(None if x is None else x - passed for x in (self.value, self.low, self.high)))
 
 

@@ -1,4 +1,4 @@
-"""What commitments, reservations and spot capacity saved by the bill: savings rate, coverage, utilization and unused cost.
+"""Savings of commitments, reservations and spot capacity by the bill: savings rate, coverage, utilization and unused cost.
 
 The shares are those of `planner/economics/commitment.py`, of exact amounts.
 """
@@ -31,7 +31,7 @@ class CommitmentLine:
 
 @dataclass(frozen=True)
 class CommitmentUse:
-    """What became of a commitment, or of several together: amortized costs, and the same use at on-demand prices."""
+    """The result of a commitment, or of several together: amortized costs, and the same use at on-demand prices."""
 
     used_cost: Decimal = Decimal(0)
     unused_cost: Decimal = Decimal(0)

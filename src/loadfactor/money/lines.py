@@ -60,7 +60,7 @@ def read_hours(gpu_seconds: float) -> Decimal:
 
 @dataclass(frozen=True)
 class CostLine:
-    """What costs: amounts by column, and the owner or the pool that they belong to. With neither it is untagged."""
+    """A cost: amounts by column, and the owner or the pool that they belong to. With neither it is untagged."""
 
     costs: Mapping[str, Decimal]
     owner: Owner | None = None
@@ -150,7 +150,7 @@ class StatementPart:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one owner is charged, or what stands in one pool. Amounts are in minor units of the currency; parts sum to them.
+    """The charges of one owner, or of one pool. Amounts are in minor units of the currency; parts sum to them.
 
     `hours` are all that the owner held, `charged_hours` those whose cost is here: policy may keep idle ones apart. An owner whose
     storage, network or egress is kept apart has a second statement, in the pool of that name.
@@ -206,7 +206,7 @@ class ColumnTotal:
 
 @dataclass(frozen=True)
 class Chargeback:
-    """Who pays: a statement for each owner and pool, and each column's total. `by` are the names that owners consist of."""
+    """Chargeback: a statement for each owner and pool, and each column's total. `by` are the names that owners consist of."""
 
     by: tuple[str, ...]
     currency: str

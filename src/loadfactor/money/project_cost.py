@@ -1,4 +1,4 @@
-"""What a project was planned to cost, what it cost so far, and what it comes to when all of its runs are done."""
+"""The cost of a project: planned, so far, and when all of its runs are done."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class HeldCost:
 
     @property
     def cost(self) -> Decimal | None:
-        """What is known of their cost; None where nothing is."""
+        """Their cost as far as it is known; None where nothing is."""
         return self.known_cost if self.priced_gpu_hours else None
 
     @property
@@ -51,13 +51,13 @@ class HeldCost:
         return self.known_cost / self.priced_gpu_hours if self.priced_gpu_hours else None
 
     def cost_at(self, price_per_gpu_hour: Decimal) -> Decimal:
-        """What all of them cost, those without a price at this one."""
+        """The cost of all of them, those without a price at this one."""
         return self.known_cost + (self.gpu_hours - self.priced_gpu_hours) * price_per_gpu_hour
 
 
 @dataclass(frozen=True)
 class ProjectSpending:
-    """What the books say of a project: held GPU-hours and their cost, evaluation apart, and storage by a bill (None without one).
+    """A project in the books: held GPU-hours and their cost, evaluation apart, and storage by a bill (None without one).
 
     `runs_done` are training jobs that completed; `lost_gpu_hours` those of training jobs that ended otherwise. The hours of all
     jobs but evaluation, notebooks among them, count as training.
@@ -89,12 +89,12 @@ class ProjectCost:
 
     @property
     def spent_cost(self) -> Decimal:
-        """What is known to have been spent."""
+        """The amount known to have been spent."""
         return add_exactly(part.spent_cost or NOTHING for part in self.parts)
 
     @property
     def expected_cost(self) -> Decimal:
-        """What it comes to at its end."""
+        """The cost at its end."""
         return add_exactly(part.expected_cost for part in self.parts)
 
     @property
@@ -104,7 +104,7 @@ class ProjectCost:
 
     @property
     def over_plan_cost(self) -> Decimal:
-        """What it comes to less what was planned; negative where it is less."""
+        """The cost at its end less what was planned; negative where it is less."""
         return self.expected_cost - self.planned_cost
 
 

@@ -22,7 +22,7 @@ ONE_DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True)
 class DaySpend:
-    """What was spent on a day. `fixed` is what was bound to come whatever anybody does, like the fee of a commitment."""
+    """Spending on a day. `fixed` is what was bound to come whatever anybody does, like the fee of a commitment."""
 
     day: date
     variable: Decimal
@@ -60,7 +60,7 @@ def find_period(day: date, kind: Literal["month", "quarter", "year"]) -> BudgetP
 
 
 class DailySpending:
-    """Spending of one owner by day, complete through a day; a complete day of which nothing is said cost nothing.
+    """Spending of one owner by day, complete through a day; a complete day of which nothing is known cost nothing.
 
     Later days may lack charges that are still to come, so nothing is concluded from how little they cost; nor from days before
     `complete_from`, the first of which everything is known: by default that of the first spending, or of the period.
@@ -82,7 +82,7 @@ class DailySpending:
         return self.complete_from or min(self._by_day, default=None)
 
     def on(self, day: date) -> DaySpend:
-        """What was spent on a day."""
+        """Spending on a day."""
         return self._by_day.get(day, DaySpend(day, Decimal(0)))
 
     def within(self, first: date, last: date) -> list[DaySpend]:
@@ -187,7 +187,7 @@ LEAST_WEEKS: Final = 2
 
 @dataclass(frozen=True)
 class SpendForecast:
-    """What a period comes to. `days` are those still to come, or not complete, with the variable cost expected of each.
+    """The cost of a period at its end. `days` are those still to come, or not complete, with the variable cost expected of each.
 
     `method`: `by weekday` medians, at the `run rate` of complete days, or `complete` where the period is over.
     """
@@ -204,7 +204,7 @@ class SpendForecast:
 
 
 def project_run_rate(spent: Decimal, elapsed_days: int, period_days: int) -> Decimal:
-    """What a period costs at the rate so far.
+    """The cost of a period at the rate so far.
 
     >>> project_run_rate(Decimal(6000), 12, 30)
     Decimal('15000')
@@ -282,7 +282,7 @@ class BudgetStatus:
 
     @property
     def left(self) -> Decimal:
-        """What may still be spent; negative where more was."""
+        """The amount that may still be spent; negative where more was."""
         return self.budget.amount - self.spent
 
 
@@ -327,7 +327,7 @@ def follow_budget(
 def _list_coming(
     spending: DailySpending, period: BudgetPeriod, forecast: SpendForecast | None
 ) -> list[tuple[date, Decimal]]:
-    """What days still to come add to what is booked; fixed charges that are known and not booked count on the last one."""
+    """The amounts that days still to come add to what is booked; fixed charges known and not booked count on the last one."""
     if forecast is None:
         return []
     coming = [(day, amount - spending.on(day).variable) for day, amount in forecast.days]

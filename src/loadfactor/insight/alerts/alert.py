@@ -1,4 +1,4 @@
-"""An alert: a rule's condition that holds, or held, for one group; and a transition, which is what receivers are told."""
+"""An alert: a rule's condition that holds, or held, for one group; and a transition, which receivers are sent."""
 
 import json
 from collections.abc import Mapping

@@ -37,7 +37,6 @@ def configure(shipped: Sequence[Rule], tables: Sequence[AlertTable]) -> tuple[Ru
 
 
 def _make(rules: dict[str, Rule], table: AlertTable) -> Rule:
-    """A rule that settings add."""
     name, by = table.name or "", check_dimensions(table.by or ())
     if name in rules:
         raise InputError("a shipped rule has this name; change that one with `rule`, or choose another name")
@@ -69,7 +68,6 @@ def _make(rules: dict[str, Rule], table: AlertTable) -> Rule:
 
 
 def _change(rules: dict[str, Rule], table: AlertTable) -> Rule:
-    """A shipped rule with what a table says otherwise."""
     rule = rules.get(table.rule or "")
     if rule is None:
         raise no_such("rule", table.rule or "", rules)
@@ -80,7 +78,6 @@ def _change(rules: dict[str, Rule], table: AlertTable) -> Rule:
 
 
 def _adjust(rule: Rule, table: AlertTable, unit: str) -> Rule:
-    """The rule with the thresholds, times and words of a table."""
     changed: dict[str, Any] = {
         name: value
         for name, value in (
@@ -167,11 +164,11 @@ def read_amount(written: GivenThreshold | None, unit: str) -> float:
     found = _NUMBER.fullmatch(str(written))
     if found is None:
         raise InputError(f'the threshold {written!r} is no number; write 0.5, or a text with the unit: "50 %"')
-    value, said = float(found[1]), found[2]
-    if unit == "share" and said == "%":
-        value, said = value / PERCENT, ""
-    if said not in ("", unit):
-        raise InputError(f"the threshold {written!r} is in {said}; what it limits is in {unit}")
+    value, given_unit = float(found[1]), found[2]
+    if unit == "share" and given_unit == "%":
+        value, given_unit = value / PERCENT, ""
+    if given_unit not in ("", unit):
+        raise InputError(f"the threshold {written!r} is in {given_unit}; what it limits is in {unit}")
     if unit == "share" and not 0 <= value <= 1:
         raise InputError(f'the threshold {written!r} is no share of one; write 0.5 or "50 %"')
     return value

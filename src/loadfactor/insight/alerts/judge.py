@@ -44,7 +44,7 @@ class Follower:
         return list(self._alive.values())
 
     def step(self, verdicts: Verdicts, at_ms: int, step_ms: int, name_holder: NameHolder) -> Iterator[Transition]:
-        """What the verdicts of the step that ends at an instant change."""
+        """The transitions that the verdicts of the step that ends at an instant bring."""
         places = self._find_places(verdicts)
         for group, alert in list(self._alive.items()):
             place = places.get(group)
@@ -77,11 +77,11 @@ class Follower:
                 self._alive[group] = alert
 
     def keep_identity(self, fired: Mapping[Any, Alert]) -> None:
-        """Give alerts that fire the beginnings under which they were told, by `Alert.group`."""
+        """Give alerts that fire the beginnings under which they were sent, by `Alert.group`."""
         for group, alert in self._alive.items():
-            told = fired.get(alert.group)
-            if told is not None and alert.state == "firing":
-                self._alive[group] = replace(alert, start_ms=told.start_ms, fired_ms=told.fired_ms)
+            known = fired.get(alert.group)
+            if known is not None and alert.state == "firing":
+                self._alive[group] = replace(alert, start_ms=known.start_ms, fired_ms=known.fired_ms)
 
     def _begin(self, group: Group, start_ms: int, unit: str) -> Alert:
         rule = self.rule
@@ -122,7 +122,7 @@ class Judge:
     def __init__(self, rules: Sequence[Rule], judged_ms: int, step_ms: int = STEP_MS) -> None:
         self.rules = tuple(rules)
         self.verdicts: dict[str, Verdicts] = {}
-        """What the conditions said at the end of the last step, by the names of rules."""
+        """The verdicts at the end of the last step, by the names of rules."""
         self.judged_ms = judged_ms - judged_ms % step_ms
         self._step_ms = step_ms
         self._followers = [Follower(rule) for rule in self.rules]
@@ -141,13 +141,13 @@ class Judge:
     def step(self, watched: Watched, until_ms: int, changed_ms: int | None = None) -> list[Transition]:
         """Judge the steps that ended up to an instant. `changed_ms`: since when data came that belongs to judged steps.
 
-        What late data changes is told, too: alerts that would not have fired are resolved, and those that should have fired do.
+        Late data changes them, too: alerts that would not have fired are resolved, and those that should have fired do.
         """
-        told: list[Transition] = []
+        transitions: list[Transition] = []
         if changed_ms is not None and changed_ms < self.judged_ms:
-            told = self._judge_again(watched, changed_ms)
-        told += self._go_on(watched, until_ms - until_ms % self._step_ms)
-        return told
+            transitions = self._judge_again(watched, changed_ms)
+        transitions += self._go_on(watched, until_ms - until_ms % self._step_ms)
+        return transitions
 
     def dump(self) -> dict[str, Any]:
         """All that has to be kept to go on after a restart, as JSON has it."""
@@ -171,24 +171,23 @@ class Judge:
 
     def _go_on(self, watched: Watched, until_ms: int) -> list[Transition]:
         """Judge the steps from where it stands."""
-        told: list[Transition] = []
+        transitions: list[Transition] = []
         if until_ms <= self.judged_ms:
-            return told
+            return transitions
         if self._observed is None or self.judged_ms >= self._forget_ms:
             self._observed = self._look_back(watched)
             self._forget_ms = self.judged_ms + MS_PER_DAY
         for records, span in self._divide(watched, (self.judged_ms, until_ms)):
             self._read(watched, self._observed, span)
             for evidence in self._observed.show(records):
-                told += self._judge(evidence)
-        self._ended += [t.alert for t in told if t.alert.state == "resolved"]
+                transitions += self._judge(evidence)
+        self._ended += [t.alert for t in transitions if t.alert.state == "resolved"]
         oldest = self.judged_ms - REMEMBERED_MS
         self._ended = [alert for alert in self._ended if (alert.end_ms or 0) >= oldest]
         self._marks = {at: alerts for at, alerts in self._marks.items() if at >= oldest}
-        return told
+        return transitions
 
     def _judge(self, evidence: Evidence) -> Iterator[Transition]:
-        """Judge one step."""
         if self.judged_ms % MS_PER_HOUR == 0 or not self._marks:
             self._marks[self.judged_ms] = self.alive
         for follower in self._followers:
@@ -197,7 +196,6 @@ class Judge:
         self.judged_ms = evidence.at_ms
 
     def _look_back(self, watched: Watched) -> Observed:
-        """What rules read of the time before the first step that is judged."""
         observed = Observed([need for rule in self.rules for need in rule.needs], self._step_ms)
         first = watched.span[0]
         start = max(self.judged_ms - observed.longest_ms, first - first % self._step_ms)
@@ -229,7 +227,6 @@ class Judge:
     # -- late data -----------------------------------------------------------------------------------------------------
 
     def _judge_again(self, watched: Watched, changed_ms: int) -> list[Transition]:
-        """Judge again what late data may have changed, and say what is otherwise now."""
         until_ms, before = self.judged_ms, self.alive
         marks = [at for at in self._marks if at <= changed_ms]
         self.judged_ms = max(marks, default=min(self._marks, default=until_ms))
@@ -238,14 +235,14 @@ class Judge:
         self._observed, self._kept = None, KeptRecords()
         self._ended = []
         again = self._go_on(watched, until_ms)
-        told = list(self._reconcile(before, again, known))
-        self._ended = [alert for alert in (*known, *(t.alert for t in told)) if alert.state == "resolved"]
-        return told
+        transitions = list(self._reconcile(before, again, known))
+        self._ended = [alert for alert in (*known, *(t.alert for t in transitions)) if alert.state == "resolved"]
+        return transitions
 
     def _reconcile(
         self, before: Sequence[Alert], again: Sequence[Transition], known: list[Alert]
     ) -> Iterator[Transition]:
-        """What to tell after steps were judged again: what fired and fires still stays the alert that it was."""
+        """The transitions after steps were judged again: what fired and fires still stays the alert that it was."""
         fired = {alert.group: alert for alert in before if alert.state == "firing"}
         firing = {alert.group: alert for alert in self.alive if alert.state == "firing"}
         ends = {t.alert.group: t.alert for t in again if t.alert.state == "resolved"}
@@ -256,11 +253,11 @@ class Judge:
                 because = end.ended_because if end else "data that came late says that the condition did not hold"
                 yield Transition(replace(alert, state="resolved", end_ms=at, ended_because=because), self.judged_ms)
         ended = {t.alert.fingerprint for t in again if t.alert.state == "resolved"}
-        for told in again:
-            alert = told.alert
-            was_told = any(alert.group == of.group and _meet(alert, of) for of in known)
-            if alert.group not in fired and not (was_told and alert.fingerprint in ended):
-                yield told
+        for transition in again:
+            alert = transition.alert
+            was_known = any(alert.group == of.group and _meet(alert, of) for of in known)
+            if alert.group not in fired and not (was_known and alert.fingerprint in ended):
+                yield transition
         for follower in self._followers:
             follower.keep_identity(fired)
 
@@ -308,7 +305,7 @@ def replay(books: Books, rules: Sequence[Rule], span: Span | None = None, progre
     judge, fired = Judge(rules, start), dict[str, Alert]()
     with books.watch() as watched:
         while judge.judged_ms < end:
-            for told in judge.step(watched, min(end, judge.judged_ms + MOST_STEPS * STEP_MS)):
-                fired[told.alert.fingerprint] = told.alert
+            for transition in judge.step(watched, min(end, judge.judged_ms + MOST_STEPS * STEP_MS)):
+                fired[transition.alert.fingerprint] = transition.alert
             progress("judging", (judge.judged_ms - start) / (end - start))
     return sorted(fired.values(), key=lambda alert: (alert.start_ms, alert.rule, alert.group))

@@ -92,7 +92,7 @@ class Observed:
         self._read_at_once = cache(self._read)
 
     def show(self, records: Records) -> Iterator[Evidence]:
-        """What rules read at the end of each of the steps that were added last."""
+        """The evidence at the end of each of the steps that were added last."""
         for n, rows in enumerate(self._steps):
             yield Evidence(
                 rows.end_ms,
@@ -117,7 +117,6 @@ class Observed:
         return round(seconds * MS_PER_S / self._step_ms)
 
     def _read(self, need: Need) -> tuple[Floats, Floats]:
-        """The value and the coverage of a metric, steps × groups."""
         split, kind = self._splits[need.by], self._kinds[need.metric]
         window = None if need.window_s == SINCE_START else self._count_steps(need.window_s)
         sums = split.sum(metric(need.metric).parts, window, self._count_steps(need.ago_s))
@@ -248,7 +247,6 @@ class _Split:
         begins: Sequence[Sequence[tuple[str, int]]],
         job_starts: Mapping[str, int],
     ) -> None:
-        """Step by step, add to what each job did since it began, and keep since when groups are there."""
         self.starts_at = []
         self._wholes = np.empty(table.shape if self.keeps_whole else 0)
         known = dict(job_starts)
@@ -307,7 +305,6 @@ class _Split:
         self._starts = np.append(self._starts, np.full(more, np.nan))
 
     def _name(self, group: int) -> Group:
-        """The names of the group with a number."""
         numbers = []
         for pairs in reversed(self._pairs):
             numbers.append(int(pairs.seconds[group]))
@@ -316,7 +313,6 @@ class _Split:
         return tuple(names.names[n] for names, n in zip(self._names, reversed(numbers), strict=False))
 
     def _number(self, numbers: Mapping[str, Ints], step_of: Ints) -> Ints:
-        """The group of each row."""
         if not self.by:
             return np.zeros(len(step_of), dtype=np.int64)
         first, *others = self.by

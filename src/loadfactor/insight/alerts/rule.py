@@ -59,9 +59,9 @@ class RolledMetric:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What a condition says of each of some groups: that it holds, that it is clear of it, or neither, which is to stay as it was.
+    """The verdict of a condition on each group: that it holds, that it is clear of it, or neither, which is to stay as it was.
 
-    Of what cannot be told neither is said, and `value` is NaN. `explain` gives the facts, in sentences, of the group with a number.
+    Where too little is known it is neither, and `value` is NaN. `explain` gives the facts, in sentences, of a group.
     `is_gone`: groups that are no more, whose alerts end; a group that is not named is gone, too.
     """
 
@@ -76,7 +76,7 @@ class Verdicts:
 
 @dataclass
 class KeptRecords:
-    """What stays true from call to call, until data comes late."""
+    """Records that stay true from call to call, until data comes late."""
 
     waits: WatchedWaits = field(default_factory=WatchedWaits)
     budgets: dict[int, "BudgetReview | None"] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Records:
 
     @cached_property
     def events(self) -> Sequence[WatchedEvent]:
-        """What happened to GPUs, in order."""
+        """The events of GPUs, in order."""
         return self._watched.list_events(self._span)
 
     @cached_property
@@ -124,7 +124,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The books at the end of a step, `at_ms`, as far as rules said that they read them.
+    """The books at the end of a step, `at_ms`, as far as rules declare that they read them.
 
     Arrays of a split have an item for every group that `groups(by)` names, in this order; groups that were there once stay.
     `starts(by)`: since when, in milliseconds, each group has had GPUs, a job since its allocation began. `names(by, dimension)`:
@@ -164,7 +164,7 @@ class Threshold:
     """A condition on a metric over a window that ends with the step: it lies on this side of `limit`.
 
     It is clear again only at `clears_at`, so that a value near the limit does not fire again and again. Where less than
-    `least_coverage` of what the metric speaks of was known, nothing can be told.
+    `least_coverage` of what the metric speaks of was known, nothing is judged.
     """
 
     metric: str
@@ -175,7 +175,6 @@ class Threshold:
     least_coverage: float = 0.5
 
     def needs(self, by: tuple[str, ...]) -> tuple[Need, ...]:
-        """What it reads."""
         return (Need(self.metric, by, self.window_s),)
 
 
@@ -188,7 +187,6 @@ class Compound:
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
     def needs(self, _by: tuple[str, ...]) -> tuple[Need, ...]:
-        """What it reads."""
         return self.reads
 
 
@@ -212,7 +210,7 @@ class Rule:
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What its condition reads by steps."""
+        """The metrics that its condition reads."""
         return self.condition.needs(self.by)
 
     @property
@@ -277,7 +275,7 @@ def show_names(names: Iterable[str]) -> str:
 
 
 LEAST_COVERAGE: Final = 0.5
-"""Where less of what a value speaks of was known, nothing can be told."""
+"""Where less of what a value speaks of was known, nothing is judged."""
 
 
 def read_known(evidence: Evidence, need: Need) -> Floats:

@@ -1,4 +1,4 @@
-"""The diagnosis of one job from its facts: every rule asked, claims as ranges, and their union."""
+"""The diagnosis of one job from its facts: every rule judged, claims as ranges, and their union."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ LEAST_CONFIDENCE = 0.5
 
 
 def diagnose_job(facts: DiagnosedJob, rules: Sequence[DiagnosisRule] = DIAGNOSES) -> JobDiagnosis:
-    """Why the GPUs of a job were not fuller: findings by what is at stake × confidence, and what cannot be told."""
+    """Why the GPUs of a job were not fuller: findings by what is at stake × confidence, and causes whose signals are missing."""
     lost, held_s = facts.lost_s, float(facts.held_s.sum())
     price = facts.cost / held_s if facts.cost is not None and held_s else None
     found: list[tuple[float, CauseFinding]] = []
@@ -55,6 +55,8 @@ def diagnose_job(facts: DiagnosedJob, rules: Sequence[DiagnosisRule] = DIAGNOSES
     found.sort(key=lambda each: -each[0])
     lost_s = float(lost.sum())
     hours = Range(float(low.sum()) / S_PER_HOUR, float(high.sum()) / S_PER_HOUR)
+    observed: Floats = (facts.held_s - facts.unobserved_s).sum(0)
+    active = facts.active_s.sum(0)
     return JobDiagnosis(
         facts.job,
         len(facts.devices),
@@ -71,7 +73,7 @@ def diagnose_job(facts: DiagnosedJob, rules: Sequence[DiagnosisRule] = DIAGNOSES
         _price(hours, price),
         tuple(finding for _, finding in found),
         tuple(unknown),
-        _activity(facts),
+        tuple(float(a / o) if o > 0 else None for a, o in zip(active, observed, strict=True)),
     )
 
 
@@ -127,12 +129,6 @@ def _price(hours: Range, price_per_s: float | None) -> Range | None:
     if price_per_s is None:
         return None
     return Range(hours.low * S_PER_HOUR * price_per_s, hours.high * S_PER_HOUR * price_per_s)
-
-
-def _activity(facts: DiagnosedJob) -> tuple[float | None, ...]:
-    observed: Floats = (facts.held_s - facts.unobserved_s).sum(0)
-    active = facts.active_s.sum(0)
-    return tuple(float(a / o) if o > 0 else None for a, o in zip(active, observed, strict=True))
 
 
 MOST_JOBS: Final = 20

@@ -1,4 +1,4 @@
-"""What rules of diagnoses read of one job: its GPUs step by step, its nodes, sections, attempts, events and work."""
+"""The facts of one job that rules of diagnoses read: its GPUs step by step, its nodes, sections, attempts, events and work."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class DiagnosedJob:
 
     A signal that was not measured is NaN, one that nobody measured is not there; `gpu_link_saturation` is that of NVLink, of PCIe
     where a board has none. `nodes` and `sections` are by step: means over the nodes of the job, and the share of the step that the
-    job said it was in a section.
+    job reported to be in a section.
     """
 
     job: str
@@ -65,7 +65,7 @@ class DiagnosedJob:
     """Padded ÷ all tokens."""
     cost: float | None
     answered: Floats | None = None
-    """What it answered by step, in tokens or requests; None where nobody tells."""
+    """Answers by step, in tokens or requests; None where nobody tells."""
 
     @property
     def is_serving(self) -> bool:
@@ -197,7 +197,7 @@ _MOST_STEPS: Final = 1500
 
 
 def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJob:
-    """What the books know of a job within a span. Raises InputError where they do not know it, or it held no GPU then."""
+    """The facts of a job within a span, out of the books. Raises InputError where they do not know it, or it held no GPU then."""
     rows = watched.list_rows("allocations", "job_id = ?", job)
     first, last = watched.span if span is None else (max(span[0], watched.span[0]), min(span[1], watched.span[1]))
     held = [(max(_or(r["from_utc"], first), first), min(_or(r["to_utc"], last), last)) for r in rows]
@@ -227,7 +227,7 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
         signals["gpu_link_saturation"] = links
     attempts, failed = _list_attempts(watched, rows, read, held)
     nodes = {node for _, node, _ in read.gpus if node}
-    said = watched.list_rows("job_sections", "job_id = ?", job)
+    reported = watched.list_rows("job_sections", "job_id = ?", job)
     out = watched.list_rows(
         "device_events", "kind = 'out_of_memory' AND at_utc >= ? AND at_utc < ?", start, end + step_ms
     )
@@ -245,7 +245,7 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
         unobserved,
         signals,
         _read_nodes(watched, nodes, read),
-        {kind: read.spread([r for r in said if r["kind"] == kind]) for kind in {r["kind"] for r in said}},
+        {kind: read.spread([r for r in reported if r["kind"] == kind]) for kind in {r["kind"] for r in reported}},
         attempts,
         failed,
         tuple((event["at_utc"] - start) // step_ms for event in out if event["device_id"] in mine),
@@ -292,7 +292,7 @@ class _Read:
         return np.where(known, values[:, 0], np.nan).reshape(len(self.gpus), self.steps)
 
     def spread_amounts(self, rows: Iterable[Mapping[str, Any]]) -> Floats:
-        """What was made in each step, in proportion to time."""
+        """Amounts made in each step, in proportion to time."""
         edges = self.start_ms + np.arange(self.steps) * self.step_ms
         made = np.zeros(self.steps)
         for row in rows:
@@ -334,7 +334,6 @@ def _find_limit(board: str | None) -> float:
 
 
 def _has_nvlink(board: str | None) -> bool:
-    """Whether GPUs of a model reach each other over NVLink; one that nobody knows is taken for one of these."""
     found = find_accelerator(board) if board else None
     return found is None or found.nvlink_bytes_per_s is not None
 
@@ -365,7 +364,7 @@ def _list_attempts(
 
 
 def _read_nodes(watched: Watched, nodes: set[str], read: _Read) -> dict[str, Floats]:
-    """What the nodes of a job did, by step: means over nodes; none where nobody measured them."""
+    """Signals of the nodes of a job, by step: means over nodes; none where nobody measured them."""
     if not nodes:
         return {}
     end = read.start_ms + read.steps * read.step_ms
@@ -394,7 +393,7 @@ def _find_padding(watched: Watched, job: str) -> float | None:
 
 
 def _read_answers(watched: Watched, job: str, read: _Read) -> Floats | None:
-    """What a job answered by step: tokens, or requests where nobody counts those; None where nobody counts either."""
+    """Answers of a job by step: tokens, or requests where nobody counts those; None where nobody counts either."""
     for unit in ("output_token", "request"):
         if rows := watched.list_rows("progress", "job_id = ? AND unit = ? AND amount IS NOT NULL", job, unit):
             return read.spread_amounts(rows)

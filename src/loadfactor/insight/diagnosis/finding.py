@@ -1,4 +1,4 @@
-"""What a diagnosis says: findings, what could not be told, and what a job lost in all."""
+"""Results of a diagnosis: findings, causes whose signals are missing, and losses of a job in all."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ class CannotTell:
 
 @dataclass(frozen=True)
 class JobDiagnosis:
-    """What a job held and lost, and why, the cause with most at stake first.
+    """Held and lost time of a job, and why, the cause with most at stake first.
 
     `lost_gpu_hours`: idle, underused, active without tensor cores (as far as measured) and the rest of attempts that failed.
     `at_stake_gpu_hours` is the union of what its findings claim, GPU-second by GPU-second: never more than was lost.

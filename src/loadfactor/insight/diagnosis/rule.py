@@ -1,4 +1,4 @@
-"""What a rule of diagnoses is: what it reads, what it claims, its limits, and what to do."""
+"""A rule of diagnoses: the signals it reads, its claim, its limits, and what to do."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class DiagnosisRule:
-    """A cause. Without the signals it `needs` it cannot be told.
+    """A cause. Without the signals it `needs` it is neither found nor excluded.
 
     `low`: the share of what it claims that it took at least; `confidence` of 0 to 1; `against`: what speaks against it, or looks
     alike; `measure_next`: what would make it surer.
@@ -56,7 +56,7 @@ class DiagnosisRule:
     source: str = ""
 
     def judge(self, facts: DiagnosedJob) -> Claim | None:
-        """What it claims of a job."""
+        """Its claim of a job."""
         return self.find(facts, {name: limit.value for name, limit in self.limits.items()})
 
     def missing(self, facts: DiagnosedJob) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class DiagnosisRule:
 
 
 def lost_in(facts: DiagnosedJob, bad: Flags, of: Floats | None = None) -> Floats | None:
-    """What was lost while GPUs worked in some steps, or of other seconds; None where these steps are too few."""
+    """GPU-seconds lost while GPUs worked in some steps, or of other seconds; None where these steps are too few."""
     working = facts.working
     bad = bad & working
     if bad.sum() * facts.step_s < LEAST_STEPS_S or bad.sum() < LEAST_STEPS * working.sum():

@@ -83,7 +83,7 @@ Pool = str | None
 
 @dataclass(frozen=True)
 class PoolCause:
-    """What is said of a pool; `low` is the part of it that a change brings at least."""
+    """A cause in a pool, in words; `low` is the part of it that a change brings at least."""
 
     cause: str
     title: str
@@ -125,7 +125,7 @@ class _Nodes:
 
 
 def find_scheduling(watched: Watched, snapshot: Snapshot, span: Span) -> tuple[CauseFinding, ...]:
-    """What stood free beside waiting jobs in a span, pool by pool; nothing where no wait or no free GPU is known."""
+    """GPUs that stood free beside waiting jobs in a span, pool by pool; nothing where no wait or no free GPU is known."""
     start = span[0] // STEP_MS * STEP_MS
     end = -(-span[1] // STEP_MS) * STEP_MS
     waits = watched.list_waits((start, end), WatchedWaits())

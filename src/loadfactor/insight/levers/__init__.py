@@ -47,4 +47,4 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     POOL_CLUSTERS,
 )
 """In the order in which they are applied: what one took, the next cannot save. What concerns whole runs and GPUs comes first, then
-stretches of time, then what diagnoses found in the rest, then the nodes that nobody holds."""
+intervals of time, then what diagnoses found in the rest, then the nodes that nobody holds."""

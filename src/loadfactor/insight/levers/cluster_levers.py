@@ -51,7 +51,7 @@ def list_jobs(history: Sequence[PoolJob], node_gpus: Sequence[int]) -> Jobs | No
 
 
 def replay(jobs: Jobs, node_gpus: Sequence[int], policy: SchedulingPolicy) -> Replay:
-    """What jobs would have waited. Raises PlanError where one does not fit."""
+    """The waits that jobs would have had. Raises PlanError where one does not fit."""
     return Replay(tuple(node_gpus), simulate(jobs, Cluster(tuple(node_gpus)), policy).gpu_weighted_wait_s)
 
 
@@ -96,7 +96,7 @@ def _find_packed(situation: Situation) -> LeverResult:
     )
 
 
-def _resize(situation: Situation, policy: SchedulingPolicy, said: str, action: str) -> LeverResult:
+def _resize(situation: Situation, policy: SchedulingPolicy, change: str, action: str) -> LeverResult:
     """The fewest nodes of each pool under a policy, with the waits of today's replay and some minutes."""
     taken: list[TakenLoss] = []
     sentences = []
@@ -115,7 +115,7 @@ def _resize(situation: Situation, policy: SchedulingPolicy, said: str, action: s
         taken += parts
         less += sum(now) - found.gpus
         jobs_seen += len(jobs)
-        sentences.append(f"{said}: {_compare(pool.name, len(jobs), today, found)}, {_say(parts)}.")
+        sentences.append(f"{change}: {_compare(pool.name, len(jobs), today, found)}, {_say(parts)}.")
     return LeverResult(
         tuple(taken), tuple(sentences), action.format(less=less), MEDIUM if jobs_seen >= MANY_JOBS else LOW
     )
@@ -160,7 +160,7 @@ def _find_pooled(situation: Situation) -> LeverResult:
 
 
 def _take(situation: Situation, pools: list[PoolHistory], fewer_gpus: int) -> list[TakenLoss]:
-    """What of the unallocated time of these pools lies above what fewer GPUs would have left, as far as it was not taken before."""
+    """The part of the unallocated time of these pools lies above what fewer GPUs would have left, as far as it is left."""
     nodes = {node for pool in pools for node in pool.nodes}
     left = situation.left.left_of_nodes("unallocated", nodes)
     still_free = max(0.0, situation.free_hours(nodes) - fewer_gpus * situation.facts.hours)

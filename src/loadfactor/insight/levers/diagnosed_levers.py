@@ -18,12 +18,12 @@ from loadfactor.insight.levers.remainder import TakenLoss
 LOOKED_FOR: Final = ("underused", "idle")
 """The losses that most causes explain."""
 LEAST_GPU_HOURS: Final = 1 / MIN_PER_HOUR
-"""What is left of a job, where levers before took the rest, is no saving under a GPU-minute."""
+"""Hours left of a job, where levers before took the rest, is no saving under a GPU-minute."""
 
 
 @dataclass(frozen=True)
 class _JobSaving:
-    """What one job gives, and the finding that says so."""
+    """The saving of one job, and the finding that says so."""
 
     job: str
     taken: tuple[TakenLoss, ...]
@@ -36,7 +36,7 @@ class _JobSaving:
 
 
 def find(situation: Situation, causes: Sequence[str], losses: Sequence[str] = LOOKED_FOR) -> LeverResult:
-    """What these causes took at least, of the jobs that were diagnosed."""
+    """The losses that these causes took at least, of the jobs that were diagnosed."""
     found = [saving for job in situation.diagnoses if (saving := _take(situation, job, causes, losses))]
     if not found:
         return LeverResult()

@@ -1,6 +1,6 @@
-"""Levers on stretches in which every GPU of a job is idle: notebooks, GPUs kept after the end of the work, and all others.
+"""Levers on intervals in which every GPU of a job is idle: notebooks, GPUs kept after the end of the work, and all others.
 
-Each stretch belongs to one of them. What is saved is what comes later than the time that a lever waits before it acts.
+Each interval belongs to one of them. What is saved is what comes later than the time that a lever waits before it acts.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def _is_other(situation: Situation, idle: IdleInterval) -> bool:
 def _find(
     which: Callable[[Situation, IdleInterval], bool],
     minutes: int,
-    said: str,
+    subject: str,
     action: str,
     confidence: float,
     situation: Situation,
@@ -65,7 +65,7 @@ def _find(
     if not count:
         return LeverResult()
     whole = say_hours(sum(hours.values()))
-    sentence = f"{said} {say_times(count)} for longer than {minutes} min, {whole} beyond that: {say_largest(hours)}."
+    sentence = f"{subject} {say_times(count)} for longer than {minutes} min, {whole} beyond that: {say_largest(hours)}."
     return LeverResult(tuple(taken), (sentence,), action.format(minutes=minutes), confidence)
 
 
@@ -147,7 +147,7 @@ def find_oversized(situation: Situation) -> LeverResult:
         )
     if not jobs:
         return LeverResult()
-    largest = "; ".join(said for _, said in sorted(jobs, reverse=True)[:3])
+    largest = "; ".join(text for _, text in sorted(jobs, reverse=True)[:3])
     return LeverResult(
         tuple(taken),
         (f"{len(jobs)} jobs held GPUs that did nothing while another one worked: {largest}.",),
@@ -260,7 +260,7 @@ CHECKPOINT_OFTENER = LossLever(
 
 
 LAG_MIN: Final = 30
-"""Minutes of every free stretch that are paid all the same: until the node is given back, and until it is there again."""
+"""Minutes of every free interval that are paid all the same: until the node is given back, and until it is there again."""
 
 
 def find_free_nodes(situation: Situation) -> LeverResult:

@@ -1,4 +1,4 @@
-"""What a lever is: how it is found, and what it answers."""
+"""Levers: how one is found, the situation it finds, and its result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from loadfactor.insight.diagnosis.finding import JobDiagnosis, Range
 from loadfactor.insight.levers.remainder import Remainder, TakenLoss
 
 LOST: Final = ("idle", "underused")
-"""What jobs are ranked by that are diagnosed."""
+"""The losses by which jobs are ranked that are diagnosed."""
 Diagnose = Callable[[Sequence[str]], Sequence[JobDiagnosis]]
 
 
@@ -106,7 +106,7 @@ def say_times(count: int) -> str:
 
 
 def say_duration(seconds: float) -> str:
-    """A stretch of time: minutes up to two hours, then hours.
+    """An interval: minutes up to two hours, then hours.
 
     >>> say_duration(300), say_duration(94_080), say_duration(0)
     ('5 min', '26.1 h', '0 min')
@@ -145,7 +145,7 @@ def name_confidence(confidence: float) -> Level:
 
 @dataclass(frozen=True)
 class LeverResult:
-    """What a lever would have taken of what was lost, and what says so. `action` names concrete settings."""
+    """The losses that a lever would have taken, and its evidence. `action` names concrete settings."""
 
     taken: tuple[TakenLoss, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class LossLever:
 
 @dataclass(frozen=True)
 class PriceSaving:
-    """What other prices would have saved in the window, for so many GPU-hours of it, and what says so.
+    """The saving of other prices in the window, for so many GPU-hours of it, and its evidence.
 
     `saved` is the low end of `saved_range`, where there is a range; None where it is not known for want of what is `missing`.
     `confidence` is a share of one.
@@ -190,7 +190,7 @@ class PriceSaving:
 
 @dataclass(frozen=True)
 class KeptHours:
-    """What a job held beyond what levers saved, of all it held, GPU-hours, and what it paid for an hour."""
+    """The time that a job held beyond what levers saved, of all it held, GPU-hours, and what it paid for an hour."""
 
     gpu_hours: float
     held_hours: float

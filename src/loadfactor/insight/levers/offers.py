@@ -38,7 +38,7 @@ class PriceOffers:
 def find_price_savings(
     situation: Situation, saved_hours: Mapping[str | None, float], offers: PriceOffers
 ) -> tuple[PriceSaving, ...]:
-    """What these offers would have saved, after levers that saved so many hours of each job; none where no price is known."""
+    """The savings of these offers, after levers that saved so many hours of each job; none where no price is known."""
     kept = _list_kept(situation, saved_hours)
     cheaper, moved = find_cheaper_gpus(situation, kept)
     kept = {job: of for job, of in kept.items() if job not in moved}
@@ -93,7 +93,7 @@ def _find_spot(
     if not saved:
         return None, set()
     every = f"every {min(intervals) / S_PER_MIN:.0f} to {max(intervals) / S_PER_MIN:.0f} min" if intervals else "often"
-    told = PriceSaving(
+    saving = PriceSaving(
         "spot",
         "Run what has checkpoints on spot capacity",
         fsum(saved),
@@ -104,7 +104,7 @@ def _find_spot(
         ),
         f"Checkpoint {every} (Daly's interval) and restart by itself (Slurm --requeue, a Kubernetes Job with a backoff limit).",
     )
-    return told, jobs
+    return saving, jobs
 
 
 def _find_base(
@@ -142,7 +142,7 @@ BOUND: Final = {"hbm_bound": "hbm_bound", "communication": "communication", "imb
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What a job drew while it was bound by something else, kWh, and the price of one; None is not known."""
+    """The energy of a job while it was bound by something else, kWh, and the price of one; None is not known."""
 
     finding: CauseFinding
     kept: KeptHours
@@ -151,7 +151,7 @@ class _Drawn:
 
 
 def find_power_caps(situation: Situation, kept: Mapping[str, KeptHours]) -> PriceSaving | None:
-    """What electricity less power would have saved; None where no job is known to be bound by anything but its clock."""
+    """The electricity that less power would have saved; None where no job is known to be bound by anything but its clock."""
     found = [
         drawn
         for job in situation.diagnoses
@@ -199,7 +199,7 @@ def find_power_caps(situation: Situation, kept: Mapping[str, KeptHours]) -> Pric
 
 
 def _read(situation: Situation, findings: tuple[CauseFinding, ...], kept: KeptHours) -> list[_Drawn]:
-    """What a job drew while it was bound by the cause that had most of its time; none where nothing like that was found."""
+    """The energy of a job while it was bound by the cause that had most of its time; none where nothing like that was found."""
     bound = [finding for finding in findings if finding.cause in BOUND and finding.sureness != "low"]
     if not bound or not kept.gpu_hours:
         return []
@@ -225,7 +225,7 @@ MEMORY_FILLED: Final = 0.9
 LINKS_USED: Final = 0.05
 """Traffic of NVLink, of its peak, over which GPUs of a job need it."""
 PEAKS: Final = ("peak_bf16_flops", "peak_fp32_flops", "memory_bandwidth_bytes_per_s")
-"""What kernels may be bound by: where a job is not known to be bound by another, by the one that is worst."""
+"""Limits of kernels: where a job is not known to be bound by another, by the one that is worst."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class _Move:
 
     @property
     def words(self) -> str:
-        """What says so."""
+        """The evidence."""
         used = self.need.memory_share * self.board.driver_memory_bytes / BYTES_PER_GB
         return (
             f"{self.need.job} had kernels {self.need.kernel_share:.0%} of its time and used {used:.3g} GB at most: {self.to.id}"
@@ -266,7 +266,7 @@ def find_cheaper_gpus(situation: Situation, kept: Mapping[str, KeptHours]) -> tu
         hours[name] = hours.get(name, 0.0) + move.kept.gpu_hours
     largest = max(moves, key=lambda move: move.saved.low)
     saved = Range(fsum(move.saved.low for move in moves), fsum(move.saved.high for move in moves))
-    told = PriceSaving(
+    saving = PriceSaving(
         "cheaper_gpu",
         "Run it on a cheaper accelerator",
         saved.low,
@@ -282,7 +282,7 @@ def find_cheaper_gpus(situation: Situation, kept: Mapping[str, KeptHours]) -> tu
         saved,
         MEDIUM if all(move.need.is_profiled for move in moves) else LOW,
     )
-    return told, {move.need.job for move in moves}
+    return saving, {move.need.job for move in moves}
 
 
 def _move(

@@ -1,4 +1,4 @@
-"""What is left of the losses after the levers so far: nobody can take more than that, so levers never save an hour twice."""
+"""The losses that are left after the levers so far: nobody can take more than that, so levers never save an hour twice."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Remainder:
         self._of_nodes: dict[str | None, list[_Cell]] = {}
         for row in waterfall.rows:
             job, team, user = (row.by[name] for name in ("job", "team", "user"))
-            if job is None:  # what nobody held is told by node
+            if job is None:  # what nobody held is kept by node
                 continue
             for loss in OF_HOLDERS:
                 hours = getattr(row.gpu_hours, loss)

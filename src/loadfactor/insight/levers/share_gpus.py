@@ -39,7 +39,7 @@ Time-slicing needs the same room in memory."""
 
 
 def find_shareable(situation: Situation) -> LeverResult:
-    """What shared GPUs would have spared of the idle and inactive time of jobs that held one GPU and used a part of it."""
+    """The savings of shared GPUs: of the idle and inactive time of jobs that held one GPU and used a part of it."""
     taken: list[TakenLoss] = []
     sentences = []
     held = {job: fsum(situation.left.first_of(job, loss) for loss in LOSSES) for job in situation.job_hours}

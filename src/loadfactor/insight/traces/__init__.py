@@ -1,1 +1,1 @@
-"""What captures of profilers say: exact partitions of GPU time, owners of idle time, skew of collectives, and findings."""
+"""Captures of profilers judged: exact partitions of GPU time, owners of idle time, skew of collectives, and findings."""

@@ -51,7 +51,7 @@ class Skew:
 
     @property
     def straggler(self) -> RankWait | None:
-        """The rank that caused the most waiting; None where nobody can be told."""
+        """The rank that caused the most waiting; None where that is not known."""
         known = [rank for rank in self.ranks if rank.caused_share is not None]
         return max(known, key=lambda rank: rank.caused_us) if known else None
 
@@ -75,15 +75,10 @@ def compare_ranks(captures: Sequence[TraceCapture]) -> Skew | None:
     begins: Matrix = np.array([found[rank][0][-count:] - origin for rank in ranks]) / NS_PER_US
     lasts: Matrix = np.array([found[rank][1][-count:] - origin for rank in ranks]) / NS_PER_US
     names = [found[rank][2][-count:] for rank in ranks]
-    same = np.array([len({_collective(own[k]) for own in names}) == 1 for k in range(count)])
+    same = np.array([len({(own[k]).split("(", 1)[0] for own in names}) == 1 for k in range(count)])
     if same.sum() < _FEWEST:
         return None
     return _measure(ranks, begins[:, same], lasts[:, same])
-
-
-def _collective(name: str) -> str:
-    """What a kernel's name says before its arguments."""
-    return name.split("(", 1)[0]
 
 
 def _measure(ranks: list[int], starts: Matrix, ends: Matrix) -> Skew:

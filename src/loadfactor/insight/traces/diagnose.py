@@ -39,10 +39,19 @@ def diagnose_captures(captures: Iterable[TraceCapture]) -> TraceDiagnosis:
         for rule in RULES:
             finding = rule(device)
             if finding is not None and not (finding.cause == "comm_exposed" and is_explained(skew)):
-                findings.append(_doubt(finding) if is_doubtful else finding)
+                findings.append(
+                    (finding if finding.cause == "start_up" else replace(finding, sureness="low", saved_share_low=0.0))
+                    if is_doubtful
+                    else finding
+                )
                 findings[-1] = replace(findings[-1], found_at=(_place(device, finding.share),))
     if (waits := find_rank_waits(skew, judged)) is not None:
-        findings.append(replace(waits, found_at=tuple(_place(device, _exposed(device)) for device in judged)))
+        findings.append(
+            replace(
+                waits,
+                found_at=tuple(_place(device, device.share(device.partition.comm_exposed_ns)) for device in judged),
+            )
+        )
     return TraceDiagnosis(tuple(reports), rank_findings(findings), skew)
 
 
@@ -70,7 +79,6 @@ def report_capture(capture: TraceCapture) -> tuple[list[DeviceReport], list[Obse
 
 
 def rank_findings(findings: Sequence[TraceFinding]) -> tuple[TraceFinding, ...]:
-    """Findings of one cause as one, with the mean of their shares and the evidence of the largest; the largest first."""
     by_cause: dict[str, list[TraceFinding]] = {}
     for finding in findings:
         by_cause.setdefault(finding.cause, []).append(finding)
@@ -88,15 +96,6 @@ def rank_findings(findings: Sequence[TraceFinding]) -> tuple[TraceFinding, ...]:
             )
         )
     return tuple(sorted(merged, key=lambda finding: (-finding.share * len(finding.found_at), finding.cause)))
-
-
-def _doubt(finding: TraceFinding) -> TraceFinding:
-    """A finding in a trace that can be judged in part alone: what it says of the loop is not sure."""
-    return finding if finding.cause == "start_up" else replace(finding, sureness="low", saved_share_low=0.0)
-
-
-def _exposed(device: ObservedDevice) -> float:
-    return device.share(device.partition.comm_exposed_ns)
 
 
 def _place(device: ObservedDevice, share: float) -> FoundAt:

@@ -38,7 +38,7 @@ class ObservedDevice:
 
     @property
     def device(self) -> TraceDevice:
-        """What the trace says of it."""
+        """Its report."""
         return self.capture.devices[self.place]
 
     @cached_property
@@ -48,7 +48,7 @@ class ObservedDevice:
 
     @cached_property
     def owners(self) -> tuple[Owner, ...]:
-        """Who held the host while it waited."""
+        """Holders of the host while it waited."""
         return find_owners(self.partition.gaps, self.capture.host, self.capture.names)
 
     @cached_property
@@ -58,7 +58,7 @@ class ObservedDevice:
 
     @cached_property
     def precision(self) -> PrecisionShares | None:
-        """What its kernels' names say of tensor cores."""
+        """Tensor cores by the names of its kernels."""
         return measure_precision(self.gpu, self.capture.names)
 
     @cached_property
@@ -118,7 +118,7 @@ _CUT_SHARE: Final = 0.05
 
 
 def is_thinned(thinning: Thinning | None) -> bool:
-    """Whether events were sampled out: all three signs are asked for, because vendors number differently."""
+    """Whether events were sampled out: all three signs are needed, because vendors number differently."""
     if thinning is None or thinning.call_density is None or thinning.operator_density is None:
         return False
     return (

@@ -1,6 +1,6 @@
 """The largest kernels and copies of a device: how often, how long, on tensor cores or not, and where on the roofline.
 
-Whether a kernel used tensor cores is told by its name, so the share is a lower bound: kernels of Triton, XLA and users are unknown.
+Whether a kernel used tensor cores is judged by its name, so the share is a lower bound: those of Triton, XLA and users are unknown.
 """
 
 import re
@@ -57,7 +57,7 @@ class PrecisionShares:
 
 
 def measure_precision(gpu: GpuEvents, names: Sequence[str]) -> PrecisionShares | None:
-    """What the names of computing kernels say; None where nothing was computed."""
+    """Shares of matrix products and tensor cores by the names of kernels; None where nothing was computed."""
     rows = gpu.kind == GpuKind.COMPUTE
     length = (gpu.end_ns - gpu.start_ns)[rows].astype(np.float64)
     if not length.sum():

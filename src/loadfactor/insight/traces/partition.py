@@ -140,7 +140,7 @@ def rows_of_device(gpu: GpuEvents, device: int) -> NDArray[np.int64]:
 
 
 Wait = Literal["data", "synchronization", "collective", "start_up", "host"]
-"""What the host did: fetched data, waited for the GPU, waited for other ranks, did something for the first time, or other work."""
+"""The host fetched data, waited for the GPU, waited for other ranks, did something for the first time, or other work."""
 NOBODY: Final = "(no event on the launching thread)"
 _STEP: Final = re.compile(r"ProfilerStep#\d+")
 _WAITS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (
@@ -197,7 +197,7 @@ class Owner:
 
 
 def wait_of(name: str, phase: str = "") -> Wait:
-    """What somebody waits for who is in an event of this name.
+    """The wait that an event of this name stands for.
 
     >>> [wait_of(name) for name in ("enumerate(DataLoader)#Iter.__next__", "cudaStreamSynchronize", "aten::mm")]
     ['data', 'synchronization', 'host']
@@ -209,7 +209,7 @@ def wait_of(name: str, phase: str = "") -> Wait:
 
 
 def find_owners(gaps: IdleGaps, host: HostEvents, names: Sequence[str]) -> tuple[Owner, ...]:
-    """Who held the host in the gaps, the longest first."""
+    """Holders of the host in the gaps, the longest first."""
     waiting = gaps.host_ns > 0
     thread_of = host.thread[gaps.launch[waiting]] if waiting.any() else np.empty(0, np.int32)
     starts, lengths = gaps.start_ns[waiting], gaps.host_ns[waiting]
@@ -266,7 +266,7 @@ def _own(
 
 @dataclass(frozen=True)
 class StepWait:
-    """What a loop waited for data within its steps: the union of events that fetch data; steps and waits of their thread alone."""
+    """The wait of a loop for data within its steps: the union of events that fetch data; steps and waits of their thread alone."""
 
     steps: int
     steps_ns: int

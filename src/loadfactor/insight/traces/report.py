@@ -1,4 +1,4 @@
-"""What is said of a device in a trace, and findings: the rows of the JSON of `loadfactor diagnose`.
+"""Reports of devices in a trace, and findings: the rows of the JSON of `loadfactor diagnose`.
 
 Times are microseconds, exact to the nanosecond. Definitions of the parts stand in docs/diagnose-traces.md and partition.py.
 """
@@ -127,7 +127,7 @@ class TraceCost:
 class TraceInBooks:
     """The job that traces are of, as the books know it, and each cause in its money.
 
-    `diagnosis`: why its GPUs were not fuller by the books, where that was asked for.
+    `diagnosis`: why its GPUs were not fuller by the books, where that was requested.
     """
 
     job: str
@@ -143,7 +143,7 @@ class TraceInBooks:
 class TraceDiagnosis:
     """Every device of every trace, what was found, and the collectives of several ranks beside each other.
 
-    `in_books`: the same in money, where it was said which job the traces are of.
+    `in_books`: the same in money, where the job of the traces was named.
     """
 
     traces: tuple[DeviceReport, ...]
@@ -154,7 +154,7 @@ class TraceDiagnosis:
 
 @dataclass(frozen=True)
 class JobRate:
-    """What a job held and paid in a window; `price_per_gpu_hour` is None where no price is known."""
+    """The held and busy hours of a job in a window, and their price; `price_per_gpu_hour` is None where no price is known."""
 
     job: str
     held_gpu_hours: float

@@ -27,7 +27,7 @@ _NAME: Final = 70
 
 
 class Saved(TypedDict):
-    """What a fix would have saved, as shares of the span."""
+    """The least and the most that a fix would have saved, as shares of the span."""
 
     saved_share_low: float
     saved_share_high: float
@@ -62,11 +62,11 @@ def shorten(name: str) -> str:
 
 def name_owners(owners: Sequence[Owner], most: int = 3) -> str:
     """The largest owners of idle time with their times."""
-    said = []
+    named = []
     for owner in owners[:most]:
         inside = f" (in {shorten(owner.call)})" if owner.call else ""
-        said.append(f"{shorten(owner.name)}{inside} {say_us(owner.idle_us)}")
-    return ", ".join(said) if said else "nothing that was recorded"
+        named.append(f"{shorten(owner.name)}{inside} {say_us(owner.idle_us)}")
+    return ", ".join(named) if named else "nothing that was recorded"
 
 
 _FEED_ACTION: Final = (
@@ -177,7 +177,6 @@ _SURE_SHARE = 0.13
 
 
 def find_host_bound(device: ObservedDevice) -> TraceFinding | None:
-    """Idle time before and in launches, less what data, synchronization and first calls own."""
     if has_one_gap(device):
         return None
     host = [
@@ -289,11 +288,11 @@ def find_exposed_copies(device: ObservedDevice) -> TraceFinding | None:
 
 
 def _describe(copies: Copies) -> str:
-    said = f"{copies.count:,} of {shorten(copies.name)} in {say_us(copies.total_us)}"
+    text = f"{copies.count:,} of {shorten(copies.name)} in {say_us(copies.total_us)}"
     if copies.size_bytes and copies.total_us:
         rate = copies.size_bytes / BYTES_PER_GB / (copies.total_us / US_PER_S)
-        said += f", {copies.size_bytes / BYTES_PER_GB:.3g} GB at {rate:.3g} GB/s"
-    return said
+        text += f", {copies.size_bytes / BYTES_PER_GB:.3g} GB at {rate:.3g} GB/s"
+    return text
 
 
 STRAGGLES: Final = 0.5

@@ -39,7 +39,7 @@ from loadfactor.metrics.work import LOST_TO, OTHER_CAUSE
 
 
 def measure_waits(question: Question, fetch: Fetch) -> dict[Key, Row]:
-    """Every wait quantile asked for, and who still waits, by group; nothing where no wait was ever recorded."""
+    """Every requested wait quantile, and who still waits, by group; nothing where no wait was ever recorded."""
     if not question.waits or not len(fetch("any_wait")["job_id"]):
         return {}
     out: dict[Key, Row] = {}
@@ -60,7 +60,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Totals:
-    """What the ledger adds up to in each group: an array of groups × columns for each part, and the peaks."""
+    """The sums of the ledger in each group: an array of groups × columns for each part, and the peaks."""
 
     keys: list[Key]
     sums: dict[Part, Floats]
@@ -129,7 +129,7 @@ def _within(keys: list[Key], summed: Totals, column: MetricColumn) -> MetricColu
 
 
 def _spread(keys: list[Key], known: Mapping[Key, Known], cost_basis: str | None = None) -> MetricColumn:
-    """What is known of some groups as a column by all of them."""
+    """Known values of some groups as a column by all of them."""
     both = [known.get(key, NOTHING) for key in keys]
     return MetricColumn([v for v, _ in both], [c for _, c in both], [None] * len(keys), cost_basis)
 
@@ -219,7 +219,7 @@ def _where(known: NDArray[np.bool_], values: Floats) -> list[Value]:
 
 
 def _active_basis(summed: Totals) -> list[str]:
-    """By group: the activity signals its observed time rests on, with their shares if there are several; none where not asked."""
+    """By group: the activity signals its observed time rests on, with shares if there are several; none where not requested."""
     if ACTIVE[0] not in summed.sums:
         return []
     names = [kind.basis + " (optimistic)" * kind.optimistic for kind in ACTIVITIES]
@@ -242,13 +242,13 @@ def _of_several(share: float) -> str:
 
 
 def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Known]:
-    """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody asked."""
+    """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody waited."""
     if isinstance(metric.kind, Count):
         return {key: (of.get("waiting", 0), None) for key, of in waiting.items()}
     known: dict[Key, Known] = {}
     for key, of in waiting.items():
-        asked = of["n"] + of["waiting"]
-        known[key] = (of.get(metric.name), of["n"] / asked if asked else None)
+        began = of["n"] + of["waiting"]
+        known[key] = (of.get(metric.name), of["n"] / began if began else None)
     return known
 
 

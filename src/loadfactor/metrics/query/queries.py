@@ -1,7 +1,7 @@
 """The queries of a question as Ibis expressions by name: sums over the ledger, waits, units of work and their cost.
 
 They read tables by name: `window_ledger` (the ledger of the window, nothing beyond it), `progress`, `waits`, and those of
-`list_inputs`. None of them holds an instant or a name that is asked for: two questions of one shape have the same queries.
+`list_inputs`. None of them holds an instant or a name that the question has: two questions of one shape have the same queries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,35 +60,36 @@ def tabulate_waits() -> Expr:
 
 
 def list_all_waits() -> Expr:
-    """What the table `waits` holds: the waits that allocations and queue events speak of."""
+    """The table `waits`: the waits that allocations and queue events speak of."""
     return list_waits(_input("allocations"), _input("queue_events"))
 
 
 def list_all_reasons() -> Expr:
-    """What the table `wait_reasons` holds: for which reasons the waits in `waits` lasted, from when to when."""
+    """The table `wait_reasons`: for which reasons the waits in `waits` lasted, from when to when."""
     return list_reasons(tabulate_waits(), _input("allocations"), _input("queue_events"))
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------
 
 
-def asked(question: Question, name: str) -> Expr:
+def read_input(question: Question, name: str) -> Expr:
     """`start_ms` or `end_ms` of the window, or `where_…`, the value of a filter."""
     given = {"start_ms": "int64", "end_ms": "int64"} | {f"where_{of}": "string" for of, _ in question.where}
     return ibis.table(given, name="asked")[name].as_scalar()
 
 
 def apply_filters(question: Question, rows: Expr, known: tuple[str, ...]) -> Expr:
-    """Rows that pass the question's filters; none where they cannot be told apart."""
+    """Rows that pass the question's filters; none where they have no such dimension."""
     for name, _ in question.where:
         rows = (
-            rows.filter(rows[DIMENSIONS[name]] == asked(question, f"where_{name}")) if name in known else rows.limit(0)
+            rows.filter(rows[DIMENSIONS[name]] == read_input(question, f"where_{name}"))
+            if name in known
+            else rows.limit(0)
         )
     return rows
 
 
 def name_unknown(question: Question, book: Expr) -> Expr:
-    """The ledger with unattributed time under a name of its own in the holder dimensions that the question uses."""
     used = {*question.by, *(name for name, _ in question.where)}
     columns = [DIMENSIONS[name] for name in OF_A_HOLDER if name in used]
     return book.mutate(**{c: ibis.ifelse(book.holder == UNKNOWN, UNKNOWN_HOLDER, book[c]) for c in columns})
@@ -161,7 +162,7 @@ def _fold(
 
 
 def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
-    """The ledger in `window_ledger`, which is of one local day, with rows that agree in all that is asked added up, as a ledger.
+    """The ledger in `window_ledger`, which is of one local day, with rows that are alike in the question added up, as a ledger.
 
     What it no longer tells (other dimensions, prices of another basis) is null; where a row lies in its day means nothing.
     """
@@ -172,7 +173,7 @@ def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
 
 
 def list_parts(question: Question, booked: Expr) -> dict[str, Expr]:
-    """What each row of a ledger adds to each column of each part: `p<part>_<column>`."""
+    """The amounts that each row of a ledger adds to each column of each part: `p<part>_<column>`."""
     named, amounts = _columns(booked, question.basis), {}
     for number, part in enumerate(question.parts):
         where = booked.state.isin(part.states) if set(part.states) < set(STATES) else ibis.literal(True)
@@ -187,7 +188,6 @@ def list_parts(question: Question, booked: Expr) -> dict[str, Expr]:
 
 
 def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
-    """Everything a metric may add up, by name: ledger columns, what follows from them, and the stand-ins of `metric`."""
     columns = {c: booked[c] for c in booked.columns} | measures(booked)
     active_s = sum(columns[f"effective_{kind.basis}_s"] for kind in ACTIVITIES)
     under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
@@ -210,7 +210,7 @@ def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[
     """
     keys = ["unit", *question.keys]
     rows = progress.filter(progress.unit.isin(question.units))
-    start, end = asked(question, "start_ms"), asked(question, "end_ms")
+    start, end = read_input(question, "start_ms"), read_input(question, "end_ms")
     rows = rows.filter(rows.from_utc < end, (rows.to_utc > start) | (rows.from_utc >= start))
     jobs = rows.select("unit", "job_id").distinct()  # those of which all work was lost cost, too
     held = booked.filter(booked.job_id.notnull())  # all of them: a join may change the order, and with it the digits
@@ -234,7 +234,7 @@ def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
     """
     if not question.where:
         return progress
-    inside = ibis.and_(*(book[DIMENSIONS[name]] == asked(question, f"where_{name}") for name, _ in question.where))
+    inside = ibis.and_(*(book[DIMENSIONS[name]] == read_input(question, f"where_{name}") for name, _ in question.where))
     return progress.anti_join(book.filter(~ibis.coalesce(inside, False)), "job_id")
 
 
@@ -245,7 +245,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     """
     who = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
     names = booked.group_by("job_id").aggregate(**{c: booked[c].max() for c in who})
-    start, end = asked(question, "start_ms"), asked(question, "end_ms")
+    start, end = read_input(question, "start_ms"), read_input(question, "end_ms")
     length = (rows.to_utc - rows.from_utc).cast("float64")
     kept = ibis.coalesce(rows.kept, True)
     cause = ibis.ifelse(kept, ibis.null("string"), rows.cause)
@@ -265,7 +265,6 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
 
 
 def _bucketed(stretches: Expr) -> Expr:
-    """Stretches cut at hours, and at the local midnights that are none; amounts still those of the whole stretch."""
     buckets = ibis.table({"first": "int64", "after": "int64"}, name="buckets")
     cut = stretches.join(buckets, [stretches.from_utc < buckets.after, stretches.to_utc > buckets.first])
     return cut.select(
@@ -285,7 +284,7 @@ def _bucketed(stretches: Expr) -> Expr:
 
 def list_wait_queries(question: Question, waits: Expr) -> dict[str, Expr]:
     """`any_wait`: whether one was ever recorded; `waited`: every plain quantile; the weighted ones by name; `waiting` still."""
-    start, end, keys = asked(question, "start_ms"), asked(question, "end_ms"), question.keys
+    start, end, keys = read_input(question, "start_ms"), read_input(question, "end_ms"), question.keys
     started = waits.filter(waits.started, waits.ended_utc >= start, waits.ended_utc < end)
     begun = waits.filter(waits.queued_utc < end)
     censored = begun.filter(
@@ -364,7 +363,7 @@ def list_worked_out() -> Expr:
 
 
 def _weigh(unit: str) -> float:
-    """What a token adds to those served: one from a cache is counted among prompt tokens already."""
+    """The weight of a token among those served: one from a cache is counted among prompt tokens already."""
     return SPLIT[unit] - (SPLIT[PROMPT] if unit == CACHED else 0.0)
 
 
@@ -393,19 +392,19 @@ def _list_at_peak(flops: Expr, jobs: Expr, unit: str) -> Expr:
 
 
 def list_held(allocations: Expr) -> Expr:
-    """What the table `held_gpus` holds: the GPUs that allocations name for the job, or labels by its scheduler's number.
+    """The table `held_gpus`: the GPUs that allocations name for the job, or labels by its scheduler's number.
 
-    The table `chosen_job` is one row: the job, and the time asked for.
+    The table `chosen_job` is one row: the job, and the requested time.
     """
-    asked = ibis.table({"job_id": "string", "from_utc": "int64", "to_utc": "int64"}, name="chosen_job")
-    own = allocations.semi_join(asked, "job_id")
+    request = ibis.table({"job_id": "string", "from_utc": "int64", "to_utc": "int64"}, name="chosen_job")
+    own = allocations.semi_join(request, "job_id")
     labels = own.select(label=ibis.coalesce(own.job_number, own.job_id))
     own = ibis.union(own, allocations.semi_join(labels, allocations.job_id == labels.label))
     named = own.filter(own.device_id.notnull())
-    held = named.cross_join(asked).select(
+    held = named.cross_join(request).select(
         named.device_id,
-        from_utc=ibis.greatest(named.from_utc, asked.from_utc),
-        to_utc=ibis.least(ibis.coalesce(named.to_utc, asked.to_utc), asked.to_utc),
+        from_utc=ibis.greatest(named.from_utc, request.from_utc),
+        to_utc=ibis.least(ibis.coalesce(named.to_utc, request.to_utc), request.to_utc),
     )
     return held.filter(held.from_utc < held.to_utc).distinct()
 

@@ -34,7 +34,7 @@ OF_A_WAIT = (*OF_A_JOB, "pool")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: metrics, split by dimensions, in a window, in one cost basis."""
+    """A question: metrics, split by dimensions, in a window, in one cost basis."""
 
     metrics: tuple[Metric, ...]
     by: tuple[str, ...]
@@ -72,7 +72,7 @@ class Question:
 
     @property
     def held(self) -> Part:
-        """The held seconds whose work it asks for: those of busy GPUs alone where it is asked without idle time."""
+        """The held seconds whose work it reads: those of busy GPUs alone where idle time is left out."""
         return Part(("gpu_s",), ("busy",) if self.without_idle else HELD)
 
     @property
@@ -83,14 +83,14 @@ class Question:
 
     @property
     def units(self) -> list[str]:
-        """The units of work it asks for; none where it splits by what work cannot be told by."""
+        """The units of work it reads; none where it splits by what work does not have."""
         if any(name not in OF_A_JOB for name in self.by):
             return []
         return list(dict.fromkeys(unit for m in self.metrics if isinstance(m.kind, OF_WORK) for unit in m.units))
 
     @property
     def waits(self) -> bool:
-        """True where it asks for waits, and splits by nothing that they cannot be told by."""
+        """True where it reads waits, and splits by nothing that they do not have."""
         return any(m.topic == "queue" for m in self.metrics) and all(name in OF_A_WAIT for name in self.by)
 
 
@@ -109,13 +109,13 @@ def list_rows(columns: Columns) -> Iterator[Row]:
 
 
 def list_inputs(question: Question) -> dict[str, dict[str, list[Any]]]:
-    """The columns of the small tables that its queries read by name besides those of the books: what is asked, the calendar.
+    """The columns of the small tables that its queries read by name besides those of the books: limits and filters, the calendar.
 
     So the queries of two questions of one shape are the same text.
     """
     window = question.window
-    asked: dict[str, list[Any]] = {"start_ms": [window.start_ms], "end_ms": [window.end_ms]}
-    inputs = {"asked": asked | {f"where_{name}": [value] for name, value in question.where}}
+    limits: dict[str, list[Any]] = {"start_ms": [window.start_ms], "end_ms": [window.end_ms]}
+    inputs = {"asked": limits | {f"where_{name}": [value] for name, value in question.where}}
     if question.periods:
         inputs["calendar"] = list_calendar(window, question.periods)
     if "hour" in question.by or question.periods:

@@ -63,7 +63,7 @@ class Reading(NamedTuple):
 
 
 class MetricColumn(NamedTuple):
-    """What one metric says of every group: sequences of the same length."""
+    """The values of one metric, by group: sequences of the same length."""
 
     values: Sequence[Value]
     coverage: Sequence[float | None]
@@ -72,7 +72,7 @@ class MetricColumn(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Of whom and of when, group by group: the values of the dimensions asked for, and a stretch of time."""
+    """Of whom and of when, group by group: the values of the requested dimensions, and an interval."""
 
     keys: Sequence[tuple[str | None, ...]]
     starts: Sequence[datetime]
@@ -139,12 +139,12 @@ class Readings(Sequence[Reading]):
 
     @property
     def by(self) -> Sequence[str]:
-        """The dimensions asked for."""
+        """The requested dimensions."""
         return self._by
 
     @property
     def keys(self) -> Sequence[tuple[str | None, ...]]:
-        """What each group has of the dimensions asked for."""
+        """The requested dimensions of each group."""
         return self._groups.keys
 
     def column(self, metric: str) -> Sequence[Value]:
@@ -173,7 +173,7 @@ class Readings(Sequence[Reading]):
         return self.pick(order[:limit])
 
     def of(self, metrics: Sequence[str]) -> "Readings":
-        """Those of some of the metrics, in the order asked."""
+        """Those of some of the metrics, in the requested order."""
         kept = [number for number, metric in enumerate(self._metrics) if metric.name in metrics]
         metrics_kept, columns = (_pick(part, kept) for part in (self._metrics, self._columns))
         return Readings(metrics_kept, self._by, self._groups, columns, self._currency)
@@ -248,7 +248,7 @@ class Readings(Sequence[Reading]):
 
 
 def rank(value: Any) -> Any:
-    """What a value is ordered by: amounts that differ by no more than rounding are equal, so that names decide.
+    """The key of a value in order: amounts that differ by no more than rounding are equal, so that names decide.
 
     >>> rank(0.1 + 0.2) == rank(0.3), rank("vision"), rank(None)
     (True, 'vision', 0.0)

@@ -1,1 +1,1 @@
-"""Who is told of alerts: transitions kept until every receiver has them, silences, messages, and what sends them."""
+"""Delivery of alerts: transitions kept until every receiver has them, silences, messages, and dispatchers."""

@@ -28,7 +28,7 @@ class ListedAlert:
 
 @dataclass(frozen=True)
 class AlertBoard:
-    """What is known of alerts: up to which instant was judged (None: nothing yet), alerts, silences and receivers."""
+    """Alerts as they are known: up to which instant was judged (None: nothing yet), alerts, silences and receivers."""
 
     judged_ms: int | None
     alerts: tuple[ListedAlert, ...] = ()

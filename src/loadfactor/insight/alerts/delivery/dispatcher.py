@@ -89,7 +89,6 @@ class Dispatcher:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _send_next(self) -> bool:
-        """Send what is due; whether there was something."""
         takes_all = self._channel.takes_all
         pending = await self._do(lambda: deliveries.take(self._outbox, self.name, now_ms(), takes_all))
         if not pending:
@@ -213,7 +212,7 @@ class EmailChannel:
 def make_dispatcher(
     receiver: AlertReceiver, outbox: Outbox, rules: Mapping[str, Rule], links: Links, password: str | None
 ) -> Dispatcher:
-    """What notifies a receiver. `password`: that of the environment for e-mail."""
+    """The dispatcher of a receiver. `password`: that of the environment for e-mail."""
     channel: Channel
     if isinstance(receiver, AlertmanagerReceiver):
         channel = AlertmanagerChannel(receiver, rules, links)

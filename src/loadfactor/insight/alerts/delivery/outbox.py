@@ -140,7 +140,7 @@ def read_outbox(folder: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 def explain(path: Path, error: sqlite3.Error) -> StoreError | DamageError:
-    """What is wrong with the database, and what to do."""
+    """The error of the database, and what to do."""
     if isinstance(error, sqlite3.OperationalError):
         return StoreError(f"{path} cannot be read or written ({error}); check the disk and its permissions")
     return DamageError(
@@ -162,7 +162,7 @@ MOST_ENDED: Final = 100_000
 
 @dataclass(frozen=True)
 class Judged:
-    """What a judge did up to an instant: its state, and the alerts that live."""
+    """The judge at an instant: its state, and the alerts that live."""
 
     judged_ms: int
     state: Mapping[str, Any]
@@ -208,7 +208,13 @@ class Outbox:
         """
         state = zlib.compress(json.dumps(judged.state).encode(), 1)
         with self.change() as connection:
-            changes = find_changes(_read_firing(connection), transitions, judged.alive, judged.judged_ms)
+            rows = connection.execute("SELECT fingerprint, body FROM alerts WHERE state = 'firing' ORDER BY rowid")
+            changes = find_changes(
+                ({fingerprint: read_alert(body) for fingerprint, body in rows}),
+                transitions,
+                judged.alive,
+                judged.judged_ms,
+            )
             for transition in changes:
                 _add(connection, transition, receivers, judged.judged_ms, now_ms)
             connection.execute("DELETE FROM alerts WHERE state = 'pending'")
@@ -231,7 +237,7 @@ class Outbox:
         return None if found is None else int(found[0])
 
     def end_late(self, changed_ms: int) -> None:
-        """What came late since this instant was judged again; what came meanwhile was not."""
+        """Forget late data since this instant, which was judged again; what came meanwhile was not."""
         with self.change() as connection:
             connection.execute("DELETE FROM late WHERE changed_ms >= ?", (changed_ms,))
 
@@ -257,11 +263,6 @@ class Outbox:
             self._connection.close()
 
 
-def _read_firing(connection: sqlite3.Connection) -> dict[str, Alert]:
-    rows = connection.execute("SELECT fingerprint, body FROM alerts WHERE state = 'firing' ORDER BY rowid")
-    return {fingerprint: read_alert(body) for fingerprint, body in rows}
-
-
 def _add(
     connection: sqlite3.Connection,
     transition: Transition,
@@ -269,7 +270,6 @@ def _add(
     step_ms: int,
     now_ms: int,
 ) -> None:
-    """Keep a transition, the alert as it is now, and the deliveries."""
     alert = transition.alert
     _put_alerts(connection, [alert])
     like = f"{transition.key}-%"
@@ -310,7 +310,6 @@ def _put_alerts(connection: sqlite3.Connection, alerts: Iterable[Alert]) -> None
 
 
 def _forget_old(connection: sqlite3.Connection, before_ms: int) -> None:
-    """Remove what ended long ago, and the oldest of very many."""
     last = connection.execute(
         "SELECT end_ms FROM alerts WHERE state = 'resolved' ORDER BY end_ms DESC LIMIT 1 OFFSET ?", (MOST_ENDED,)
     ).fetchone()

@@ -1,4 +1,4 @@
-"""What each kind of receiver is sent: names from data are harmless in all of it, whatever markup or line breaks they hold."""
+"""Payloads of each kind of receiver: names from data are harmless in all of it, whatever markup or line breaks they hold."""
 
 import json
 import re
@@ -33,11 +33,11 @@ class Links:
     runbooks: str = ""
 
     def to_alert(self, alert: Alert) -> str:
-        """What the server knows of an alert."""
+        """The alert in the list of the server."""
         return f"{self.server.rstrip('/')}/api/v1/alerts?id={quote(alert.fingerprint)}" if self.server else ""
 
     def to_runbook(self, rule: Rule) -> str:
-        """What to do, where that is written down: an address, or a place in the documentation."""
+        """The runbook of a rule: an address, or a place in the documentation."""
         return rule.runbook.replace(RUNBOOKS, self.runbooks, 1) if self.runbooks else rule.runbook
 
 
@@ -203,7 +203,6 @@ def write_email(
 
 
 def _write_lines(message: Message) -> list[str]:
-    """A message as lines of plain text."""
     lines = [f"{message.counts}: {message.rule} ({message.severity})", *_optional(message.meaning), ""]
     for item in message.items:
         lines.append(f"- {item.state}: {item.of}, {item.when}")

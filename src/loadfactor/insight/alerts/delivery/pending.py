@@ -45,7 +45,7 @@ class Backlog:
 
 
 def take(outbox: Outbox, receiver: str, now_ms: int, takes_all: bool = False) -> list[Pending]:
-    """What a receiver is to be sent now: one batch, or all there is where `takes_all`; nothing where nothing is due.
+    """The transitions to send to a receiver now: one batch, or all there is where `takes_all`; nothing where nothing is due.
 
     What a silence hides is held back until the silence ends, and dropped where the alert ended before. An end is sent after its
     beginning, and only where the beginning was sent.
@@ -71,7 +71,11 @@ def take(outbox: Outbox, receiver: str, now_ms: int, takes_all: bool = False) ->
                 _set(connection, receiver, [item], "dropped", _SILENCED)
                 continue
             elif begun[1] == "pending" and begun[0] not in due:
-                _put_back(connection, receiver, item, begun[2])
+                # Not before an instant.
+                connection.execute(
+                    "UPDATE deliveries SET next_ms = ? WHERE receiver = ? AND transition = ?",
+                    ((begun[2]), receiver, item.number),
+                )
                 continue
             due[item.number] = item
     found = list(due.values())
@@ -151,7 +155,7 @@ def _list_due(connection: sqlite3.Connection, receiver: str, now_ms: int) -> Ite
 
 
 def _list_held(connection: sqlite3.Connection, receiver: str) -> Iterator[tuple[Pending, bool]]:
-    """What a silence holds back, and whether it is over."""
+    """Transitions that a silence holds back, and whether it is over."""
     rows = connection.execute(
         f"SELECT {_COLUMNS}, coalesce(a.state, 'resolved') != 'firing' FROM deliveries d"
         " JOIN transitions t ON t.number = d.transition LEFT JOIN alerts a USING (fingerprint)"
@@ -170,13 +174,6 @@ def _find_beginning(connection: sqlite3.Connection, receiver: str, item: Pending
         (receiver, item.alert.fingerprint, item.number),
     ).fetchone()
     return found
-
-
-def _put_back(connection: sqlite3.Connection, receiver: str, item: Pending, next_ms: int) -> None:
-    """Not before an instant."""
-    connection.execute(
-        "UPDATE deliveries SET next_ms = ? WHERE receiver = ? AND transition = ?", (next_ms, receiver, item.number)
-    )
 
 
 def _set(

@@ -29,7 +29,7 @@ from loadfactor.settings.alerts import EmailReceiver, HttpReceiver
 _IN_PATHS: Final = "/%:@!$&'()*+,;=~[]?"
 _MOST_CHARACTERS: Final = 200
 _REFUSED: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""What a server answers that will not take this body whenever it comes."""
+"""Answers of a server that will not take this payload whenever it comes."""
 _FIRST_BAD: Final = 300
 _SMTP_PERMANENT: Final = 500
 

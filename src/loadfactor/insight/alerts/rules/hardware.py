@@ -24,7 +24,7 @@ from loadfactor.insight.alerts.rule import (
 )
 
 USERS_XIDS: Final = frozenset({43, 45})
-"""What the driver writes when a program ends in the middle of its work: no error of the GPU."""
+"""Errors that the driver writes when a program ends in the middle of its work: no error of the GPU."""
 XIDS: Final = {
     13: "an exception in a program's kernel, mostly the program's fault",
     31: "a program read or wrote memory that is not its own, mostly the program's fault",
@@ -40,7 +40,7 @@ XIDS: Final = {
     119: "the GPU's system processor does not answer",
     120: "the GPU's system processor had an error",
 }
-"""What NVIDIA's list of XIDs says of those that are most frequent in data centers."""
+"""The meanings in NVIDIA's list of XIDs of those that are most frequent in data centers."""
 FAILED: Final = (
     "fail",
     "down",
@@ -70,7 +70,6 @@ PLANNED: Final = (
 
 
 def find_xids(evidence: Evidence, limits: Limits) -> Verdicts:
-    """GPUs of which the driver reported an error a while ago, other than a program that ended."""
 
     def tell(event: WatchedEvent) -> str | None:
         if event.kind != "xid":
@@ -129,8 +128,8 @@ def is_planned(reason: str) -> bool:
     >>> is_planned("drained: firmware update"), is_planned("drained: not responding"), is_planned("")
     (True, False, False)
     """
-    said = reason.lower()
-    return not any(word in said for word in FAILED) and any(word in said for word in PLANNED)
+    words = reason.lower()
+    return not any(word in words for word in FAILED) and any(word in words for word in PLANNED)
 
 
 def _find_events(evidence: Evidence, stays_min: float, tell: Callable[[WatchedEvent], str | None]) -> Verdicts:
@@ -162,8 +161,8 @@ def _read_code(detail: str) -> int | None:
 
 def _is_corrected(detail: str) -> bool:
     """Single-bit errors are corrected; what says neither is taken for the worse."""
-    said = detail.lower()
-    return said.startswith("sbe") or "single" in said or ("correct" in said and "uncorrect" not in said)
+    words = detail.lower()
+    return words.startswith("sbe") or "single" in words or ("correct" in words and "uncorrect" not in words)
 
 
 _DEVICE: Final = ("device",)
@@ -171,7 +170,7 @@ _THROTTLED = Need("throttled_share", _DEVICE, 10 * S_PER_MIN)
 _POWER = Need("throttled_power_w", _DEVICE, 10 * S_PER_MIN)
 _HEAT = Need("temperature_c", _DEVICE, 10 * S_PER_MIN)
 _BOARDS = Need("power_w", ("accelerator",), S_PER_MIN)
-"""Read so that the accelerator of a GPU is told."""
+"""Read so that the accelerator of a GPU is known."""
 _STAYS = Limit(60, "min", "so long an alert stays after the last event", 1, 1440)
 
 
@@ -179,24 +178,24 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
     """GPUs that are slowed down, other than by working at the limit of their power, which heavy work does."""
     throttled, power, heat = (read_known(evidence, need) for need in (_THROTTLED, _POWER, _HEAT))
     is_hot = heat > limits["hot"]
-    asked = (throttled > limits["time"]) & ~is_hot
+    unclear = (throttled > limits["time"]) & ~is_hot
     is_known = ~np.isnan(throttled) & (is_hot | ~np.isnan(power) | (throttled <= limits["clears_at"]))
     of_limit = np.full(len(throttled), np.nan)
-    if asked.any():
+    if unclear.any():
         boards = evidence.names(_DEVICE, "accelerator")
-        for gpu in np.flatnonzero(asked).tolist():
+        for gpu in np.flatnonzero(unclear).tolist():
             board = find_accelerator(boards[gpu] or "")
             limit_w = board.get("tdp_w") if board else None
             of_limit[gpu] = power[gpu] / limit_w if limit_w else np.nan
     is_bad = (throttled > limits["time"]) & (is_hot | (of_limit < limits["power"]))
     is_clear = (throttled <= limits["clears_at"]) | (~is_hot & (of_limit >= limits["power"]))
-    said = _list_said(evidence)
-    if said:
-        is_said = np.array([name in said for (name,) in evidence.groups(_DEVICE)], dtype=np.bool_)
-        is_bad, is_clear = is_bad | is_said, is_clear & ~is_said
+    reported = _list_reported(evidence)
+    if reported:
+        is_reported = np.array([name in reported for (name,) in evidence.groups(_DEVICE)], dtype=np.bool_)
+        is_bad, is_clear = is_bad | is_reported, is_clear & ~is_reported
 
     def explain(gpu: int) -> tuple[str, ...]:
-        found = [f"the driver said: {fact}" for fact in said.get(evidence.groups(_DEVICE)[gpu][0], ())]
+        found = [f"the driver said: {fact}" for fact in reported.get(evidence.groups(_DEVICE)[gpu][0], ())]
         if not np.isnan(throttled[gpu]):
             found.append(f"slowed down in {show(throttled[gpu], 'share')} of the last 10 min")
         if not np.isnan(heat[gpu]):
@@ -210,8 +209,8 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
     return Verdicts(evidence.groups(_DEVICE), is_bad, is_clear, value, "share", explain, is_gone)
 
 
-def _list_said(evidence: Evidence) -> dict[str, tuple[str, ...]]:
-    """What events of the last ten minutes say of GPUs that are slowed down, by GPU; the limit of power is none of it."""
+def _list_reported(evidence: Evidence) -> dict[str, tuple[str, ...]]:
+    """Reasons of slow GPUs in events of the last ten minutes, by GPU; the limit of power is none of it."""
     found: dict[str, tuple[str, ...]] = {}
     for event in list_recent(evidence.records.events, evidence.at_ms, _THROTTLED.window_s):
         if event.kind == "throttle" and "power_cap" not in event.detail:

@@ -31,7 +31,7 @@ _OF_JOBS: Final = tuple(Need("busy_gpu_hours", _JOB, window) for window in (_NOW
 _JOB_IDLE: Final = Need("idle_share", _JOB, SINCE_START)
 _JOB_SIZE: Final = Need("allocated_gpu_hours", _JOB, _NOW)
 _PURPOSE: Final = Need("allocated_gpu_hours", ("purpose",), _NOW)
-"""Read so that the purpose of a job is told."""
+"""Read so that the purpose of a job is known."""
 _OF_GPUS: Final = Need("busy_gpu_hours", _GPU, SINCE_START)
 _GPU_SIZE: Final = Need("allocated_gpu_hours", _GPU, _NOW)
 _NODES: Final = Need("allocated_gpu_hours", ("node",), _NOW)
@@ -40,7 +40,7 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True)
 class _JobUse:
-    """What jobs did, as far as it is known: in the last minute, in the last five, and since they began."""
+    """The use of jobs, as far as it is known: in the last minute, in the last five, and since they began."""
 
     is_there: Flags
     is_known: Flags
@@ -53,16 +53,16 @@ class _JobUse:
     gpus: Floats
     held_s: Floats
 
-    def give(self, evidence: Evidence, is_bad: Flags, is_clear: Flags, is_told: Flags, fact: str) -> Verdicts:
+    def give(self, evidence: Evidence, is_bad: Flags, is_clear: Flags, is_judged: Flags, fact: str) -> Verdicts:
         """Verdicts of jobs of which the flags may say something."""
 
         def explain(job: int) -> tuple[str, ...]:
             held = f"holds {self.gpus[job]:.3g} GPUs for {show_duration(self.held_s[job])}"
             return (fact, held, f"idle in {self.idle_share[job]:.0%} of the time since its start".replace("%", " %"))
 
-        value = np.where(is_told, self.idle_share, np.nan)
+        value = np.where(is_judged, self.idle_share, np.nan)
         return Verdicts(
-            evidence.groups(_JOB), is_bad & is_told, is_clear & is_told, value, "share", explain, ~self.is_there
+            evidence.groups(_JOB), is_bad & is_judged, is_clear & is_judged, value, "share", explain, ~self.is_there
         )
 
 
@@ -102,17 +102,17 @@ def is_notebook(purpose: str | None) -> bool:
 def find_idle_from_start(evidence: Evidence, limits: Limits) -> Verdicts:
     """Jobs that never worked."""
     use = _read_use(evidence, limits)
-    is_told = use.is_known_since_start & ~use.is_notebook
+    is_judged = use.is_known_since_start & ~use.is_notebook
     return use.give(
-        evidence, use.is_idle & ~use.ever_worked, use.ever_worked, is_told, "has not worked since its start"
+        evidence, use.is_idle & ~use.ever_worked, use.ever_worked, is_judged, "has not worked since its start"
     )
 
 
 def find_became_idle(evidence: Evidence, limits: Limits) -> Verdicts:
     """Jobs that worked, and do no longer."""
     use = _read_use(evidence, limits)
-    is_told = use.is_known & ~use.is_notebook
-    return use.give(evidence, use.is_idle & use.ever_worked, use.works_again, is_told, "worked, and does no longer")
+    is_judged = use.is_known & ~use.is_notebook
+    return use.give(evidence, use.is_idle & use.ever_worked, use.works_again, is_judged, "worked, and does no longer")
 
 
 def find_idle_notebooks(evidence: Evidence, limits: Limits) -> Verdicts:

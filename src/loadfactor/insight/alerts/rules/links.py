@@ -32,7 +32,7 @@ _RESIDENT = Need("gpu_util", _JOB, _WINDOW_S)
 _TENSOR = Need("tensor_activity", _JOB, _WINDOW_S)
 _POWER = Need("power_w", _JOB, _WINDOW_S)
 _BOARDS = Need("power_w", ("accelerator",), S_PER_MIN)
-"""Read so that the accelerator of a job is told."""
+"""Read so that the accelerator of a job is known."""
 _GPUS = Need("sm_activity", ("job", "device"), _WINDOW_S)
 _LOW_SM = Limit(0.5, "share", "SM activity under which the GPUs of a job wait", 0.01, 1)
 
@@ -121,12 +121,12 @@ def _count_gpus(evidence: Evidence) -> Ints:
     return np.bincount(jobs[jobs >= 0], minlength=len(evidence.groups(_JOB)))
 
 
-def _of_limit(evidence: Evidence, asked: Flags) -> Floats:
-    """The power of jobs that are asked for, as a share of the limit of their boards; NaN where that is not known."""
-    found = np.full(len(asked), np.nan)
-    if asked.any():
+def _of_limit(evidence: Evidence, chosen: Flags) -> Floats:
+    """The power of chosen jobs, as a share of the limit of their boards; NaN where that is not known."""
+    found = np.full(len(chosen), np.nan)
+    if chosen.any():
         power, boards = read_known(evidence, _POWER), evidence.names(_JOB, "accelerator")
-        for job in np.flatnonzero(asked).tolist():
+        for job in np.flatnonzero(chosen).tolist():
             board = find_accelerator(boards[job] or "")
             limit_w = board.get("tdp_w") if board else None
             found[job] = power[job] / limit_w if limit_w else np.nan
@@ -234,7 +234,7 @@ _AGO_S: Final = 10 * S_PER_MIN
 _NOW, *_BEFORE = (Need("mem_utilization", _GPU, _MEMORY_WINDOW_S, ago) for ago in (0, _APART_S, 2 * _APART_S))
 _THEN = tuple(Need("mem_utilization", _GPU, _MEMORY_WINDOW_S, _AGO_S + ago) for ago in (0, _APART_S, 2 * _APART_S))
 """The same three ten minutes ago: a single step up is growth only while a window holds both sides of it."""
-TOLD_FOR_S: Final = S_PER_HOUR
+STAYS_S: Final = S_PER_HOUR
 """So long an alert of an event stays."""
 
 
@@ -274,7 +274,7 @@ def _find_out_of_memory(evidence: Evidence) -> Flags:
     """Which GPUs of which jobs were out of memory: of the jobs that had the GPU the one that began last before it."""
     groups, starts = evidence.groups(_GPU), evidence.starts(_GPU)
     found = np.zeros(len(groups), dtype=np.bool_)
-    events = [e for e in list_recent(evidence.records.events, evidence.at_ms, TOLD_FOR_S) if e.kind == "out_of_memory"]
+    events = [e for e in list_recent(evidence.records.events, evidence.at_ms, STAYS_S) if e.kind == "out_of_memory"]
     if not events:
         return found
     jobs: dict[str, list[int]] = {event.device: [] for event in events}

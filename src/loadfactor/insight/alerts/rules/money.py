@@ -45,7 +45,6 @@ def _share(status: BudgetStatus, amount: float) -> float:
 
 
 def _read_forecasts(statuses: tuple[BudgetStatus, ...], limits: Limits) -> Floats:
-    """What periods come to, as parts of the budgets; NaN where too few days are known."""
     return np.array(
         [
             _share(of, float(of.forecast.total)) if of.forecast and of.complete_days >= limits["days"] else np.nan
@@ -72,7 +71,7 @@ def find_ended_prices(evidence: Evidence, _limits: Limits) -> Verdicts:
 
 
 def _name(price: EndedPrice) -> str:
-    """What a price was the price of.
+    """The GPUs that a price was of, in words.
 
     >>> _name(EndedPrice("h100-sxm", "a", None, "contracted", 0, 0)), _name(EndedPrice(None, None, None, "list", 0, 0))
     ('h100-sxm in pool a, contracted', 'all GPUs, list')

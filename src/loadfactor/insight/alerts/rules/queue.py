@@ -11,7 +11,6 @@ from loadfactor.insight.alerts.rule import (
     LEAST_COVERAGE,
     Compound,
     Evidence,
-    Flags,
     Floats,
     Ints,
     Limit,
@@ -28,7 +27,7 @@ _WINDOW_S: Final = 10.0 * S_PER_MIN
 _FREE: Final = Need("unallocated_gpu_hours", _NODE, _WINDOW_S)
 _SIZE: Final = Need("paid_gpu_hours", _NODE, float(S_PER_MIN))
 _POOL: Final = Need("paid_gpu_hours", ("pool",), float(S_PER_MIN))
-"""Read so that the pool of a node is told."""
+"""Read so that the pool of a node is known."""
 _ROUNDING: Final = 1e-6
 SHORTEST_MS, LONGEST_MS = MS_PER_HOUR, 6 * MS_PER_HOUR
 """The waits of now are those that last, and those that ended within half of the usual p90: within these limits."""
@@ -47,11 +46,11 @@ def find_free_beside_waits(evidence: Evidence, limits: Limits) -> Verdicts:
     whole = np.bincount(pool_of[is_whole & (size >= largest[pool_of] - _ROUNDING)], minlength=len(pools))
     waits = evidence.records.waits
     place_of = {pool: place for place, pool in enumerate(pools)}
-    wanted = np.array([place_of.get(pool or "", -1) for pool in waits.pools], dtype=np.int64)
+    pool_number = np.array([place_of.get(pool or "", -1) for pool in waits.pools], dtype=np.int64)
     long_ago = evidence.at_ms - limits["wait"] * MS_PER_MIN
-    waiting = waits.find_waiting(evidence.at_ms) & (waits.queued_ms <= long_ago) & (wanted >= 0) & (waits.gpus > 0)
+    waiting = waits.find_waiting(evidence.at_ms) & (waits.queued_ms <= long_ago) & (pool_number >= 0) & (waits.gpus > 0)
     rows = np.flatnonzero(waiting)
-    gpus, pool = waits.gpus[rows], wanted[rows]
+    gpus, pool = waits.gpus[rows], pool_number[rows]
     nodes = np.ceil(gpus / np.maximum(largest[pool], _ROUNDING) - _ROUNDING)
     fits = np.where(gpus <= largest[pool] + _ROUNDING, gpus <= most[pool] + _ROUNDING, nodes <= whole[pool])
     count = np.bincount(pool[fits], minlength=len(pools)).astype(np.float64)
@@ -74,9 +73,9 @@ def _read_free(evidence: Evidence) -> tuple[list[str], Ints, Floats, Floats]:
     """Pools, and of every node whose GPUs are listed its pool by number, its GPUs that nobody holds, and all."""
     found, paid = evidence.read(_FREE), evidence.read(_SIZE)
     is_known = paid.is_there & (found.coverage >= LEAST_COVERAGE) & ~np.isnan(found.value)
-    said = evidence.names(_NODE, "pool")
+    pool_names = evidence.names(_NODE, "pool")
     nodes = np.flatnonzero(is_known)
-    names = [said[node] or "" for node in nodes.tolist()]
+    names = [pool_names[node] or "" for node in nodes.tolist()]
     pools = sorted(set(names))
     number = {pool: place for place, pool in enumerate(pools)}
     pool_of = np.array([number[name] for name in names], dtype=np.int64)
@@ -98,7 +97,9 @@ def find_unusual_waits(evidence: Evidence, limits: Limits) -> Verdicts:
     ended = waits.started & (waits.ended_ms <= at_ms) & (waits.ended_ms > since[of])
     waited_s = (np.minimum(waits.ended_ms, at_ms) - waits.queued_ms) / MS_PER_S
     is_long = (lasts | ended) & (waited_s > threshold[of])
-    long, now = (_count(chosen, of, len(queues)) for chosen in (is_long, is_long | ended))
+    long, now = (
+        np.bincount(of[chosen], minlength=(len(queues))).astype(np.float64) for chosen in (is_long, is_long | ended)
+    )
     share = np.divide(long, now, out=np.zeros(len(queues)), where=now > 0)
     longest = np.zeros(len(queues))
     np.maximum.at(longest, of[is_long], waited_s[is_long])
@@ -121,7 +122,7 @@ def find_unusual_waits(evidence: Evidence, limits: Limits) -> Verdicts:
 
 
 def _name_queues(waits: QueuedJobs) -> list[str]:
-    """The queue of each wait, or the pool where no queue is said."""
+    """The queue of each wait, or the pool where it has no queue."""
     return [queue or pool or "" for queue, pool in zip(waits.queues, waits.pools, strict=True)]
 
 
@@ -129,10 +130,6 @@ def _read_p90(queues: list[str], usual: Mapping[str, UsualWait], limits: Limits)
     """The usual p90 of each queue, in seconds; NaN where too few jobs are known."""
     found = (usual.get(queue) for queue in queues)
     return np.array([of.p90_s if of and of.jobs >= limits["history"] else np.nan for of in found], dtype=np.float64)
-
-
-def _count(chosen: Flags, of: Ints, groups: int) -> Floats:
-    return np.bincount(of[chosen], minlength=groups).astype(np.float64)
 
 
 QUEUE: Final = (

@@ -1,4 +1,4 @@
-"""Rules of what is known: GPUs of which no samples come any longer, and GPUs at work that nobody is said to hold."""
+"""Rules of what is known: GPUs of which no samples come any longer, and GPUs at work that nobody holds by any source."""
 
 from typing import Final
 

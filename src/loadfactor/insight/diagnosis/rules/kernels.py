@@ -13,7 +13,6 @@ MOST_NAMED: Final = 4
 
 
 def _find_unfilled(facts: DiagnosedJob, limits: Limits, memory: Flags) -> Claim | None:
-    """Kernels that do not fill the GPU in steps with such a memory in use."""
     sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
     computing = np.fmax(facts.level("tensor_activity"), facts.level("fp32_activity"))
     bad = (sm <= limits["sm"]) & (engine >= limits["engine"]) & memory & (computing >= limits["computing"] * sm)
