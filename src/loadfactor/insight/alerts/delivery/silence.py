@@ -17,7 +17,7 @@ DIMENSION_NAMES = tuple(name for name in DIMENSIONS if name not in ("state", "ho
 
 @dataclass(frozen=True)
 class Silence:
-    """A silence: nothing is sent from `created_ms` until `until_ms`: of alerts of a rule, of a group or of somebody, as far as given.
+    """A silence from `created_ms` until `until_ms`: of alerts of a rule, of a group or of somebody, as far as given.
 
     `rule` and the values of `by` are names, or patterns with * and ?. `ended_ms`: when it was lifted before its time.
     """
