@@ -70,6 +70,7 @@ class Process:
         self.rows: dict[int, dict[str, Any]] = {}
         self.gaps: list[Gap] = []
         self.bodies = 0
+        self.unreadable = ""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._decoder = LiveMetricStreamDecoder("prod")
@@ -99,7 +100,7 @@ class Process:
     def read(self) -> int:
         """Read what is new; how many bodies that were."""
         before = self.bodies
-        self.watch._read_new()
+        self.unreadable = self.watch._read_new()
         return self.bodies - before
 
 
@@ -135,12 +136,12 @@ def test_what_cannot_be_read_is_set_aside_and_said() -> None:
     assert process.read() == 1
     assert sorted(process.rows) == [1, 2, 3, 4, 5]
     assert [(gap.what, gap.count) for gap in process.gaps] == [(SET_ASIDE, 2)]
-    said = process.watch._say_aside()
-    assert said.startswith(
+    unreadable = process.unreadable
+    assert unreadable.startswith(
         "objects of the last day that cannot be read: 2, of them the last: s3://metrics/gpus/2026/11/20/10/"
     )
     process.restart()
-    assert (process.read(), process.watch._say_aside()) == (0, said)
+    assert (process.read(), process.unreadable) == (0, unreadable)
     write_minutes(5, 10, key=key)
     assert process.read() == 1
     assert sorted(process.rows) == list(range(1, 11))
