@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sources.reading import read
 
@@ -186,6 +186,7 @@ _LINES = st.lists(st.lists(_CELL, max_size=4).map(",".join), max_size=6).map(lam
 
 
 @settings(max_examples=150, deadline=None)
+@example(b"\xef\xbb\xbf", False)
 @given(st.one_of(st.binary(max_size=300), _LINES), st.booleans())
 def test_anything_is_rows_or_one_line(tmp_path_factory: pytest.TempPathFactory, data: bytes, packed: bool) -> None:
     """Whatever stands in the file, it becomes rows or one SourceError."""

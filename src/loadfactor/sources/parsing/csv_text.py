@@ -36,7 +36,7 @@ def split_csv(source: Input) -> tuple[tuple[str, ...], Iterator[TextBatch]]:
     fewer cells than the header, a quote that never closes.
     """
     parts = (block.data for block in split_blocks(source))
-    first = next(parts)
+    first = next(parts, b"")  # nothing but a byte order mark
     line, _, rest = first.partition(b"\n")
     names = _parse_header(source.label, line.decode())
     return names, _split_rows(source.label, names, chain([rest], parts))
