@@ -1,4 +1,4 @@
-"""What pages of several plans share: the demand a plan is made for, the load measured in a store, and prices in words."""
+"""Inputs that pages of several plans share: the demand a plan is made for, the load measured in a store, and prices in words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def state_price(name: str, price: ChosenPrice) -> Assumption:
-    """What a GPU-hour costs, what kind of price that is, where it comes from and how old it is."""
+    """Price of a GPU-hour: its kind, source and age."""
     amount = f"{money(price.per_gpu_hour, price.currency)} per GPU-hour"
     listed = price.listed
     if listed is not None and listed.low is not None and listed.high is not None:
@@ -114,7 +114,7 @@ def choose_measured_price(accelerator: str, given: float | None, load: MeasuredL
 
 
 def state_load(load: MeasuredLoad) -> Assumption:
-    """Whose requests, how many, how long each is, and how much of the time was counted."""
+    """Jobs of the load, their requests, how long each is, and how much of the time was counted."""
     who = load.jobs[0] if len(load.jobs) == 1 else counted(len(load.jobs), "job")
     words = (
         f"{number(load.requests_per_s)} requests/s over {duration(load.span_s)}, {number(load.input_tokens)} tokens in and "
@@ -132,7 +132,7 @@ def state_busiest(load: MeasuredLoad, gpus: int) -> Assumption:
 
 
 def draw_load(load: MeasuredLoad, saturated_tokens_per_gpu_s: float, floor_share: float | None = None) -> Section:
-    """What was measured, and its place against saturation and, where there is one, the floor."""
+    """The measured load, and its place against saturation and, where there is one, the floor."""
     share, lead = load.share_of(saturated_tokens_per_gpu_s), ""
     rows = [
         ("GPUs held on average", number(load.gpus)),

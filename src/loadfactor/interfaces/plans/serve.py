@@ -410,7 +410,7 @@ def _draw_load_test(p: ServingPlan) -> Section:
 
 
 def _draw_batch_gains(p: ServingPlan) -> Section:
-    """What well-known figures of batching become for this model, context and accelerator."""
+    """Well-known figures of batching for this model, context and accelerator."""
     g = p.claims
     kappa = f"memory-bound, κ = {number(g.kappa)}, limit {number(g.speedup_limit)} ×; 27 × needs κ = {KAPPA_OF_27:.3g}"
     chip = f"{percent(g.compute_share_at_1)} → {percent(g.compute_share_at_64)}"

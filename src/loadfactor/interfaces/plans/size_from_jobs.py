@@ -177,7 +177,7 @@ def _draw_waste(plan: SizePlan) -> Section:
 
 
 def _draw_renting(plan: SizePlan) -> Section:
-    """What would change if peaks were rented instead of waited for: apart from the size recommended."""
+    """Change if peaks were rented instead of waited for: apart from the size recommended."""
 
     def advise(gpu: MarginalGpu) -> str:
         return gpu.verdict if gpu is plan.next_gpu or gpu.verdict == "add it" else f"give it back: {gpu.verdict}"

@@ -20,7 +20,7 @@ from loadfactor.planner.economics.request import BreakEvenRequest
 
 @dataclass(frozen=True)
 class ApiPrice:
-    """What the API charges per million tokens of each kind."""
+    """Price of the API per million tokens of each kind."""
 
     input_price_per_mtok: float
     output_price_per_mtok: float
@@ -367,7 +367,7 @@ class MeasuredLoad:
 
     @property
     def price_per_gpu_hour(self) -> float | None:
-        """What a held GPU-hour cost."""
+        """Cost of a held GPU-hour; None where no price is known."""
         return None if self.cost is None else self.cost / self.gpu_s * S_PER_HOUR
 
     @property

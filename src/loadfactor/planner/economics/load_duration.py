@@ -255,7 +255,7 @@ class MarginalGpu:
 
     @property
     def earned_per_hour(self) -> float | None:
-        """What owning it saves against the cheapest other way to do its work (or the work's value, where there is no other way)."""
+        """Saving of owning it against the cheapest other way to do its work (or the work's value, where there is no other way)."""
         others = [cost for cost in (self.rent_price_per_hour, self.api_price_per_hour) if cost is not None]
         return min(others) if others else self.value_per_hour
 

@@ -107,7 +107,7 @@ def make_question(request: OwnRequest, on_demand_price: float, demand: LoadDurat
 
 @dataclass(frozen=True)
 class NormalDemand:
-    """What the newsvendor's rule says for a normal demand of the same mean and spread: a check of the number owned."""
+    """Result of the newsvendor's rule for a normal demand of the same mean and spread: a check of the number owned."""
 
     mean_gpus: float
     sd_gpus: float

@@ -201,7 +201,7 @@ def describe_server(server: Server) -> str:
 
 
 def choose_kept_price(name: str, given: float | None, option: str = "--price-per-gpu-hour") -> ChosenPrice:
-    """What a GPU costs that is kept for every hour: the price given, else what owning one costs, else a year's contract.
+    """Price of a GPU that is kept for every hour: the price given, else what owning one costs, else a year's contract.
 
     >>> round(choose_kept_price("h100-sxm", None).per_gpu_hour, 4), choose_kept_price("l4", None).basis
     (1.8586, 'l4 on demand')

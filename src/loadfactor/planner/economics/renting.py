@@ -115,7 +115,7 @@ class SpotOffer:
 
 @dataclass(frozen=True)
 class SpotCost:
-    """What the offer comes to."""
+    """Cost of an hour of useful work, and how it is reached."""
 
     cost_per_useful_gpu_hour: float
     efficiency_share: float
@@ -158,7 +158,7 @@ class PriceScenario:
 
     @property
     def regret_per_hour(self) -> float:
-        """What an hour costs more than with hindsight."""
+        """Cost of an hour above that with hindsight."""
         return self.planned_cost_per_hour - self.best_cost_per_hour
 
 

@@ -1,4 +1,4 @@
-"""What `plan own` and `plan breakeven` take."""
+"""Options of `plan own` and `plan breakeven`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -19,7 +19,7 @@ Real = float | npt.NDArray[Any]  # a number or an array of them
 
 @dataclass(frozen=True)
 class KernelSpeed:
-    """What an accelerator reaches in a kernel: its datasheet peaks and the shares of them real kernels get.
+    """Speed that an accelerator reaches in a kernel: its datasheet peaks and the shares of them real kernels get.
 
     `matmul_share` of `peak_flops` is what the largest matrix product reaches; a product loses half of its speed along a
     dimension of `matmul_half_dim`. `memory_share` of `memory_bytes_per_s` is what a streaming kernel reaches.
@@ -93,12 +93,12 @@ class Fabric:
 
     @property
     def up_bytes_per_s(self) -> float:
-        """What a collective reaches inside the domain, bytes/s per GPU."""
+        """Speed of a collective inside the domain, bytes/s per GPU."""
         return self.scale_up_bytes_per_s * self.scale_up_share
 
     @property
     def out_bytes_per_s(self) -> float:
-        """What a collective reaches through one GPU's share of the adapters, bytes/s."""
+        """Speed of a collective through one GPU's share of the adapters, bytes/s."""
         return self.scale_out_bytes_per_s * self.scale_out_share
 
 
@@ -138,7 +138,7 @@ def _latency_s(ranks: Real, stride: Real, fabric: Fabric) -> Real:
 
 
 def ring_latency_s(ranks: Real, stride: Real, fabric: Fabric) -> Real:
-    """What the steps of a ring through every rank cost however little is sent: one hop a rank, the long ones between domains.
+    """Seconds of the steps of a ring through every rank, however little is sent: one hop a rank, the long ones between domains.
 
     Matters for large groups that gather little at a time (fully sharded data parallelism); a tree has no such cost.
 

@@ -56,7 +56,7 @@ def simulate_first_token_s(
 
 @dataclass(frozen=True)
 class Latency:
-    """What a load test at one or several concurrencies shows; times in seconds, tokens per second of the whole replica."""
+    """Results of a load test at one or several concurrencies; times in seconds, tokens per second of the whole replica."""
 
     batch: Real
     ttft_s: Real

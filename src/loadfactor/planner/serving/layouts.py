@@ -162,7 +162,7 @@ MOST_STAGES = 16  # pipeline stages looked at for a number of GPUs
 
 @dataclass(frozen=True)
 class FixedLayout:
-    """What is given of the layout of a replica; what is left empty is searched."""
+    """Given degrees of the layout of a replica; those left empty are searched."""
 
     tp: tuple[int, ...] = ()
     pp: tuple[int, ...] = ()

@@ -92,7 +92,7 @@ class Lever:
 
 @dataclass(frozen=True)
 class LeverEffect:
-    """What a lever does alone. Factors are over today's; None when it breaks the objective."""
+    """Effect of one lever alone. Factors are over today's; None when it breaks the objective."""
 
     name: str
     assumes: str
@@ -162,7 +162,7 @@ KAPPA_OF_27 = (MANY - 27) / (27 * MANY - MANY)  # at which a batch of 64 gains 2
 
 @dataclass(frozen=True)
 class BatchGains:
-    """What batching does at one context, in the plain roofline and by the step equation. None: at no batch."""
+    """Gains of batching at one context, in the plain roofline and by the step equation. None: at no batch."""
 
     context: float
     kappa: float

@@ -1,4 +1,4 @@
-"""What `plan serve` takes."""
+"""Options of `plan serve`, and the names from which it lets people choose."""
 
 from dataclasses import dataclass
 from pathlib import Path

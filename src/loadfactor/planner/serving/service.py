@@ -94,7 +94,7 @@ def steady_batch(step_fixed_s: float, step_per_sequence_s: float, load_share: fl
 
 @dataclass(frozen=True)
 class Traffic:
-    """What an average request asks for, and which options the replica serves it with."""
+    """Tokens of an average request, and which options the replica serves it with."""
 
     prompt: float
     output: float
@@ -153,7 +153,7 @@ def most_in_batch(r: Replica, traffic: Traffic) -> float:
 
 
 def find_benchmark(r: Replica, traffic: Traffic) -> Service:
-    """What a benchmark reports: the batch with the most requests per second and accelerator, whatever users wait."""
+    """The steady state that a benchmark reports: the batch with the most requests per second and accelerator, whatever users wait."""
     most = most_in_batch(r, traffic)
     if most < 1:
         raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")

@@ -125,7 +125,7 @@ CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class ServingInputs:
-    """What is planned. `trace` makes a fresh stream of real requests each time it is called; without it, `demand` is drawn."""
+    """Question of a plan. `trace` makes a fresh stream of real requests each time it is called; without it, `demand` is drawn."""
 
     network: Network
     accelerator: Accelerator
@@ -148,7 +148,7 @@ class ServingInputs:
 
 @dataclass(frozen=True)
 class Objective:
-    """What requests should see, for how many of them, and whether the simulated ones did."""
+    """Latency that requests should see, for how many of them, and whether the simulated ones did."""
 
     ttft_s: float
     tpot_s: float
@@ -405,7 +405,7 @@ def build_inputs(
     price: ChosenPrice,
     trace: RequestTrace | None = None,
 ) -> ServingInputs:
-    """What is planned, from the request and the facts it names. Raises InputError for options that exclude each other."""
+    """The question, from the request and the facts it names. Raises InputError for options that exclude each other."""
     if request.prefill_replicas and request.replicas is None:
         raise InputError(
             "--prefill-replicas needs --replicas: the whole number of replicas, of which some compute prompts"

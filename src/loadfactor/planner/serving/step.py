@@ -74,7 +74,7 @@ class Replica:
         set_(self, "attention", compute_attention_rates(*about, self.engine))
 
     def speed(self, datatype: str) -> KernelSpeed:
-        """What kernels that multiply in `datatype` reach here."""
+        """Speed of kernels that multiply in `datatype` here."""
         e = self.engine
         narrow = {"fp8": e.fp8_matmul_factor, "int8": e.fp8_matmul_factor, "fp4": e.fp4_matmul_factor}.get(
             datatype, 1.0
@@ -90,7 +90,7 @@ class Replica:
 
     @property
     def sequence_s(self) -> float:
-        """What the host does for each sequence and step; in wide groups every attention rank has a host process of its own."""
+        """Seconds of the host for each sequence and step; in wide groups every attention rank has a host process of its own."""
         return self.engine.sequence_s / (self.layout.attention_dp if self.layout.is_wide else 1)
 
     @property
@@ -284,7 +284,7 @@ class CacheMemory:
 
 
 def measure_memory(r: Replica) -> CacheMemory:
-    """What lies on one accelerator.
+    """Memory of one accelerator.
 
     Attention weights are split over the attention ranks' accelerators (once per `attention_dp`), everything else over all; of
     pipeline stages the first has the embedding, the last the head, and each its layers. Wide groups hold dense parts once a rank.

@@ -337,7 +337,7 @@ class HeldGpus:
 
 
 def count_held_gpus(jobs: Jobs, gpus_per_node: int = 8) -> HeldGpus:
-    """What sharing GPUs and packing nodes saves: the same jobs rounded up to whole GPUs, and to whole instances.
+    """GPUs that sharing and packing nodes save: the same jobs rounded up to whole GPUs, and to whole instances.
 
     >>> from loadfactor.planner.sizing.cluster.jobs import make_jobs
     >>> count_held_gpus(make_jobs([0, 100], [0.5, 4], [100, 100]))

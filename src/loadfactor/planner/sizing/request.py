@@ -1,4 +1,4 @@
-"""What `plan size` takes."""
+"""Options of `plan size`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -53,7 +53,7 @@ MOST_SIZES = 50
 
 @dataclass(frozen=True)
 class SizeCost:
-    """What an hour of a GPU costs, and what it costs that a job waits an hour for one GPU of its gang: both explicit."""
+    """Cost of an hour of a GPU, and of a job that waits an hour for one GPU of its gang: both explicit."""
 
     price_per_gpu_hour: float
     delay_cost_per_gpu_hour: float
@@ -86,7 +86,7 @@ class SizePoint:
 
     @property
     def hardware_cost_per_used_gpu_hour(self) -> float:
-        """What the GPUs alone cost per GPU-hour of work done: price over utilization."""
+        """Cost of the GPUs alone per GPU-hour of work done: price over utilization."""
         return self.hardware_cost_per_hour / self.used_gpus
 
 

@@ -248,7 +248,6 @@ def _format_percent(share: float) -> str:
 
 
 def describe_need(one: EvaluatedLayout) -> str:
-    """What the fullest rank needs of what is usable, with the largest part."""
     name, size = max(one.memory_parts.items(), key=lambda item: item[1])
     return (
         f"needs {one.memory_bytes / BYTES_PER_GIB:.0f} of {one.usable_bytes / BYTES_PER_GIB:.0f} GiB "

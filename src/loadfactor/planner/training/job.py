@@ -1,4 +1,4 @@
-"""What every layout of a training job shares, and what one rank of a layout holds of the network."""
+"""A training job, which all its layouts share; adapters; and the part of the network that one rank of a layout holds."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -64,7 +64,7 @@ VALUE_BYTES = 2  # a weight or activation in 16 bits
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What is trained, on what: `global_batch` sequences of `seq` tokens a step."""
+    """A network, its machine and software: `global_batch` sequences of `seq` tokens a step."""
 
     network: Network
     seq: int

@@ -96,7 +96,7 @@ class TrainingLayout:
         return {**vars(self), "recompute": RECOMPUTE[self.recompute]}
 
     def __str__(self) -> str:
-        """What an engineer would write on a whiteboard.
+        """The layout as an engineer would write it on a whiteboard.
 
         >>> print(TrainingLayout(tensor=8, pipeline=4, data=16, micro_batch=1, interleave=2, recompute=SELECTIVE))
         TP 8 · PP 4 ×2 · DP 16 · micro-batch 1 · selective recompute · ZeRO-1
@@ -109,7 +109,7 @@ class TrainingLayout:
 
     @property
     def recomputed(self) -> str:
-        """What of one layout is recomputed, in words.
+        """Recomputation of one layout in words.
 
         >>> TrainingLayout(recompute=FULL).recomputed, TrainingLayout(recompute=FULL, recompute_share=0.25).recomputed
         ('full recompute', 'recompute of 25 % of the layers')

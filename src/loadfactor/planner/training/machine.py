@@ -28,7 +28,7 @@ NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3")  # attention must be written for 
 
 @dataclass(frozen=True)
 class Software:
-    """What the training framework does: its kernels, what it hides behind compute, how wide gradients and optimizer states are.
+    """Traits of the training framework: its kernels, what it hides behind compute, how wide gradients and optimizer states are.
 
     The presets, by name, are catalog/constants/software.toml; without arguments it is what is usual today.
     """

@@ -1,4 +1,4 @@
-"""What a plan of a training run takes: network, GPUs, tokens, what is fixed of the layout, software, price and failures."""
+"""Options of `plan train`: network, GPUs, tokens, what is fixed of the layout, software, price and failures."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -114,7 +114,6 @@ class TrainingRequest(Request):
 
     @property
     def adapters(self) -> Adapters | None:
-        """What is trained in place of all weights."""
         return None if self.method == "full" else Adapters(self.adapter_rank, self.method == "qlora")
 
     @property

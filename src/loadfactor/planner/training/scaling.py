@@ -56,7 +56,7 @@ NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """What the catalog knows of the things that a request names."""
+    """Facts of the catalog about the things that a request names."""
 
     network: Network
     accelerator: Accelerator

@@ -107,7 +107,7 @@ def data_exchange_s(
 
 
 def _sharded_exchange_s(job: TrainingJob, x: TrainingLayout, backward_s: Real, micro_s: Real, m: Real) -> Real:
-    """What is exposed of the exchange of fully sharded ranks (ZeRO-3, FSDP)."""
+    """Exposed part of the exchange of fully sharded ranks (ZeRO-3, FSDP)."""
     ranks, trained = shard_ranks(job, x), rank_trained(job, x)
     each = partial(_exchange_parts, job, x, ranks)
     times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
@@ -140,7 +140,7 @@ def _exchange_parts(
 
 
 def _leave_exposed(job: TrainingJob, exchange_s: Real, behind_s: Real) -> Real:
-    """What is not hidden behind a pass: what lasts longer, and the last piece."""
+    """Seconds not hidden behind a pass: what lasts longer, and the last piece."""
     return np.maximum(exchange_s - job.constants.data_overlap_share * behind_s, LAST_BUCKET * exchange_s)
 
 
@@ -254,7 +254,7 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
 
 
 def _selected_s(job: TrainingJob, layer: LayerSeconds) -> Real:
-    """What selective recomputation runs again in a layer; a flash kernel recomputes the attention core in any case."""
+    """Seconds that selective recomputation runs again in a layer; a flash kernel recomputes the attention core in any case."""
     if not job.software.flash_attention:
         return layer.attention_forward
     return layer.matmul_forward / 2 + layer.elementwise_forward if job.software.recomputes == "products" else 0.0

@@ -216,7 +216,7 @@ def _list_too_large(job: TrainingJob, found: ScoredLayouts, best: EvaluatedLayou
 
 @dataclass(frozen=True)
 class ProjectNeeds:
-    """What a project needs beside one run: how many runs have to succeed, and what else is paid.
+    """Needs of a project beside one run: how many runs have to succeed, and what else is paid.
 
     `retry_percent`: GPU-hours of runs that fail, of those that succeed. `padding_percent`: tokens that are padding, of those that
     a run works on. `storage_cost` and `staff_cost` are of the whole project, in the currency of the plan's price.

@@ -1,4 +1,4 @@
-"""What each validation takes, and its one-line description; imports no planner, so that its help is instant."""
+"""Options of each validation, and its one-line description; imports no planner, so that its help is instant."""
 
 from dataclasses import dataclass
 from pathlib import Path

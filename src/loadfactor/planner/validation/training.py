@@ -121,7 +121,7 @@ def compare_runs(runs: Sequence[tuple[int, MeasuredRun]], file: str = "") -> lis
 
 
 def _search_free_fields(file: str, number: int, run: MeasuredRun) -> Comparison:
-    """What the row does not give is set as a user would: to the fastest that fits, or to the leanest when nothing does."""
+    """Set what the row does not give as a user would: to the fastest that fits, or to the leanest when nothing does."""
     found = search_layouts(run.job, run.layout.gpus, run.space)
     if not len(found):
         s = float(estimate_step(run.job, run.layout).step_s[0])

@@ -167,7 +167,7 @@ class Failures:
 
 @dataclass(frozen=True)
 class Slo:
-    """What a request must see to count as served well."""
+    """Latency that a request must see to count as served well."""
 
     ttft_s: float = 2.0
     tpot_s: float = 0.05

@@ -28,7 +28,7 @@ from loadfactor.planner.serving.simulation.state import (
 
 @dataclass(frozen=True)
 class Statistics:
-    """What was counted in `elapsed_s` of simulated time; two added are the statistics of both. Nothing seen is None, never 0."""
+    """Counts of `elapsed_s` of simulated time; two added are the statistics of both. Nothing seen is None, never 0."""
 
     counters: Counters = field(repr=False)
     histograms: NDArray[np.int64] = field(repr=False)
@@ -138,7 +138,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Run:
-    """What came out: the statistics of every hour and of all of them together."""
+    """Result of a simulation: the statistics of every hour and of all of them together."""
 
     hours: tuple[Statistics, ...]
     total: Statistics

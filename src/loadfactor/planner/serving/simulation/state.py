@@ -54,7 +54,7 @@ AT: Any = Counters(*range(len(Counters._fields)))
 
 
 def take_counters(counters: NDArray[np.int64], sums: NDArray[np.float64]) -> Counters:
-    """What has been counted since the last call, fractions from `sums`; both start again at zero."""
+    """Counts since the last call, fractions from `sums`; both start again at zero."""
     kinds = Counters.__annotations__.values()
     found = Counters._make(float(sums[i]) if kind is float else int(counters[i]) for i, kind in enumerate(kinds))
     counters[:] = 0
@@ -119,7 +119,7 @@ class Costs(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What every replica and the router do."""
+    """Numbers that every replica and the router go by."""
 
     max_sequences: int
     chunk_tokens: int

@@ -32,7 +32,7 @@ COUNTERS = np.dtype(
 
 
 class ClusterStatistics(NamedTuple):
-    """What a simulation adds up, seconds and GPU-seconds until the last submission; `all_busy_gpu_s` until the last end.
+    """Sums of a simulation, seconds and GPU-seconds until the last submission; `all_busy_gpu_s` until the last end.
 
     `blocked_s` is the time with jobs waiting beside idle GPUs: the sum of `gang_s`, `fragmented_s` and `order_s`.
     """
