@@ -153,7 +153,7 @@ def most_in_batch(r: Replica, traffic: Traffic) -> float:
 
 
 def find_benchmark(r: Replica, traffic: Traffic) -> Service:
-    """The steady state that a benchmark reports: the batch with the most requests per second and accelerator, whatever users wait."""
+    """Steady state of a benchmark: the batch with the most requests per second and accelerator, whatever users wait."""
     most = most_in_batch(r, traffic)
     if most < 1:
         raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")
