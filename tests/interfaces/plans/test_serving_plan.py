@@ -144,7 +144,7 @@ def test_many_slow_replicas_are_simulated_as_fewer() -> None:
 def test_only_a_simulation_loads_the_compiler() -> None:
     """Help, equations and the page of a serving plan are there without numba."""
     code = (
-        "import sys; from loadfactor.interfaces.plans import serve; from loadfactor.planner.serving import throughput; "
+        "import sys; from loadfactor.interfaces.plans import serve; from loadfactor.planner.serving import service; "
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

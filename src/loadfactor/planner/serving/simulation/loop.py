@@ -8,7 +8,18 @@ import numpy as np
 
 from loadfactor.base.compiled import entry, inner
 from loadfactor.base.units import MS_PER_S, NS_PER_S
-from loadfactor.planner.serving.simulation.batching import end_step, forget, pop, push, release, start_step
+from loadfactor.planner.serving.simulation.batching import (
+    count_system,
+    end_step,
+    forget,
+    pop,
+    push,
+    release,
+    serves,
+    settle,
+    settle_all,
+    start_step,
+)
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     AT,
@@ -43,10 +54,6 @@ from loadfactor.planner.serving.simulation.state import (
     Replicas,
     Rules,
     Stream,
-    count_system,
-    serves,
-    settle,
-    settle_all,
 )
 
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.base.compiled import inner
-
 
 class Counters(NamedTuple):
     """Sums over a stretch of simulated time, an hour or the whole run. Times are whole nanoseconds, so that they add up exactly."""
@@ -275,57 +273,3 @@ def as_record(values: NamedTuple) -> Any:
     """The whole numbers and fractions of a named tuple as one NumPy record, which compiled code takes by reference."""
     kinds = [(n, np.float64 if isinstance(v, float) else np.int64) for n, v in zip(values._fields, values, strict=True)]
     return np.array([tuple(values)], kinds)[0]
-
-
-@inner
-def settle(replicas: Replicas, clock: Clock, rules: Rules, r: int) -> None:
-    """Book the time of replica `r` since it was last settled; call before anything about it changes."""
-    now = clock.scalars[NOW]
-    spent = now - replicas.each[r].settled
-    replicas.each[r].settled = now
-    status = replicas.each[r].status
-    if spent == 0 or status == OFF:
-        return
-    counters = clock.counters
-    counters[AT.paid_ns] += spent
-    if status == STARTING:
-        counters[AT.starting_ns] += spent
-    elif status == DOWN:
-        counters[AT.down_ns] += spent
-    elif replicas.each[r].step_end != NEVER:
-        counters[AT.busy_ns] += spent
-        counters[AT.decoding_ns] += spent * replicas.each[r].step_batch
-        counters[AT.present_ns] += spent * replicas.each[r].present
-        clock.sums[AT.cache_fill_ns] += spent * (1.0 - replicas.each[r].free / rules.blocks)
-    else:
-        counters[AT.idle_ns] += spent
-
-
-@inner
-def settle_all(replicas: Replicas, clock: Clock, rules: Rules) -> None:
-    """Book everybody's time up to now, as the end of an hour needs."""
-    for r in range(replicas.each.size):
-        settle(replicas, clock, rules, r)
-    count_system(clock, 0)
-
-
-@inner
-def count_system(clock: Clock, change: int) -> None:
-    """Requests in the system × time, for Little's law."""
-    s = clock.scalars
-    clock.counters[AT.system_ns] += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
-    s[LAST_SETTLED] = s[NOW]
-    s[IN_SYSTEM] += change
-
-
-@inner
-def count_value(clock: Clock, kind: int, value_ns: float) -> None:
-    place = 0
-    if value_ns > LEAST_NS:
-        place = min(int(np.log(value_ns / LEAST_NS) / np.log(BIN_RATIO)) + 1, BINS - 1)
-    clock.histograms[kind, place] += 1
-
-
-@inner
-def serves(status: int) -> bool:
-    return status in (ACTIVE, DRAINING)

@@ -10,14 +10,11 @@ import numpy as np
 
 from loadfactor.base.compiled import entry, inner
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
-from loadfactor.planner.sizing.cluster.state import (
+from loadfactor.planner.sizing.cluster.state import NEVER, NO_SIZE, JobArrays, State
+from loadfactor.planner.sizing.cluster.steps import (
     FRAGMENTED,
     GANG,
-    NEVER,
-    NO_SIZE,
     ORDER,
-    JobArrays,
-    State,
     book_busy,
     book_waiting,
     end_jobs,

@@ -12,17 +12,8 @@ from numpy.typing import NDArray
 
 from loadfactor.base.compiled import entry, inner
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
-from loadfactor.planner.sizing.cluster.state import (
-    FRAGMENTED,
-    GANG,
-    NEVER,
-    NO_SIZE,
-    JobArrays,
-    State,
-    book_waiting,
-    copy_counts,
-    requested_milli,
-)
+from loadfactor.planner.sizing.cluster.state import NEVER, NO_SIZE, JobArrays, State
+from loadfactor.planner.sizing.cluster.steps import FRAGMENTED, GANG, book_waiting, copy_counts, requested_milli
 
 REMAINING, REMAINING_GPU_TIME, ATTAINED, PRIORITY = 0, 1, 2, 3
 DONE_S = 1e-9  # work shorter than this is rounding
