@@ -25,7 +25,8 @@ class ProgressBar:
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = monotonic) -> None:
-        console = console or Console(stderr=True, force_terminal=_is_watched())
+        # a terminal is asked for, as variables of the environment that force colours do not make a reader
+        console = console or Console(stderr=True, force_terminal=sys.stderr.isatty())
         what = TextColumn(
             "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
         )
@@ -80,8 +81,3 @@ def show_progress(things: Sequence[Thing], what: str) -> Iterable[Thing]:
         for done, thing in enumerate(things):
             bar(what, done / len(things))
             yield thing
-
-
-def _is_watched() -> bool:
-    """True where standard error is a terminal; what variables of the environment say of colours changes nothing."""
-    return sys.stderr.isatty()

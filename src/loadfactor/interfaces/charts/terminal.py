@@ -247,7 +247,9 @@ def draw_bars(chart: Chart, width: int, color: bool) -> list[str]:
     longest = max((abs(v) for v in values if v is not None), default=0.0) or 1.0
     room = width - space - 2 - max(len(number(v)) for v in values) - 1
     for position, (label, value) in enumerate(zip(labels, values, strict=True)):
-        bar = _bar(abs(value or 0.0) / longest * room)
+        cells = abs(value or 0.0) / longest * room
+        whole = int(cells)
+        bar = "█" * whole + EIGHTHS[int((cells - whole) * 8)].strip()
         painted = paint(bar, position % len(chart.series), color)
         rows.append(f"{_fit(label, space)} {painted} {number(value)}")
     return [*([chart.y_label] if chart.y_label else []), *rows]
@@ -306,11 +308,6 @@ def _waterfall(chart: Chart, names: list[str], width: int, color: bool) -> list[
         bar = ("█" if color or not fell else "▒") * max(last - first, start != end)
         rows.append(f"{_fit(name, space)} {' ' * first}{paint(bar, FALL if fell else RISE, color)} {text}")
     return rows
-
-
-def _bar(cells: float) -> str:
-    whole = int(cells)
-    return "█" * whole + EIGHTHS[int((cells - whole) * 8)].strip()
 
 
 def _name_space(names: list[str], width: int) -> int:

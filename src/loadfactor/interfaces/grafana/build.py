@@ -93,7 +93,12 @@ def _draw(panel: Panel, height: int, runbooks: str) -> Any:
     else:
         made = made.thresholds(_steps([(None, "green")]))
     if panel.opens:
-        made = made.data_links([_open(panel.opens)])
+        # A link of a series to the dashboard about what its label names.
+        page, _, label = panel.opens.partition(":")
+        value = f"${{__field.labels.{label}:percentencode}}"
+        made = made.data_links(
+            [_link(f"Open {label}", f"/d/loadfactor-{page}?var-{label}={value}&${{__url_time_range}}", False)]
+        )
     return _dress(made, panel)
 
 
@@ -154,13 +159,6 @@ def _colour(limit: PanelLimit) -> Any:
 def _steps(steps: list[tuple[float | None, str]]) -> Any:
     made = [model.Threshold(value=value, color=colour) for value, colour in steps]
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(made)
-
-
-def _open(opens: str) -> Any:
-    """A link of a series to the dashboard about what its label names."""
-    page, _, label = opens.partition(":")
-    value = f"${{__field.labels.{label}:percentencode}}"
-    return _link(f"Open {label}", f"/d/loadfactor-{page}?var-{label}={value}&${{__url_time_range}}", False)
 
 
 def _link(title: str, url: str, is_new_tab: bool) -> Any:

@@ -10,12 +10,8 @@ import yaml
 
 from loadfactor.base.errors import InputError
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
-from loadfactor.interfaces.grafana.cluster import build_cluster
-from loadfactor.interfaces.grafana.job import build_job
-from loadfactor.interfaces.grafana.money import build_money
+from loadfactor.interfaces.grafana.dashboards import build_cluster, build_job, build_money, build_team, build_telemetry
 from loadfactor.interfaces.grafana.panels import Gauges, GrafanaPage
-from loadfactor.interfaces.grafana.team import build_team
-from loadfactor.interfaces.grafana.telemetry import build_telemetry
 from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import GrafanaRequest, find_currency
 
@@ -34,9 +30,37 @@ ON_GRAFANA: Final = "/var/lib/grafana/dashboards/loadfactor"
 
 
 def build_page(request: GrafanaRequest) -> Document:
-    """Write the dashboards and the files that have Grafana load them."""
+    """Write the dashboards and the files that have Grafana load them. Raises InputError for what is no address or no folder."""
+    folder, prometheus, runbooks = request.output, request.prometheus, request.runbooks
     currency = find_currency(request.currency, request.store)
-    return write_dashboards(request.output, request.prometheus, request.runbooks, currency)
+    for name, address in (("--prometheus", prometheus), ("--runbooks", runbooks)):
+        if address is not None:
+            _check_address(name, address)
+    write_files(folder, list_files(currency, prometheus, runbooks or ""))
+    pages = [build(Gauges(currency)) for build in DASHBOARDS]
+    rows = [(page.title, f"{page.uid}.json", sum(len(row.panels) for row in page.rows)) for page in pages]
+    there, provisioning = quote(str(folder / DASHBOARDS_FOLDER)), quote(str(folder / "provisioning"))
+    steps = (
+        Suggestion(
+            f"cp -r {provisioning}/. /etc/grafana/provisioning/", "where Grafana looks for them, and its Prometheus"
+        ),
+        Suggestion(f"mkdir -p {ON_GRAFANA} && cp {there}/* {ON_GRAFANA}/", "the dashboards themselves"),
+    )
+    lead = "Prometheus has to scrape /metrics of the server (`up`). Then, on the machine of Grafana, or import the files by hand:"
+    return Document(
+        headline=f"Wrote {len(pages)} dashboards into {folder}; money is in {currency}.",
+        sections=(
+            Section(tables=(DataTable(DASHBOARD_COLUMNS, rows),)),
+            Section(lead=lead, suggestions=steps),
+        ),
+        data={
+            "folder": str(folder),
+            "currency": currency,
+            "dashboards": [
+                {"title": title, "file": f"{DASHBOARDS_FOLDER}/{file}", "panels": n} for title, file, n in rows
+            ],
+        },
+    )
 
 
 def list_files(currency: str, prometheus: str, runbooks: str) -> dict[str, str]:
@@ -99,38 +123,6 @@ DASHBOARD_COLUMNS = (
     TableColumn(f"file in {DASHBOARDS_FOLDER}"),
     TableColumn("panels", "number"),
 )
-
-
-def write_dashboards(folder: Path, prometheus: str, runbooks: str | None, currency: str) -> Document:
-    """Write the files; raises InputError where an address is none, or the folder cannot be written."""
-    for name, address in (("--prometheus", prometheus), ("--runbooks", runbooks)):
-        if address is not None:
-            _check_address(name, address)
-    write_files(folder, list_files(currency, prometheus, runbooks or ""))
-    pages = [build(Gauges(currency)) for build in DASHBOARDS]
-    rows = [(page.title, f"{page.uid}.json", sum(len(row.panels) for row in page.rows)) for page in pages]
-    there, provisioning = quote(str(folder / DASHBOARDS_FOLDER)), quote(str(folder / "provisioning"))
-    steps = (
-        Suggestion(
-            f"cp -r {provisioning}/. /etc/grafana/provisioning/", "where Grafana looks for them, and its Prometheus"
-        ),
-        Suggestion(f"mkdir -p {ON_GRAFANA} && cp {there}/* {ON_GRAFANA}/", "the dashboards themselves"),
-    )
-    lead = "Prometheus has to scrape /metrics of the server (`up`). Then, on the machine of Grafana, or import the files by hand:"
-    return Document(
-        headline=f"Wrote {len(pages)} dashboards into {folder}; money is in {currency}.",
-        sections=(
-            Section(tables=(DataTable(DASHBOARD_COLUMNS, rows),)),
-            Section(lead=lead, suggestions=steps),
-        ),
-        data={
-            "folder": str(folder),
-            "currency": currency,
-            "dashboards": [
-                {"title": title, "file": f"{DASHBOARDS_FOLDER}/{file}", "panels": n} for title, file, n in rows
-            ],
-        },
-    )
 
 
 def _check_address(option: str, address: str) -> None:

@@ -60,20 +60,24 @@ class SilenceList:
     silences: tuple[Mapping[str, Any], ...]
 
 
-def build_silences_page(request: StoreRequest) -> Document:
-    """The silences that hold now."""
-    return build_silences(request.books.store.folder)
-
-
 def build_silence_page(request: SilencedRequest) -> Document:
     """Make a silence."""
     by, how_long = read_filters(request.by, "--by"), (request.length, request.until)
-    return build_made(make_silence(find_store(request.store), request.rule, by, how_long, request.reason))
+
+    silence = make_silence(find_store(request.store), request.rule, by, how_long, request.reason)
+    until = instant(moment(silence.until_ms))
+    headline = f"Nobody is told of {_name_silence(silence)} until {until}: silence {silence.id}."
+    return Document(headline, data=describe_silence(silence, now_ms()))
 
 
 def build_unsilence_page(request: LiftedRequest) -> Document:
     """End a silence."""
-    return build_lifted(end_silence(find_store(request.store), request.id))
+
+    silence = end_silence(find_store(request.store), request.id)
+    return Document(
+        f"Silence {silence.id} of {_name_silence(silence)} is over: what fires still is told now.",
+        data=describe_silence(silence, now_ms()),
+    )
 
 
 def make_silence(
@@ -102,24 +106,9 @@ def end_silence(folder: Path, silence_id: str, who: str = "") -> Silence:
     return silence
 
 
-def build_made(silence: Silence) -> Document:
-    """What was silenced."""
-    until = instant(moment(silence.until_ms))
-    headline = f"Nobody is told of {_name_silence(silence)} until {until}: silence {silence.id}."
-    return Document(headline, data=describe_silence(silence, now_ms()))
-
-
-def build_lifted(silence: Silence) -> Document:
-    """What is silenced no longer."""
-    return Document(
-        f"Silence {silence.id} of {_name_silence(silence)} is over: what fires still is told now.",
-        data=describe_silence(silence, now_ms()),
-    )
-
-
-def build_silences(folder: Path) -> Document:
+def build_silences_page(request: StoreRequest) -> Document:
     """The silences that hold now."""
-    now = now_ms()
+    folder, now = request.books.store.folder, now_ms()
     found = [silence for silence in read_board(folder, now, ()).silences if silence.is_active(now)]
     listed = table(
         found,
@@ -170,22 +159,18 @@ class FiringAlerts:
 
 
 def build_board_page(request: AlertsRequest) -> Document:
-    """The alerts that fire now."""
-    return build_board(request.books.store.folder, request.rule, request.team, request.ended)
-
-
-def build_board(folder: Path, rule_names: Sequence[str], team: str | None, with_ended: bool) -> Document:
-    """What fires now, by rule. Raises InputError for a rule that is none, StoreError and DamageError."""
+    """The alerts that fire now, by rule. Raises InputError for a rule that is none, StoreError and DamageError."""
+    folder = request.books.store.folder
     now, rules = now_ms(), configure(RULES, settings().alert)
     names = [rule.name for rule in rules]
-    for name in rule_names:
+    for name in request.rule:
         if name not in names:
             raise no_such("rule", name, names)
-    board = read_board(folder, now, STATES if with_ended else LIVING)
+    board = read_board(folder, now, STATES if request.ended else LIVING)
     found = [
         listed
         for listed in board.alerts
-        if belongs_to(listed.alert, team) and (not rule_names or listed.alert.rule in rule_names)
+        if belongs_to(listed.alert, request.team) and (not request.rule or listed.alert.rule in request.rule)
     ]
     judged = None if board.judged_ms is None else iso(moment(board.judged_ms))
     data = FiringAlerts(judged, [describe_listed(listed, rules) for listed in found])
@@ -303,21 +288,16 @@ def build_replay_page(request: ReplayRequest) -> Document:
             raise no_such("rule", name, rules)
     chosen = [rules[name] for name in request.rule] or list(rules.values())
     with ProgressBar() as bar:
-        found = replay(books, chosen, (milliseconds(start), milliseconds(end)), bar)
-    return build_replay(found, chosen, (max(start, first), min(end, last)))
-
-
-def build_replay(alerts: Sequence[Alert], rules: Sequence[Rule], window: tuple[datetime, datetime]) -> Document:
-    """What would have fired: how often each rule, and every alert with its evidence."""
-    start, end = window
-    subtitle = f"{instant(start)} to {instant(end)}, judged minute by minute by {counted(len(rules), 'rule')}."
-    data = ListedAlerts([describe_alert(alert, rules) for alert in alerts])
+        alerts = replay(books, chosen, (milliseconds(start), milliseconds(end)), bar)
+    start, end = max(start, first), min(end, last)
+    subtitle = f"{instant(start)} to {instant(end)}, judged minute by minute by {counted(len(chosen), 'rule')}."
+    data = ListedAlerts([describe_alert(alert, chosen) for alert in alerts])
     if not alerts:
         return Document("Nothing would have fired.", subtitle=subtitle, data=data)
     fired = Counter(alert.rule for alert in alerts)
-    sections = [_count_rules(alerts, rules, end)]
+    sections = [_count_rules(alerts, chosen, end)]
     sections += [
-        _list_alerts([a for a in alerts if a.rule == rule.name], rule, end) for rule in rules if fired[rule.name]
+        _list_alerts([a for a in alerts if a.rule == rule.name], rule, end) for rule in chosen if fired[rule.name]
     ]
     return Document(f"{counted(len(alerts), 'alert')} would have fired.", sections, subtitle, data=data)
 

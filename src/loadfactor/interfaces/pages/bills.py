@@ -87,12 +87,8 @@ def _describe(use: OwnedUse) -> Section:
 
 
 def build_comparison_page(request: CompareRequest) -> Document:
-    """Bills beside the books."""
-    return build_comparison(request.books.compare_bills(request.month))
-
-
-def build_comparison(found: BillComparison) -> Document:
-    """Differences by node or resource, with the largest amount first."""
+    """Differences of bills and books by node or resource, the largest amount first."""
+    found = request.books.compare_bills(request.month)
     currency = found.currency
     billed = f"{money(found.billed_cost, currency)} billed for {number(found.billed_gpu_hours)} GPU-hours"
     both = f"{billed}; the books saw {number(found.seen_gpu_hours)}"
@@ -124,12 +120,8 @@ def build_comparison(found: BillComparison) -> Document:
 
 
 def build_commitments_page(request: StoreRequest) -> Document:
-    """All commitments of the bills."""
-    return build_commitments(request.books.commitments())
-
-
-def build_commitments(found: BilledCommitments) -> Document:
     """Every commitment of the bills, use that none covered, spot, and all together."""
+    found = request.books.commitments()
     currency = found.currency
     uses = [(item.label, item.use) for item in found.commitments]
     uses += [("use that none covers", found.uncovered), ("all of these", found.together)]

@@ -15,57 +15,22 @@ from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document
 from loadfactor.interfaces.formats import percent
 from loadfactor.interfaces.requests import ChargebackRequest
 from loadfactor.money.lines import Statement, StatementPart
+from loadfactor.interfaces.tables import FilledColumn, col, table
 
 FOCUS_COLUMNS: Final = (
-    *(
-        "AvailabilityZone",
-        "BilledCost",
-        "BillingAccountId",
-        "BillingAccountName",
-        "BillingAccountType",
-        "BillingCurrency",
-    ),
-    *("BillingPeriodEnd", "BillingPeriodStart", "CapacityReservationId", "CapacityReservationStatus", "ChargeCategory"),
-    *("ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart"),
-    *("CommitmentDiscountCategory", "CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity"),
-    *(
-        "CommitmentDiscountStatus",
-        "CommitmentDiscountType",
-        "CommitmentDiscountUnit",
-        "ConsumedQuantity",
-        "ConsumedUnit",
-    ),
-    *(
-        "ContractedCost",
-        "ContractedUnitPrice",
-        "EffectiveCost",
-        "InvoiceId",
-        "InvoiceIssuerName",
-        "ListCost",
-        "ListUnitPrice",
-    ),
-    *(
-        "PricingCategory",
-        "PricingCurrency",
-        "PricingQuantity",
-        "PricingUnit",
-        "ProviderName",
-        "PublisherName",
-        "RegionId",
-    ),
-    *(
-        "RegionName",
-        "ResourceId",
-        "ResourceName",
-        "ResourceType",
-        "ServiceCategory",
-        "ServiceName",
-        "ServiceSubcategory",
-    ),
-    *("SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags"),
-    *("AllocatedMethodId", "AllocatedMethodDetails", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags"),
-    *("HostProviderName", "ServiceProviderName", "x_ChargeType"),
-)
+    "AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType",
+    "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "CapacityReservationId",
+    "CapacityReservationStatus", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
+    "ChargePeriodEnd", "ChargePeriodStart", "CommitmentDiscountCategory", "CommitmentDiscountId",
+    "CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus", "CommitmentDiscountType",
+    "CommitmentDiscountUnit", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice",
+    "EffectiveCost", "InvoiceId", "InvoiceIssuerName", "ListCost", "ListUnitPrice", "PricingCategory",
+    "PricingCurrency", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName",
+    "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId",
+    "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags",
+    "AllocatedMethodId", "AllocatedMethodDetails", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags",
+    "HostProviderName", "ServiceProviderName", "x_ChargeType",
+)  # fmt: skip
 """Columns of Cost and Usage: those of FOCUS 1.2, those that 1.3 adds, and what tells pools."""
 _ISSUER: Final = "loadfactor"
 _SERVICES: Final = {
@@ -224,42 +189,38 @@ def _say_source(found: FleetChargeback) -> str:
 
 def _list_statements(found: FleetChargeback, columns: list[str]) -> DataTable:
     """A row a statement: amounts, hours held, idle and effective, the rate, and how much was observed."""
-    has_hours = any(statement.hours.total for statement in found.statements)
-    heads = [
-        *(TableColumn(name) for name in found.by),
-        *([TableColumn("pool")] * any(s.pool for s in found.statements)),
+    shown = [col(name, lambda of, name=name: of.by[name] or ("" if of.pool else NOTHING)) for name in found.by]
+    if any(statement.pool for statement in found.statements):
+        shown.append(col("pool", lambda of: of.pool or ""))
+    shown += [
+        col(f"{_TITLES[column]}, {found.currency}", lambda of, column=column: of.amounts[column], "money")
+        for column in columns
     ]
-    heads += [TableColumn(f"{_TITLES[column]}, {found.currency}", "money") for column in columns]
-    if has_hours:
-        heads += [TableColumn(title, "number") for title in ("GPU-hours held", "idle", "effective", "per GPU-hour")]
-        heads.append(TableColumn("observed", "percent"))
-    rows = [tuple(_list_cells(found, statement, columns, has_hours)) for statement in found.statements[:MOST_ROWS]]
-    return DataTable(heads, rows, note=_say_more(len(found.statements)))
+    if any(statement.hours.total for statement in found.statements):
+        shown += _list_hours(columns[-1])
+    return table(found.statements[:MOST_ROWS], *shown, note=_say_more(len(found.statements)))
 
 
-def _list_cells(found: FleetChargeback, statement: Statement, columns: list[str], has_hours: bool) -> Iterator[Cell]:
-    yield from _name(found, statement)
-    if any(s.pool for s in found.statements):
-        yield statement.pool or ""
-    for column in columns:
-        yield statement.amounts[column]
-    if not has_hours:
-        return
-    hours = statement.hours
-    if not hours.total:
-        yield from (None,) * 5
-        return
-    yield hours.total.quantize(_HOURS)
-    yield None if statement.pool else hours.idle.quantize(_HOURS)
-    yield None if statement.pool else hours.effective.quantize(_HOURS)
-    rate = statement.rates[columns[-1]]
-    yield None if rate is None else rate.quantize(Decimal("0.0001"))
-    yield None if statement.pool or hours.coverage_share is None else float(hours.coverage_share)
+def _list_hours(rated: str) -> list[FilledColumn]:
+    """Columns of GPU-hours; a statement without any has none, and a pool is neither idle nor effective."""
 
+    def known(statement: Statement, amount: Decimal | None, digits: Decimal = _HOURS) -> Cell:
+        return None if not statement.hours.total or amount is None else amount.quantize(digits)
 
-def _name(found: FleetChargeback, statement: Statement) -> Iterator[str]:
-    for name in found.by:
-        yield statement.by[name] or ("" if statement.pool else NOTHING)
+    def of_owner(statement: Statement, amount: Decimal) -> Cell:
+        return None if statement.pool else known(statement, amount)
+
+    def observed(statement: Statement) -> Cell:
+        share = None if statement.pool or not statement.hours.total else statement.hours.coverage_share
+        return None if share is None else float(share)
+
+    return [
+        col("GPU-hours held", lambda of: known(of, of.hours.total), "number"),
+        col("idle", lambda of: of_owner(of, of.hours.idle), "number"),
+        col("effective", lambda of: of_owner(of, of.hours.effective), "number"),
+        col("per GPU-hour", lambda of: known(of, of.rates[rated], Decimal("0.0001")), "number"),
+        col("observed", observed, "percent"),
+    ]
 
 
 def _list_parts(found: FleetChargeback, columns: list[str]) -> DataTable:
@@ -276,28 +237,26 @@ def _list_parts(found: FleetChargeback, columns: list[str]) -> DataTable:
 
 
 def _list_totals(found: FleetChargeback) -> DataTable:
-    heads = (
-        TableColumn("column"),
-        *(TableColumn(title, "money") for title in ("bill", "rounding", "charged", "difference")),
+    return table(
+        found.totals.items(),
+        col("column"),
+        *(
+            col(name, lambda total, name=name: getattr(total[1], name), "money")
+            for name in ("bill", "rounding", "charged", "difference")
+        ),
+        note=f"{found.currency}; bill − rounding = charged",
     )
-    rows = [
-        (column, total.bill, total.rounding, total.charged, total.difference) for column, total in found.totals.items()
-    ]
-    return DataTable(heads, rows, note=f"{found.currency}; bill − rounding = charged")
 
 
 def _list_spreads(found: FleetChargeback, columns: list[str]) -> Iterator[Section]:
     if found.spreads:
-        heads = (TableColumn("pool"), TableColumn("borne by"), *(TableColumn(_TITLES[c], "money") for c in columns))
-        rows: list[tuple[Cell, ...]] = [
-            (
-                s.pool,
-                f"{s.way}{f'; kept apart: {s.kept_because}' if s.kept_because else ''}",
-                *(s.amounts[c] for c in columns),
-            )
-            for s in found.spreads
-        ]
-        yield Section("Pools that owners bear", tables=(DataTable(heads, rows),))
+        spreads = table(
+            found.spreads,
+            col("pool", "pool"),
+            col("borne by", lambda s: f"{s.way}{f'; kept apart: {s.kept_because}' if s.kept_because else ''}"),
+            *(col(_TITLES[column], lambda s, column=column: s.amounts[column], "money") for column in columns),
+        )
+        yield Section("Pools that owners bear", tables=(spreads,))
 
 
 def _suggest(found: FleetChargeback, store_words: str) -> Iterator[Section]:

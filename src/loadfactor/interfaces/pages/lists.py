@@ -5,7 +5,6 @@ from datetime import date
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GB, FLOPS_PER_TFLOPS
@@ -14,18 +13,15 @@ from loadfactor.catalog.instances import rented_types
 from loadfactor.catalog.models import catalog_rows, networks
 from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_prices
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
-from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import short
 from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import CatalogRequest, NoRequest, TablesRequest
 from loadfactor.interfaces.tables import col, table
-from loadfactor.metrics import METRICS, Metric
+from loadfactor.metrics import METRICS
 from loadfactor.settings.reference import list_settings, name_table
 from loadfactor.sources.own_tables.templates import describe_kind, make_templates
-from loadfactor.tables.columns import Column, Table
 from loadfactor.tables.schema import GIVEN
-
-TABLE_COLUMNS = (TableColumn("column"), TableColumn("written as"), TableColumn("meaning"))
 
 
 @dataclass(frozen=True)
@@ -54,12 +50,37 @@ class TableEntry:
 def build_tables_page(request: TablesRequest) -> Document:
     """The list of tables, or the templates that were written. Raises InputError where a file exists already."""
     if request.write is None:
-        return build_tables()
+        return _list_tables()
     paths = _write_templates(request.write)
     next_step = Suggestion(f"loadfactor import tables {quote(str(request.write))}", "when what you know is filled in")
     return Document(
         f"Wrote {', '.join(path.name for path in paths)}.", (Section(suggestions=(next_step,)),), data=paths
     )
+
+
+def _list_tables() -> Document:
+    lead = (
+        "A time is ISO 8601 with its zone (2026-05-01T12:00:00Z) or epoch milliseconds; a number is in the"
+        " unit its column's name ends with. `loadfactor tables --write DIR` makes empty files to fill in,"
+        " `loadfactor import tables DIR` reads them."
+    )
+    sections = [Section(lead=lead)]
+    entries = []
+    for given in GIVEN:
+        columns = table(
+            given.columns,
+            col("column", "name"),
+            col("written as", describe_kind),
+            col("meaning", lambda c: f"{c.meaning} {f'(empty: {c.empty})' if c.empty else '(required)'}"),
+            title=f"{given.name}: one row says “{given.says}”",
+        )
+        sections.append(Section(tables=(columns,)))
+        described = [
+            ColumnEntry(c.name, c.kind, describe_kind(c), c.meaning, c.empty or None, c.required, c.one_of)
+            for c in given.columns
+        ]
+        entries.append(TableEntry(given.name, given.says, given.key, tuple(described)))
+    return Document(f"{len(GIVEN)} tables take your own data, as Parquet or CSV.", sections, data=tuple(entries))
 
 
 def _write_templates(folder: Path) -> tuple[Path, ...]:
@@ -81,46 +102,6 @@ def _write_templates(folder: Path) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def build_tables() -> Document:
-    """The tables in the order of their definition."""
-    sections = (
-        Section(
-            lead="A time is ISO 8601 with its zone (2026-05-01T12:00:00Z) or epoch milliseconds; a number is in the"
-            " unit its column's name ends with. `loadfactor tables --write DIR` makes empty files to fill in,"
-            " `loadfactor import tables DIR` reads them.",
-        ),
-        *(Section(tables=(_tabulate(table),)) for table in GIVEN),
-    )
-    return Document(f"{len(GIVEN)} tables take your own data, as Parquet or CSV.", sections, data=_entries())
-
-
-def _tabulate(table: Table) -> DataTable:
-    rows = tuple((c.name, describe_kind(c), f"{c.meaning} {_when_empty(c)}") for c in table.columns)
-    return DataTable(TABLE_COLUMNS, rows, title=f"{table.name}: one row says “{table.says}”")
-
-
-def _when_empty(column: Column) -> str:
-    return f"(empty: {column.empty})" if column.empty else "(required)"
-
-
-def _entries() -> tuple[TableEntry, ...]:
-    return tuple(
-        TableEntry(
-            table.name,
-            table.says,
-            table.key,
-            tuple(
-                ColumnEntry(c.name, c.kind, describe_kind(c), c.meaning, c.empty or None, c.required, c.one_of)
-                for c in table.columns
-            ),
-        )
-        for table in GIVEN
-    )
-
-
-METRIC_COLUMNS = (TableColumn("metric"), TableColumn("unit"), TableColumn("meaning"))
-
-
 @dataclass(frozen=True)
 class MetricEntry:
     """What a metric says of itself. `better` is the direction: higher, lower or neither."""
@@ -135,8 +116,10 @@ class MetricEntry:
 
 def build_metrics(_request: NoRequest = NoRequest()) -> Document:
     """The metrics by topic, and as data one entry each."""
-    topics = dict.fromkeys(m.topic for m in METRICS)
-    sections = tuple(Section(tables=(_table(topic),)) for topic in topics)
+    sections = [
+        Section(tables=(table([m for m in METRICS if m.topic == topic], *METRIC_COLUMNS, title=topic),))
+        for topic in dict.fromkeys(m.topic for m in METRICS)
+    ]
     return Document(
         f"{len(METRICS)} metrics; any cost_per_<unit> of a unit in your progress table is a metric, too.",
         sections,
@@ -147,15 +130,6 @@ def build_metrics(_request: NoRequest = NoRequest()) -> Document:
 def list_entries() -> tuple[MetricEntry, ...]:
     """An entry for each metric."""
     return tuple(MetricEntry(m.name, m.unit, m.title, m.meaning, m.better, m.topic) for m in METRICS)
-
-
-def _table(topic: str) -> DataTable:
-    rows = tuple((m.name, m.unit, _meaning(m)) for m in METRICS if m.topic == topic)
-    return DataTable(METRIC_COLUMNS, rows, title=topic)
-
-
-def _meaning(metric: Metric) -> str:
-    return metric.meaning if metric.better == "neither" else f"{metric.meaning} {metric.better.capitalize()} is better."
 
 
 def build_settings(_request: NoRequest = NoRequest()) -> Document:
@@ -176,6 +150,11 @@ def build_settings(_request: NoRequest = NoRequest()) -> Document:
     return Document(headline, sections, data=[vars(entry) for entry in entries])
 
 
+METRIC_COLUMNS = (
+    col("metric", "name"),
+    col("unit", "unit"),
+    col("meaning", lambda m: m.meaning if m.better == "neither" else f"{m.meaning} {m.better.capitalize()} is better."),
+)
 SOURCED = (col("source", "source"), col("as of", lambda entry: str(entry.retrieved_on)), col("status", "status"))
 """Columns on where a fact was read."""
 
@@ -216,7 +195,20 @@ def build_catalog(request: CatalogRequest) -> Document:
 
 def build_models() -> Document:
     """Every model with its size and where its shape was read."""
-    data = tuple(_model(row) for row in catalog_rows().values())
+    data = tuple(
+        ModelEntry(
+            row["id"],
+            (shape := networks()[row["id"]]).parameters,
+            shape.active_parameters,
+            shape.layers,
+            shape.max_context,
+            tuple(row.get("aliases", ())),
+            row["source"],
+            row["retrieved_on"],
+            row["status"],
+        )
+        for row in catalog_rows().values()
+    )
     models = table(
         data,
         col("model", "id"),
@@ -227,21 +219,6 @@ def build_models() -> Document:
     )
     headline = f"{len(data)} models; a path to a Hugging Face config.json works wherever a name does."
     return Document(headline, (Section(tables=(models,)),), data=data)
-
-
-def _model(row: Any) -> ModelEntry:
-    shape = networks()[row["id"]]
-    return ModelEntry(
-        row["id"],
-        shape.parameters,
-        shape.active_parameters,
-        shape.layers,
-        shape.max_context,
-        tuple(row.get("aliases", ())),
-        row["source"],
-        row["retrieved_on"],
-        row["status"],
-    )
 
 
 def build_accelerators() -> Document:

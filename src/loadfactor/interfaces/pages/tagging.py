@@ -3,7 +3,6 @@
 from shlex import quote
 
 from loadfactor.base.paths import read_path
-from loadfactor.books.retagging import Retagging
 from loadfactor.books.untagged import Untagged
 from loadfactor.interfaces.document import Cell, Document, Section, Suggestion
 from loadfactor.interfaces.formats import money, number, percent
@@ -17,16 +16,12 @@ NOTHING = "(none)"
 
 
 def build_untagged_page(request: UntaggedRequest) -> Document:
-    """The held time that is not tagged."""
+    """Who holds GPUs without an experiment, the most expensive first, and what would help."""
     books = request.books
     start, end = request.window(books)
     with books.snapshot() as snapshot:
         found = snapshot.find_untagged(request.by, start, end, request.zone, request.basis, request.filters)
-    return build_untagged(found, f" --store {quote(str(books.store.folder))}")
-
-
-def build_untagged(found: Untagged, store_words: str) -> Document:
-    """Who holds GPUs without an experiment, the most expensive first, and what would help."""
+    store_words = f" --store {quote(str(books.store.folder))}"
     lacking = found.without["experiment"]
     if not lacking.gpu_hours:
         headline = f"All {number(found.held.gpu_hours)} held GPU-hours have an experiment."
@@ -96,14 +91,9 @@ def _say_what_helps(found: Untagged, store_words: str) -> Section:
 
 
 def build_retag_page(request: RetagRequest) -> Document:
-    """Tag history anew."""
+    """Tag history anew: rows, and hours by team and experiment, that changed or would."""
     with ProgressBar() as bar:
         found = request.books.retag(request.mapping and read_path(request.mapping), request.dry_run, bar)
-    return build_retagging(found, request.mapping is not None)
-
-
-def build_retagging(found: Retagging, has_other_mapping: bool) -> Document:
-    """What was tagged anew, or would be, in rows and in hours by team and experiment."""
     if not found.rows:
         return Document("Nothing to tag anew: everything in the books is as rules and mapping say.", data=found)
     moved = sum(c.gpu_hours - c.gpu_hours_before for c in found.hours if c.gpu_hours > c.gpu_hours_before)
@@ -121,7 +111,7 @@ def build_retagging(found: Retagging, has_other_mapping: bool) -> Document:
     sections = (Section("Allocated GPU-hours", tables=(hours,)),) if found.hours else ()
     notes = (
         ("Rows to come follow the mapping that loadfactor.toml names: mapping = … under [tagging].",)
-        if has_other_mapping
+        if request.mapping is not None
         else ()
     )
     return Document(headline, sections, notes=notes, data=found)

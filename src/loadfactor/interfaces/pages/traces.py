@@ -228,7 +228,10 @@ def build_traces_page(
         sections.append(list_costs(found.in_books))
     if found.in_books is not None and found.in_books.diagnosis is not None:
         sections.append(compare_with_books(found.in_books.diagnosis, found))
-    sections += [_explain(finding) for finding in found.findings]
+    sections += [
+        Section(f.cause, f"{' '.join(f.evidence)} What to do: {f.action} What else looks like it: {f.misleads}")
+        for f in found.findings
+    ]
     sections += [section for section in (list_owners(judged), list_steps(judged), list_kernels(judged)) if section]
     if found.skew is not None:
         sections.append(list_ranks(found.skew))
@@ -363,14 +366,6 @@ def _list_findings(findings: Sequence[TraceFinding]) -> Section:
         col("devices", lambda finding: len(finding.found_at), "number"),
     )
     return Section("Causes", tables=(causes,))
-
-
-def _explain(finding: TraceFinding) -> Section:
-    """One cause: its evidence, what to do, and what else looks like it."""
-    return Section(
-        finding.cause,
-        lead=f"{' '.join(finding.evidence)} What to do: {finding.action} What else looks like it: {finding.misleads}",
-    )
 
 
 def _list_notes(reports: Sequence[DeviceReport]) -> tuple[str, ...]:

@@ -59,7 +59,10 @@ def _page(document: Document, width: int, color: bool) -> RenderableType:
     if document.assumptions:
         parts += ["", Text("Assumed", style="bold"), _assumptions(document.assumptions)]
     if document.notes:
-        parts += ["", Text("What would change this answer", style="bold"), _bullets(document.notes)]
+        grid = Grid.grid(padding=(0, 1))
+        for line in document.notes:
+            grid.add_row("•", Text(line))
+        parts += ["", Text("What would change this answer", style="bold"), grid]
     return Group(*parts)
 
 
@@ -173,13 +176,6 @@ def _assumptions(assumptions: Sequence[Assumption]) -> Grid:
     grid.expand = True
     for a in assumptions:
         grid.add_row(Text(a.name), Text(a.value), Text(f"{a.source} ({a.as_of})" if a.as_of else a.source, style="dim"))
-    return grid
-
-
-def _bullets(lines: Sequence[str]) -> Grid:
-    grid = Grid.grid(padding=(0, 1))
-    for line in lines:
-        grid.add_row("•", Text(line))
     return grid
 
 

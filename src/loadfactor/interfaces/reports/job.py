@@ -180,7 +180,10 @@ def find_gpus(inquiry: Inquiry, job: str) -> Sequence[tuple[Key, Group]]:
 
 def draw_histograms(gpus: Sequence[tuple[Key, Group]]) -> Sequence[Histogram]:
     """One a GPU; of many the lowest and the highest."""
-    return [_histogram(key, group) for key, group in _lowest_and_highest(gpus)]
+    return [
+        _histogram(key, group)
+        for key, group in (gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]])
+    ]
 
 
 def _most_expensive_first(readings: Readings) -> list[int]:
@@ -242,10 +245,6 @@ def say_gpus(gpus: Sequence[tuple[Key, Group]]) -> str:
     return " ".join(sentences)
 
 
-def _lowest_and_highest(gpus: Sequence[tuple[Key, Group]]) -> Sequence[tuple[Key, Group]]:
-    return gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]]
-
-
 def _histogram(key: Key, group: Group) -> Histogram:
     note = f"{percent(group.value('utilization'))}, {number(group.value('observed_gpu_hours'))} h observed"
     return Histogram(key[0] or "", group.bins("utilization_histogram"), note)
@@ -263,13 +262,16 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
     of_job = found.pick([found.keys.index((job,))])
     one = Group({reading.metric: reading for reading in of_job[: len(OF_THE_INVOICE) + len(OF_WHAT_WAS_MADE)]})
     waterfall = inquiry.books.read_waterfall(of_job, inquiry.basis)
+    section = draw_steps(waterfall)
+    lead = " ".join(list_unknown(waterfall))
+    section = Section(section.title, lead, section.charts, section.tables)
     facts = [
         _draw_invoice(one),
         _draw_made(one),
         _draw_leaks(waterfall),
         *_say_why(inquiry, job),
         _draw_comparison(inquiry, found, job, one.currency),
-        _draw_waterfall(waterfall),
+        UsefulFacts("useful", section, (), waterfall=waterfall),
         JobFacts(
             "job",
             Section("Its GPUs", say_gpus(gpus), draw_activity(inquiry, job), (), draw_histograms(gpus)),
@@ -365,13 +367,6 @@ def _draw_comparison(inquiry: Inquiry, found: Readings, job: str, currency: str)
     lead = f"It held {number(alike.gpus)} GPU{'s' * (alike.gpus != 1)} at most. Jobs like it ({like}): {count:,}."
     section = Section("Beside jobs like it", lead, tables=(tabulate_comparison(compared, currency),))
     return ComparisonFacts("alike", section, (), alike=count, compared=compared)
-
-
-def _draw_waterfall(waterfall: FleetWaterfall) -> UsefulFacts:
-    section = draw_steps(waterfall)
-    lead = " ".join(list_unknown(waterfall))
-    section = Section(section.title, lead, section.charts, section.tables)
-    return UsefulFacts("useful", section, (), waterfall=waterfall)
 
 
 def _suggest(inquiry: Inquiry, job: str) -> NextStepsFacts:

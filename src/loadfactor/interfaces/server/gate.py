@@ -170,12 +170,10 @@ class Gate:
             raise BusyError("the server is busy; send it again a little later", bounds.retry_after_s)
         if not self._rates.take(self._guard.client_of(caller), self._clock_s()):
             raise BusyError(f"more than {bounds.requests_per_s:g} requests a second; send fewer", bounds.retry_after_s)
-        return self._guard.admit(caller, self._find_need(method, path))
 
-    def _find_need(self, method: str, path: str) -> Need:
-        """What an endpoint asks for, also one whose path ends in the id of something."""
         of_one = f"{path.rpartition('/')[0]}/{{id}}"
-        return self._needs.get((method, path)) or self._needs.get((method, of_one), "fleet")
+        need = self._needs.get((method, path)) or self._needs.get((method, of_one), "fleet")  # or of one by its id
+        return self._guard.admit(caller, need)
 
     def _note(
         self, scope: Scope, sent: dict[str, int], request_id: str, access: Access, took_s: float, failed: str

@@ -215,7 +215,8 @@ async def reply(
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))
     tag = make_tag(request, folder, packed)
     headers = {"ETag": tag, "Vary": VARY} | ({"Content-Encoding": "gzip"} if packed else {})
-    if _has(request.headers.get("if-none-match", ""), tag):
+    tags = request.headers.get("if-none-match", "")
+    if any(part.strip().removeprefix("W/") in (tag, "*") for part in tags.split(",")):
         return Response(None, 304, {"ETag": tag, "Vary": VARY})
 
     begun, pieces = await pool.ask(lambda: begin(work().write(form, packed)))
@@ -251,8 +252,3 @@ def _wants_gzip(accepted: str) -> bool:
         if name.strip() == "gzip":
             return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return False
-
-
-def _has(tags: str, tag: str) -> bool:
-    """True where an If-None-Match header names the tag."""
-    return any(part.strip().removeprefix("W/") in (tag, "*") for part in tags.split(","))

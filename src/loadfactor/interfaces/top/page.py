@@ -134,7 +134,7 @@ def _draw_rows(answer: TopAnswer, rows: Sequence[TopRow]) -> tuple[list[TableCol
     columns, cells = _draw_values(
         rows, answer.currency, with_gpus=answer.grouping != "gpu", with_held=answer.grouping == "node"
     )
-    shown = [[_shorten(name) for name in row.names] for row in rows]
+    shown = [[(NO_NAME if name is None else _UUID.sub(r"\1", name)) for name in row.names] for row in rows]
     return [*names, *columns], [[*name, *row] for name, row in zip(shown, cells, strict=True)]
 
 
@@ -164,11 +164,6 @@ def draw_bar(share: float | None) -> str:
     """
     whole, rest = divmod(round(min(max(share or 0.0, 0.0), 1.0) * BAR * len(EIGHTHS)), len(EIGHTHS))
     return "█" * whole + (EIGHTHS[rest] if rest else "")
-
-
-def _shorten(name: str | None) -> str:
-    """A name as a row shows it: of a UUID its beginning."""
-    return NO_NAME if name is None else _UUID.sub(r"\1", name)
 
 
 def _say_fleet(answer: TopAnswer) -> str:
