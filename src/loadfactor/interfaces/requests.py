@@ -48,7 +48,13 @@ class StoreRequest(Request):
         from loadfactor.settings.config import settings
 
         books = Books.open(find_store(self.store), idle_below=settings().idle_below)
-        say_losses(books)
+        # Say on stderr that the books lack what was in damaged files; the first question reports a damaged manifest.
+        with suppress(DamageError):
+            losses = books.store.manifest.losses
+            if losses:
+                files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
+                line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
+                print(f"loadfactor: {line}", file=sys.stderr)
         return books
 
 
@@ -67,25 +73,6 @@ def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
             raise InputError(f"{flag} {pair!r} is no filter; write {flag} team=vision")
         found[name.strip()] = value.strip()
     return found
-
-
-def say_losses(books: "Books") -> None:
-    """Say on stderr that the books lack what was in damaged files; the first question reports a damaged manifest."""
-    with suppress(DamageError):
-        losses = books.store.manifest.losses
-        if losses:
-            files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
-            line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
-            print(f"loadfactor: {line}", file=sys.stderr)
-
-
-def say_booked_otherwise(books: "Books") -> None:
-    """Say on stderr that a question takes as long as booking everything, and how to have that once."""
-    with suppress(DamageError):
-        if books.is_booked_otherwise:
-            line = "this ledger was booked by another version or with another idle_below: every question books it anew"
-            command = f"loadfactor compact --store {quote(str(books.store.folder))}"
-            print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
 
 
 def find_store(given: Path | None) -> Path:
@@ -109,7 +96,14 @@ class SpanRequest(Request):
     def books(self) -> "Books":
         """The books it asks; says where answers take long, because these are booked otherwise."""
         books = StoreRequest(store=self.store).books
-        say_booked_otherwise(books)
+        # Say on stderr that a question takes as long as booking everything, and how to have that once.
+        with suppress(DamageError):
+            if books.is_booked_otherwise:
+                line = (
+                    "this ledger was booked by another version or with another idle_below: every question books it anew"
+                )
+                command = f"loadfactor compact --store {quote(str(books.store.folder))}"
+                print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
         return books
 
     @property

@@ -10,7 +10,7 @@ table(
 )
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -33,6 +33,21 @@ def col(
 ) -> FilledColumn:
     """A column of `table`: `read` is the name of an attribute of each item (dots go deeper), or a function of the item."""
     return FilledColumn(title, attrgetter(read) if isinstance(read, str) else read, style, digits)
+
+
+def cols(
+    keys: Iterable[str] | Mapping[str, str],
+    read: Callable[[Any, str], Cell],
+    style: Style = "text",
+    digits: int = 3,
+) -> list[FilledColumn]:
+    """Columns of `table` that are read alike: `read` gives the cell of an item for a key; a mapping has a title for each key."""
+    titles = keys if isinstance(keys, Mapping) else {key: key for key in keys}
+
+    def reader(key: str) -> Callable[[Any], Cell]:
+        return lambda item: read(item, key)
+
+    return [FilledColumn(title, reader(key), style, digits) for key, title in titles.items()]
 
 
 def table(

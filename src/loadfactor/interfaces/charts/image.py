@@ -36,7 +36,11 @@ def describe(chart: Chart) -> str:
     """
     axes = " by ".join(label for label in (chart.y_label, chart.x_label) if label)
     if chart.kind == "waterfall":
-        sentences = [_describe_parts(chart)]
+        changes = chart.series[0].y
+        parts = [f"{name} {number(change)}" for name, change in zip(chart.x, changes, strict=True)]
+        if chart.total:
+            parts.append(f"{chart.total} {number(running(changes)[-1][1])}")
+        sentences = [", ".join(parts)]
     elif chart.kind == "stacked bar":
         sentences = [_totals(chart)]
     elif chart.kind == "histogram":
@@ -64,14 +68,6 @@ def _peak(chart: Chart, series: Series) -> str:
         return f"{series.name}: nothing known"
     most, at = max(known)
     return f"{series.name}: most, {number(most)}, between {_write_x(edges[at])} and {_write_x(edges[at + 1])}"
-
-
-def _describe_parts(chart: Chart) -> str:
-    changes = chart.series[0].y
-    parts = [f"{name} {number(change)}" for name, change in zip(chart.x, changes, strict=True)]
-    if chart.total:
-        parts.append(f"{chart.total} {number(running(changes)[-1][1])}")
-    return ", ".join(parts)
 
 
 def _totals(chart: Chart) -> str:

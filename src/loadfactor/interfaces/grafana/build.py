@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import common as shown
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from loadfactor.interfaces.grafana.panels import GrafanaPage, Panel, PanelLimit, Query, Variable
+from loadfactor.interfaces.grafana.panels import GrafanaPage, Panel, PanelLimit, Query
 
 TAG: Final = "loadfactor"
 SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -51,26 +51,21 @@ def write_dashboard(page: GrafanaPage, runbooks: str) -> str:
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
     )
     for variable in page.variables:
-        made = made.with_variable(_offer(variable))
+        made = made.with_variable(
+            dashboard.QueryVariable(variable.label)
+            .label(variable.title)
+            .datasource(SOURCE)
+            .query({"query": f"label_values({variable.gauge}, {variable.label})", "refId": variable.label})
+            .regex(QUOTABLE)
+            .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+            .sort(model.VariableSort.ALPHABETICAL_CASE_INSENSITIVE_ASC)
+        )
     ids = count(1)
     for row in page.rows:
         made = made.with_row(dashboard.Row(row.title).id(next(ids)))
         for panel in row.panels:
             made = made.with_panel(_draw(panel, row.height, runbooks).id(next(ids)))
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _offer(variable: Variable) -> Any:
-    """A variable whose values Grafana asks Prometheus for."""
-    return (
-        dashboard.QueryVariable(variable.label)
-        .label(variable.title)
-        .datasource(SOURCE)
-        .query({"query": f"label_values({variable.gauge}, {variable.label})", "refId": variable.label})
-        .regex(QUOTABLE)
-        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(model.VariableSort.ALPHABETICAL_CASE_INSENSITIVE_ASC)
-    )
 
 
 def _draw(panel: Panel, height: int, runbooks: str) -> Any:

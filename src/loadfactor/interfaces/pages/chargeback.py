@@ -16,6 +16,7 @@ from loadfactor.interfaces.formats import percent
 from loadfactor.interfaces.requests import ChargebackRequest
 from loadfactor.money.lines import Statement, StatementPart
 from loadfactor.interfaces.tables import FilledColumn, col, table
+from loadfactor.interfaces.tables import FilledColumn, col, cols, table
 
 FOCUS_COLUMNS: Final = (
     "AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType",
@@ -142,6 +143,13 @@ def build_page(request: ChargebackRequest) -> Document:
 def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
     """Statements of owners and pools, what they are made of, and the totals."""
     columns = [column for column in SHOWN if column in found.totals]
+    source = "the bill" if found.cost_source == "bill" else f"{found.cost_source}, {found.basis} prices (no bill)"
+    tagged = (
+        ""
+        if found.tag_coverage_share is None
+        else f"; {percent(float(found.tag_coverage_share))} of the cost has its owner"
+    )
+    seen = "" if found.coverage_share is None else f"; {percent(float(found.coverage_share))} of held hours observed"
     return Document(
         _say_who(found, columns[0]),
         (
@@ -151,7 +159,7 @@ def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
             *_list_spreads(found, columns),
             *_suggest(found, store_words),
         ),
-        subtitle=_say_source(found),
+        subtitle=(f"From {source}; {found.policy['mode']}{tagged}{seen}."),
         assumptions=tuple(
             Assumption(name.replace("_", " "), value, "[chargeback]") for name, value in found.policy.items()
         ),
@@ -176,26 +184,13 @@ def _say_who(found: FleetChargeback, column: str) -> str:
     )
 
 
-def _say_source(found: FleetChargeback) -> str:
-    source = "the bill" if found.cost_source == "bill" else f"{found.cost_source}, {found.basis} prices (no bill)"
-    tagged = (
-        ""
-        if found.tag_coverage_share is None
-        else f"; {percent(float(found.tag_coverage_share))} of the cost has its owner"
-    )
-    seen = "" if found.coverage_share is None else f"; {percent(float(found.coverage_share))} of held hours observed"
-    return f"From {source}; {found.policy['mode']}{tagged}{seen}."
-
-
 def _list_statements(found: FleetChargeback, columns: list[str]) -> DataTable:
     """A row a statement: amounts, hours held, idle and effective, the rate, and how much was observed."""
-    shown = [col(name, lambda of, name=name: of.by[name] or ("" if of.pool else NOTHING)) for name in found.by]
+    shown = cols(found.by, lambda of, name: of.by[name] or ("" if of.pool else NOTHING))
     if any(statement.pool for statement in found.statements):
         shown.append(col("pool", lambda of: of.pool or ""))
-    shown += [
-        col(f"{_TITLES[column]}, {found.currency}", lambda of, column=column: of.amounts[column], "money")
-        for column in columns
-    ]
+    titles = {column: f"{_TITLES[column]}, {found.currency}" for column in columns}
+    shown += cols(titles, lambda of, column: of.amounts[column], "money")
     if any(statement.hours.total for statement in found.statements):
         shown += _list_hours(columns[-1])
     return table(found.statements[:MOST_ROWS], *shown, note=_say_more(len(found.statements)))
@@ -240,10 +235,7 @@ def _list_totals(found: FleetChargeback) -> DataTable:
     return table(
         found.totals.items(),
         col("column"),
-        *(
-            col(name, lambda total, name=name: getattr(total[1], name), "money")
-            for name in ("bill", "rounding", "charged", "difference")
-        ),
+        *cols(("bill", "rounding", "charged", "difference"), lambda of, name: getattr(of[1], name), "money"),
         note=f"{found.currency}; bill − rounding = charged",
     )
 
@@ -254,7 +246,7 @@ def _list_spreads(found: FleetChargeback, columns: list[str]) -> Iterator[Sectio
             found.spreads,
             col("pool", "pool"),
             col("borne by", lambda s: f"{s.way}{f'; kept apart: {s.kept_because}' if s.kept_because else ''}"),
-            *(col(_TITLES[column], lambda s, column=column: s.amounts[column], "money") for column in columns),
+            *cols({column: _TITLES[column] for column in columns}, lambda s, column: s.amounts[column], "money"),
         )
         yield Section("Pools that owners bear", tables=(spreads,))
 

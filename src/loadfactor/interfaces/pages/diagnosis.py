@@ -26,7 +26,15 @@ def build_diagnosis(found: FleetDiagnosis) -> Document:
             say_job(one, found.currency), draw_job(one, found.currency), _say_span(one), _list_tiles(one, found.currency),
             data=found,
         )  # fmt: skip
-    return _build_fleet(found)
+    sections = [
+        Section("Causes over these jobs", tables=(list_causes(found.causes, found.currency),)),
+        Section("The jobs that lost most", tables=(list_jobs(found),)),
+    ]
+    notes = [f"{say_rest(found)}."] if found.not_looked_at else []
+    if found.scheduling:
+        sections.append(list_scheduling(found.scheduling, found.currency))
+        sections += [explain(finding) for finding in found.scheduling[:MOST_EXPLAINED]]
+    return Document(say_fleet(found), sections if found.jobs or found.scheduling else (), notes=notes, data=found)
 
 
 def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
@@ -41,18 +49,6 @@ def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
     if charts := _draw_activity(job):
         sections.append(Section("When", charts=charts))
     return tuple(sections)
-
-
-def _build_fleet(found: FleetDiagnosis) -> Document:
-    sections = [
-        Section("Causes over these jobs", tables=(list_causes(found.causes, found.currency),)),
-        Section("The jobs that lost most", tables=(list_jobs(found),)),
-    ]
-    notes = [f"{say_rest(found)}."] if found.not_looked_at else []
-    if found.scheduling:
-        sections.append(list_scheduling(found.scheduling, found.currency))
-        sections += [explain(finding) for finding in found.scheduling[:MOST_EXPLAINED]]
-    return Document(say_fleet(found), sections if found.jobs or found.scheduling else (), notes=notes, data=found)
 
 
 def say_fleet(found: FleetDiagnosis) -> str:

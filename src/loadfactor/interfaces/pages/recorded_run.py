@@ -72,7 +72,12 @@ def build_document(run: Recording, books: Snapshot) -> Document:
                 " ".join(stood_out) or "Nothing: its GPUs were busy all the time, alike, and nothing slowed them down.",
             ),
         ),
-        tiles=_make_tiles(values, currency),
+        tiles=(
+            Tile("cost", money(values["cost"], currency), f"{number(values['allocated_gpu_hours'])} GPU-hours"),
+            Tile("utilization", percent(values["utilization"]), "of the time its GPUs were held"),
+            Tile("idle", money(values["idle_cost"], currency), "of its cost"),
+            Tile("energy", f"{number(values['energy_kwh'])} kWh", f"{number(values['power_w'])} W a GPU"),
+        ),
         assumptions=()
         if cost.cost_basis is None
         else (Assumption("price", f"{cost.cost_basis} prices", "the books; --price-per-gpu-hour says your own"),),
@@ -90,15 +95,6 @@ def build_document(run: Recording, books: Snapshot) -> Document:
 
 def _value(reading: Reading | None) -> float | None:
     return reading.value if reading is not None and isinstance(reading.value, float) else None
-
-
-def _make_tiles(values: dict[str, float | None], currency: str) -> tuple[Tile, ...]:
-    return (
-        Tile("cost", money(values["cost"], currency), f"{number(values['allocated_gpu_hours'])} GPU-hours"),
-        Tile("utilization", percent(values["utilization"]), "of the time its GPUs were held"),
-        Tile("idle", money(values["idle_cost"], currency), "of its cost"),
-        Tile("energy", f"{number(values['energy_kwh'])} kWh", f"{number(values['power_w'])} W a GPU"),
-    )
 
 
 def _tabulate(by_device: dict[str, dict[str, Reading]], currency: str) -> DataTable:

@@ -5,7 +5,7 @@ from typing import Final
 from loadfactor.insight.savings import FleetSavings, LeverHolder, LeverSaving
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
-from loadfactor.interfaces.tables import col, table
+from loadfactor.interfaces.tables import col, cols, table
 
 MOST_ROWS: Final = 25
 NOBODY: Final = "(none)"
@@ -24,10 +24,15 @@ def build_savings(found: FleetSavings) -> Document:
         sections.append(_list_prices(found))
     if found.followed:
         sections.append(_list_followed(found))
+    share = found.saved_gpu_hours / found.lost_gpu_hours if found.lost_gpu_hours else None
+    lost, saved = (
+        _amount(found, c, h)
+        for c, h in ((found.lost, found.lost_gpu_hours), (found.saved_at_most, found.saved_gpu_hours))
+    )
     return Document(
         say_total(found),
         tuple(sections),
-        tiles=_list_tiles(found),
+        tiles=(Tile("lost", lost), Tile("saved at most", saved, f"{percent(share)} of the GPU-hours lost")),
         assumptions=(
             Assumption(
                 "lost", "down, held by nobody, idle, not active, not math, lost and failed work", "loadfactor waterfall"
@@ -55,15 +60,6 @@ def say_total(found: FleetSavings) -> str:
 
 def _amount(found: FleetSavings, cost: float | None, hours: float) -> str:
     return f"{number(hours)} GPU-hours" if cost is None else money(cost, found.currency)
-
-
-def _list_tiles(found: FleetSavings) -> tuple[Tile, ...]:
-    share = found.saved_gpu_hours / found.lost_gpu_hours if found.lost_gpu_hours else None
-    lost, saved = (
-        _amount(found, c, h)
-        for c, h in ((found.lost, found.lost_gpu_hours), (found.saved_at_most, found.saved_gpu_hours))
-    )
-    return Tile("lost", lost), Tile("saved at most", saved, f"{percent(share)} of the GPU-hours lost")
 
 
 def rank_levers(found: FleetSavings) -> list[LeverSaving]:
@@ -112,7 +108,7 @@ def _list_groups(found: FleetSavings) -> Section:
     more = len(found.rows) - MOST_ROWS
     groups = table(
         found.rows[:MOST_ROWS],
-        *(col(name, lambda group, name=name: group.by[name] or NOBODY) for name in names),
+        *cols(names, lambda group, name: group.by[name] or NOBODY),
         col("lost", "lost", "money"),
         col("saved", "saved", "money"),
         col("GPU-hours saved", "gpu_hours", "number"),

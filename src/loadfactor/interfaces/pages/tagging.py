@@ -9,7 +9,7 @@ from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.pages.books import name_rows
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import RetagRequest, UntaggedRequest
-from loadfactor.interfaces.tables import col, table
+from loadfactor.interfaces.tables import col, cols, table
 
 MOST_ROWS = 25
 NOTHING = "(none)"
@@ -35,7 +35,7 @@ def build_untagged_page(request: UntaggedRequest) -> Document:
     by = tuple(found.rows[0].by)
     groups = table(
         found.rows[:MOST_ROWS],
-        *(col(name, lambda group, name=name: group.by[name] or NOTHING) for name in by),
+        *cols(by, lambda group, name: group.by[name] or NOTHING),
         col("GPU-hours", "gpu_hours", "number"),
         col("cost", "cost", "money"),
         col("jobs", "jobs", "number", digits=9),

@@ -24,27 +24,27 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.pages.diagnosis import say_job, say_stake
-from loadfactor.interfaces.tables import col, table
+from loadfactor.interfaces.tables import col, cols, table
 from loadfactor.sources.traces.read import read_trace
 from loadfactor.tables.trace_events import TraceCapture, no_gpu_events, no_host_events
 
 MOST: Final = 12
 _NAME: Final = 60
 DEVICE_PARTS: Final = {
-    "busy": "busy_us",
-    "kernels busy": "kernel_busy_us",
-    "computing": "compute_us",
-    "comm. exposed": "comm_exposed_us",
-    "copies exposed": "memcpy_exposed_us",
-    "idle": "idle_us",
+    "busy_us": "busy",
+    "kernel_busy_us": "kernels busy",
+    "compute_us": "computing",
+    "comm_exposed_us": "comm. exposed",
+    "memcpy_exposed_us": "copies exposed",
+    "idle_us": "idle",
 }
 STEP_PARTS: Final = {
-    "length": "duration_us",
-    "busy": "busy_us",
-    "computing": "compute_us",
-    "comm. exposed": "comm_exposed_us",
-    "copies exposed": "memcpy_exposed_us",
-    "idle": "idle_us",
+    "duration_us": "length (ms)",
+    "busy_us": "busy (ms)",
+    "compute_us": "computing (ms)",
+    "comm_exposed_us": "comm. exposed (ms)",
+    "memcpy_exposed_us": "copies exposed (ms)",
+    "idle_us": "idle (ms)",
 }
 
 
@@ -77,10 +77,7 @@ def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
     steps = table(
         chosen.steps[:MOST],
         col("step", "step"),
-        *(
-            col(f"{title} (ms)", lambda step, name=name: getattr(step, name) / US_PER_MS, "number")
-            for title, name in STEP_PARTS.items()
-        ),
+        *cols(STEP_PARTS, lambda step, name: getattr(step, name) / US_PER_MS, "number"),
     )
     return Section(f"Steps of {name_device(chosen)}", tables=(steps,))
 
@@ -333,7 +330,7 @@ def _list_traces(reports: Sequence[DeviceReport]) -> Section:
         col("device", name_device),
         col("judged", judged),
         col("span (ms)", lambda of: None if of.gpu_span_us is None else of.gpu_span_us / US_PER_MS, "number"),
-        *(col(title, lambda of, name=name: share(of, name), "percent") for title, name in DEVICE_PARTS.items()),
+        *cols(DEVICE_PARTS, share, "percent"),
     )
     return Section("Devices", tables=(devices,))
 

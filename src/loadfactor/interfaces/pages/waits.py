@@ -8,7 +8,7 @@ from loadfactor.books.waits import QuotaUse, WaitEstimate, WaitGroup, Waits
 from loadfactor.interfaces.document import Cell, Document, Section, Suggestion
 from loadfactor.interfaces.formats import UNKNOWN, counted, duration, instant, number
 from loadfactor.interfaces.requests import WaitsRequest
-from loadfactor.interfaces.tables import FilledColumn, col, table
+from loadfactor.interfaces.tables import col, cols, table
 from loadfactor.metrics.survival import Interval
 
 MOST_ROWS = 25
@@ -43,7 +43,15 @@ def build_waits(found: Waits, store_words: str) -> Document:
     if not found.all.waits:
         note = _say_before(found)
         return Document("No job is known to have been queued in that time.", tuple(quotas), notes=note, data=found)
-    sections = [_list_groups(found), _list_by_gpu(found)]
+    waits = table(
+        _named(found),
+        *cols(found.rows[0].by, lambda row, name: row[0][name]),
+        col("GPU-hours waited", lambda row: row[1].gpu_hours_waited, "number"),
+        col("median", lambda row: _value(row[1].wait_s_p50_gpu_weighted), "duration"),
+        col("95 % interval", lambda row: say_interval(row[1].wait_s_p50_gpu_weighted)),
+        col("90 % within", lambda row: _value(row[1].wait_s_p90_gpu_weighted), "duration"),
+    )
+    sections = [_list_groups(found), Section("Each wait counted once a GPU", tables=(waits,))]
     if any(reason.reason for reason in found.reasons):
         sections.append(_list_reasons(found))
     if found.longest_waiting:
@@ -93,7 +101,7 @@ def _value(of: Interval) -> Cell:
 def _list_groups(found: Waits) -> Section:
     waits = table(
         _named(found),
-        *_name_columns(found),
+        *cols(found.rows[0].by, lambda row, name: row[0][name]),
         col("waits", lambda row: row[1].waits, "number", digits=9),
         col("waiting", lambda row: row[1].waiting, "number", digits=9),
         col("cancelled", lambda row: row[1].cancelled, "number", digits=9),
@@ -103,18 +111,6 @@ def _list_groups(found: Waits) -> Section:
         note=_say_more(len(found.rows)),
     )
     return Section("How long jobs waited", tables=(waits,))
-
-
-def _list_by_gpu(found: Waits) -> Section:
-    waits = table(
-        _named(found),
-        *_name_columns(found),
-        col("GPU-hours waited", lambda row: row[1].gpu_hours_waited, "number"),
-        col("median", lambda row: _value(row[1].wait_s_p50_gpu_weighted), "duration"),
-        col("95 % interval", lambda row: say_interval(row[1].wait_s_p50_gpu_weighted)),
-        col("90 % within", lambda row: _value(row[1].wait_s_p90_gpu_weighted), "duration"),
-    )
-    return Section("Each wait counted once a GPU", tables=(waits,))
 
 
 def _list_reasons(found: Waits) -> Section:
@@ -189,15 +185,11 @@ def _name_queue(quota: QuotaUse) -> str:
     return f"{quota.cluster}: {quota.queue}" if quota.cluster else quota.queue
 
 
-def _named(found: Waits) -> list[tuple[tuple[str, ...], WaitGroup]]:
+def _named(found: Waits) -> list[tuple[dict[str, str], WaitGroup]]:
     """All waits, then the groups, each with its names."""
-    by = tuple(found.rows[0].by)
-    groups = [(tuple(g.by[name] or NOTHING for name in by), g) for g in found.rows[:MOST_ROWS]]
-    return [((ALL, *[""] * (len(by) - 1)), found.all), *groups]
-
-
-def _name_columns(found: Waits) -> list[FilledColumn]:
-    return [col(name, lambda row, index=index: row[0][index]) for index, name in enumerate(found.rows[0].by)]
+    by = found.rows[0].by
+    whole = {name: "" if index else ALL for index, name in enumerate(by)}
+    return [(whole, found.all), *(({name: g.by[name] or NOTHING for name in by}, g) for g in found.rows[:MOST_ROWS])]
 
 
 def _say_more(count: int, flag: str = "--json") -> str:

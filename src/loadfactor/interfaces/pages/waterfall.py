@@ -9,6 +9,7 @@ from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BooksRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.fullness import DROPS, LEVELS, WITHOUT_MATH
+from loadfactor.interfaces.tables import col, cols, table
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25
@@ -55,10 +56,15 @@ def build_waterfall(found: FleetWaterfall) -> Document:
     sections = [draw_steps(found)]
     if found.rows:
         sections.append(_list_groups(found))
+    hours = found.all.gpu_hours
+    left = {level: hours.after(level) for level in LEVELS}
+    tiles = [
+        Tile(LEVEL_TITLES[name], f"{number(of)} GPU-h", percent(of / (hours.paid or 1))) for name, of in left.items()
+    ]
     return Document(
         say_useful(found),
         tuple(sections),
-        tiles=_list_tiles(found.all),
+        tiles=tiles if hours.paid else (),
         assumptions=(
             Assumption("order", " → ".join(LEVEL_TITLES.values()), "each step takes from what the one before left"),
             Assumption("math", "model FLOPs ÷ dense peak of the job's datatype", "[[network]] in loadfactor.toml"),
@@ -85,15 +91,6 @@ def say_useful(found: FleetWaterfall) -> str:
     losses = [(getattr(of, drop.name), drop.title) for drop in DROPS if not drop.is_unknown]
     largest, title = max(losses)
     return f"{sentence}. The largest loss: {title}, {percent(largest / of.paid)}." if largest > 0 else f"{sentence}."
-
-
-def _list_tiles(group: WaterfallGroup) -> tuple[Tile, ...]:
-    hours = group.gpu_hours
-    return tuple(
-        Tile(LEVEL_TITLES[level], f"{number(hours.after(level))} GPU-h", percent(hours.after(level) / hours.paid))
-        for level in LEVELS
-        if hours.paid
-    )
 
 
 def draw_steps(found: FleetWaterfall) -> Section:
@@ -148,11 +145,12 @@ def _list_groups(found: FleetWaterfall) -> Section:
 
     groups = table(
         sorted(found.rows, key=lambda group: -group.gpu_hours.paid)[:MOST_ROWS],
-        *(col(name, lambda group, name=name: group.by[name] or NOTHING) for name in names),
+        *cols(names, lambda group, name: group.by[name] or NOTHING),
         col("paid GPU-h", "gpu_hours.paid", "number"),
-        *(
-            col(LEVEL_TITLES[level], lambda group, level=level: share(group, group.gpu_hours.after(level)), "percent")
-            for level in LEVELS[1:]
+        *cols(
+            {level: LEVEL_TITLES[level] for level in LEVELS[1:]},
+            lambda group, level: share(group, group.gpu_hours.after(level)),
+            "percent",
         ),
         col("unknown", lambda group: share(group, group.gpu_hours.unknown), "percent"),
         col("cost", lambda group: group.cost and group.cost.paid, "money"),

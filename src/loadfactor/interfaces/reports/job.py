@@ -15,7 +15,6 @@ from loadfactor.books.job_account import (
     OF_THE_INVOICE,
     OF_WHAT_WAS_MADE,
     UNIT_COSTS,
-    AlikeValue,
     Leak,
     compare_jobs,
     list_leaks,
@@ -114,19 +113,6 @@ def tabulate_leaks(leaks: Sequence[Leak], currency: str) -> DataTable:
         col("look at", lambda leak: REMEDIES[leak.name]),
         currency=currency,
         note="? nobody knows whether it was useful" if any(leak.is_unknown for leak in leaks) else "",
-    )
-
-
-def tabulate_comparison(compared: Sequence[AlikeValue], currency: str) -> DataTable:
-    """The job, and the median of those like it."""
-    few = any(of.jobs < FEWEST_ALIKE for of in compared)
-    return table(
-        compared,
-        col("metric", lambda of: metric(of.metric).title),
-        col("this job", lambda of: _show(of.metric, of.value, currency)),
-        col("median", lambda of: _show(of.metric, of.median, currency)),
-        col("of jobs", lambda of: float(of.jobs), "number"),
-        note=f"the median of fewer than {FEWEST_ALIKE} jobs is not known" if few else "",
     )
 
 
@@ -281,10 +267,16 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
         _suggest(inquiry, job),
     ]
     headline = _say_job(job, one, waterfall)
+    mfu = "model FLOPs ÷ dense peak of held time" if one.value("mfu") is not None else "its network is not known"
     return Document(
         headline=headline,
         subtitle=f"{instant(start)} to {instant(end)}. {basis_text(one.some('effective_gpu_hours', 'cost'))}".rstrip(),
-        tiles=_list_tiles(one),
+        tiles=(
+            Tile("Cost", one.money("cost"), f"of {number(one.value('allocated_gpu_hours'))} GPU-hours"),
+            Tile("Effective", one.money("effective_cost"), "cost of held hours × activity"),
+            Tile("Utilization", percent(one.value("utilization")), "effective ÷ observed GPU-hours"),
+            Tile("MFU", percent(one.value("mfu")), mfu),
+        ),
         sections=[fact.section for fact in facts],
         data=ReportFacts(headline, start, end, one.all, facts),
     )
@@ -303,16 +295,6 @@ def _say_job(job: str, one: Group, waterfall: FleetWaterfall) -> str:
         of = number(leaks[0].gpu_hours) + " GPU-hours" if cost is None else money(leaks[0].cost, one.currency)
         sentence += f" Its largest loss: {title_of(leaks[0])}, {of}."
     return sentence
-
-
-def _list_tiles(one: Group) -> Sequence[Tile]:
-    mfu = "model FLOPs ÷ dense peak of held time" if one.value("mfu") is not None else "its network is not known"
-    return (
-        Tile("Cost", one.money("cost"), f"of {number(one.value('allocated_gpu_hours'))} GPU-hours"),
-        Tile("Effective", one.money("effective_cost"), "cost of held hours × activity"),
-        Tile("Utilization", percent(one.value("utilization")), "effective ÷ observed GPU-hours"),
-        Tile("MFU", percent(one.value("mfu")), mfu),
-    )
 
 
 def _draw_invoice(one: Group) -> SectionFacts:
@@ -365,7 +347,17 @@ def _draw_comparison(inquiry: Inquiry, found: Readings, job: str, currency: str)
     count = len(alike.jobs)
     like = "of its team or experiment and of no other purpose, with half to twice its GPUs"
     lead = f"It held {number(alike.gpus)} GPU{'s' * (alike.gpus != 1)} at most. Jobs like it ({like}): {count:,}."
-    section = Section("Beside jobs like it", lead, tables=(tabulate_comparison(compared, currency),))
+
+    few = any(of.jobs < FEWEST_ALIKE for of in compared)
+    beside = table(
+        compared,
+        col("metric", lambda of: metric(of.metric).title),
+        col("this job", lambda of: _show(of.metric, of.value, currency)),
+        col("median", lambda of: _show(of.metric, of.median, currency)),
+        col("of jobs", lambda of: float(of.jobs), "number"),
+        note=f"the median of fewer than {FEWEST_ALIKE} jobs is not known" if few else "",
+    )
+    section = Section("Beside jobs like it", lead, tables=(beside,))
     return ComparisonFacts("alike", section, (), alike=count, compared=compared)
 
 

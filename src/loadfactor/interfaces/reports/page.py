@@ -141,7 +141,18 @@ TITLES = {"BilledCost": "Billed", "EffectiveCost": "Effective cost", "ListCost":
 
 def build_bill_document(inquiry: Inquiry) -> Document:
     """What bills alone can tell. Raises InputError where the budgets of the settings cannot be followed."""
-    built = (sections.build_chargeback(inquiry), sections.build_budget(inquiry), _suggest(inquiry))
+    there = f"--store {quote(str(inquiry.folder))}"
+    steps = (
+        Suggestion(f"loadfactor chargeback --by project {there}", "who pays, by other names"),
+        Suggestion(f"loadfactor bill commitments {there}", "what commitments saved, and what of them was not used"),
+        Suggestion(f"loadfactor doctor {there}", "which GPUs are billed, and what is missing in these books"),
+        Suggestion("loadfactor check", "what this machine has that measures or lists GPUs, to import beside the bill"),
+    )
+    built = (
+        sections.build_chargeback(inquiry),
+        sections.build_budget(inquiry),
+        NextStepsFacts("next", Section("What to try next", suggestions=steps), ()),
+    )
     facts: list[SectionFacts] = [section for section in built if section is not None]
     found = next((fact.chargeback for fact in facts if isinstance(fact, ChargebackFacts)), None)
     start, end = inquiry.window
@@ -174,14 +185,3 @@ def _bill_tiles(found: FleetChargeback) -> Sequence[Tile]:
         share = percent(float(found.tag_coverage_share))
         tiles.append(Tile("Tag coverage", share, f"of the cost has its {', '.join(found.by)}"))
     return tiles
-
-
-def _suggest(inquiry: Inquiry) -> NextStepsFacts:
-    there = f"--store {quote(str(inquiry.folder))}"
-    steps = (
-        Suggestion(f"loadfactor chargeback --by project {there}", "who pays, by other names"),
-        Suggestion(f"loadfactor bill commitments {there}", "what commitments saved, and what of them was not used"),
-        Suggestion(f"loadfactor doctor {there}", "which GPUs are billed, and what is missing in these books"),
-        Suggestion("loadfactor check", "what this machine has that measures or lists GPUs, to import beside the bill"),
-    )
-    return NextStepsFacts("next", Section("What to try next", suggestions=steps), ())

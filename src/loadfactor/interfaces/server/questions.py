@@ -278,17 +278,13 @@ def _keep_diagnosis_to_team(
             keep_to_team(snapshot, {"job": request.job} if request.job else {}, team)
         except NothingKnownError as error:
             raise InputError("the books know nothing yet of what this token may read") from error
-        shared = _list_shared_jobs(snapshot, team)
+        # Jobs that this team held and somebody else, too.
+        rows = snapshot.view("allocations")
+        jobs = rows.group_by("job_id").aggregate(
+            is_theirs=(rows.team == team).any(), is_others=(rows.team != team).any() | rows.team.isnull().any()
+        )
+        found = snapshot.fetch(jobs.filter(jobs.is_theirs & jobs.is_others).select("job_id"))
+        shared = frozenset(found["job_id"].to_pylist())
     if request.job in shared:
         raise InputError(f"job {request.job!r} is not of this team alone; ask with a token that reads everything")
     return (request if request.job else replace(request, team=team)), shared
-
-
-def _list_shared_jobs(snapshot: Snapshot, team: str) -> frozenset[str]:
-    """Jobs that this team held and somebody else, too."""
-    rows = snapshot.view("allocations")
-    jobs = rows.group_by("job_id").aggregate(
-        is_theirs=(rows.team == team).any(), is_others=(rows.team != team).any() | rows.team.isnull().any()
-    )
-    found = snapshot.fetch(jobs.filter(jobs.is_theirs & jobs.is_others).select("job_id"))
-    return frozenset(found["job_id"].to_pylist())

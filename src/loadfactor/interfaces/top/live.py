@@ -53,9 +53,16 @@ def run_live(reader: ReadingsReader, view: TopView, last: str, where: tuple[str,
                 answered, pending = pending.result(), None
                 due = time.monotonic() + every_s
             width = min(console.width, MAX_WIDTH)
-            shown.update(
-                Text(_draw(answered, view, width, console.height), no_wrap=True, overflow="crop"), refresh=True
-            )
+            top, history = answered.top, answered.history
+            page = Document("asking …")
+            if view.gpu is not None and history is not None and history.gpu == view.gpu:
+                page = build_history(history)
+            elif top is not None and top.grouping == view.grouping:
+                page = build_page(top, view, limit=max(1, console.height - AROUND), marks=True)
+            below = [f"filter: {view.filter}_"] if view.is_typing else []
+            below += [answered.error] if answered.error else []
+            text = "\n".join([render_text(page, width), "", *below, KEYS])
+            shown.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
             for key in _read_keys(fd):
                 before = view
                 view = view.press(key, answered.top.rows if answered.top else ())
@@ -71,17 +78,6 @@ def _ask(reader: ReadingsReader, view: TopView, last: str, where: tuple[str, ...
         return _Answered(top, ask_history(reader, view.gpu, top.end, before.history))
     except LoadfactorError as error:
         return replace(before, error=str(error))
-
-
-def _draw(answered: _Answered, view: TopView, width: int, height: int) -> str:
-    top, history = answered.top, answered.history
-    page = Document("thread …")
-    if view.gpu is not None and history is not None and history.gpu == view.gpu:
-        page = build_history(history)
-    elif top is not None and top.grouping == view.grouping:
-        page = build_page(top, view, limit=max(1, height - AROUND), marks=True)
-    below = [f"filter: {view.filter}_"] if view.is_typing else []
-    return "\n".join([render_text(page, width), "", *below, *([answered.error] if answered.error else []), KEYS])
 
 
 @contextmanager
