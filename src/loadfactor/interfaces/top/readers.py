@@ -103,10 +103,10 @@ def ask_history(reader: "ReadingsReader", gpu: str, end: datetime, known: GpuHis
     over = dict(zip(known.ends[:-2], known.steps, strict=False)) if known is not None and known.gpu == gpu else {}
     new = [at for at in ends if at not in over]
     where = (f"device={gpu}",)
-    asked = [
+    questions = [
         TopQuestion(METRICS, start=iso(at - STEP), end=iso(min(at, end)), where=where, may_lack=True) for at in new
     ]
-    answers = dict(zip(new, reader.ask(asked), strict=True))
+    answers = dict(zip(new, reader.ask(questions), strict=True))
     currency = next((r["currency"] for readings in answers.values() for r in readings if r["currency"]), "")
     steps = tuple(over[at] if at in over else read_row((gpu,), answers[at]) for at in ends)
     return GpuHistory(gpu, ends, steps, currency or (known.currency if known is not None else DEFAULT_CURRENCY))
@@ -197,9 +197,9 @@ def _request(question: TopQuestion) -> ShowRequest:
 
 
 def _show(snapshot: Snapshot, question: TopQuestion) -> list[dict[str, Any]]:
-    asked = _request(question)
-    start, end = asked.window(snapshot)
-    readings = snapshot.show(asked.metrics, asked.by, start, end, asked.zone, where=asked.filters)
+    request = _request(question)
+    start, end = request.window(snapshot)
+    readings = snapshot.show(request.metrics, request.by, start, end, request.zone, where=request.filters)
     return [reading.as_json() for reading in readings]
 
 
@@ -234,8 +234,8 @@ class ServerReader:
             "where": list(question.where),
         }
         try:
-            asked = {name: value for name, value in given.items() if value}
-            answer = self.client.get(f"{self.url.rstrip('/')}/api/v1/readings", params=asked, headers=self._headers())
+            parameters = {name: value for name, value in given.items() if value}
+            answer = self.client.get(f"{self.url.rstrip('/')}/api/v1/readings", params=parameters, headers=self._headers())
             payload = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(
