@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.books.bill_comparison import BillComparison
 from loadfactor.books.billed_costs import BilledCommitments
 from loadfactor.books.owned_prices import OwnedUse
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section
