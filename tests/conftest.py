@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.commands import Run, make_run, worked_example
 from tests.simulator.truth import Truth, truth
 
 from loadfactor.books.books import Books
@@ -13,6 +14,7 @@ from loadfactor.settings.config import CHOSEN
 from loadfactor.simulator import SMALL, simulate, write_tables
 
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -47,3 +49,25 @@ def simulated_books(simulated_truth: Truth, tmp_path_factory: pytest.TempPathFac
     books = Books(folder / "books")
     books.add("tables", [folder / "tables"])
     return books
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in this process: exit code, standard output, standard error."""
+    return make_run(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def october(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The books of three days of eight GPUs, examples/october. Only read them."""
+    folder = tmp_path_factory.mktemp("october") / "books"
+    Books(folder).add("tables", [EXAMPLES / "october"])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The books of the worked example. Only read them."""
+    folder = tmp_path_factory.mktemp("worked")
+    Books(folder / "books").add("tables", [worked_example(folder / "tables")])
+    return folder / "books"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.books.test_tagging import quote_cell
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 from tests.torture.answers import ask
 from tests.torture.fleet import WORK, at
 
@@ -17,8 +17,6 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.privacy import PSEUDONYM, Pseudonyms, make_key, read_key
 from loadfactor.books.books import Books
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
-
-__all__ = ["run"]
 
 NAME = "alice"
 RULES = '[[tag]]\nmatch = { user = "ali*" }\nexperiment = "{user}-notes"\n'

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.commands import Run
 from tests.faults.job_scenarios import CAUSES as SICKNESSES
 from tests.faults.job_scenarios import make_rows, make_scenario
-from tests.interfaces.cli.test_books import Run, run
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -22,8 +22,6 @@ from loadfactor.interfaces.server.models import describe_shape
 from loadfactor.metrics import METRICS
 from loadfactor.settings.alerts import AlertTable
 from loadfactor.sources.base import Rows, Source
-
-__all__ = ["run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = {

@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 from tests.books.charging.gpu_bills import line, write_bill
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 
+from loadfactor.books.books import Books
 from loadfactor.settings.config import settings
-
-__all__ = ["run"]
 
 OF_GPUS = ("show cost", "show", "untagged", "bill compare", "bill compare --month 2026-10")
 
 
-@pytest.fixture
-def store(run: Run, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two machines with GPUs, one of them of a type that nobody knows, and storage that has a team."""
     lines = [
         line("i-1", 0, 24, "192"),
         line("i-2", 0, 24, "70", kind="p99.48xlarge"),
         line("disk", 0, 24, "8", kind="", Tags='{"team": "vision"}', ServiceName="Storage"),
     ]
-    assert run("import", "focus", write_bill(tmp_path / "bill.csv", lines), "--store", tmp_path / "s")[0] == 0
-    return tmp_path / "s"
+    folder = tmp_path_factory.mktemp("bill")
+    Books(folder / "s").add("focus", [write_bill(folder / "bill.csv", lines)])
+    return folder / "s"
 
 
 def test_the_report_says_who_paid(run: Run, store: Path) -> None:

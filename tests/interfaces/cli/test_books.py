@@ -3,49 +3,10 @@
 import gzip
 import hashlib
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from loadfactor.interfaces.cli import main
-
-Answer = tuple[int, str, str]
-Run = Callable[..., Answer]
-
-FROM, TO = "2026-03-01T00:00:00Z", "2026-03-01T01:15:00Z"
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command line in this process: exit code, standard output, standard error."""
-
-    def _run(*words: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["loadfactor", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return _run
-
-
-def worked_example(folder: Path, **columns: str) -> Path:
-    """8 GPUs × 1.25 h at $8, utilization 0.6, 200,000 samples, as CSV files of our own tables; `columns` replaces whole files."""
-    folder.mkdir()
-    gpus = [f"gpu{i}" for i in range(8)]
-    files = {
-        "devices": "device_id,from_utc,to_utc\n" + "".join(f"{g},{FROM},{TO}\n" for g in gpus),
-        "allocations": "job_id,team,device_id,from_utc,to_utc\n"
-        + "".join(f"run-1,vision,{g},{FROM},{TO}\n" for g in gpus),
-        "samples": "device_id,from_utc,to_utc,sm_active_share\n" + "".join(f"{g},{FROM},{TO},0.6\n" for g in gpus),
-        "progress": f"job_id,from_utc,to_utc,unit,amount\nrun-1,{FROM},{TO},train_sample,200000\n",
-        "prices": "basis,price_per_gpu_hour\ncontracted,8\n",
-    } | columns
-    for name, text in files.items():
-        (folder / f"{name}.csv").write_text(text)
-    return folder
+from tests.commands import FROM, TO, Run, worked_example
 
 
 def values(out: str) -> dict[str, float | None]:
@@ -124,15 +85,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_in_one_line_and_the_books_stay(case: str, run: Run, tmp_path: Path) -> None:
+def test_bad_input_is_refused_in_one_line_and_the_books_stay(case: str, run: Run, worked: Path, tmp_path: Path) -> None:
     """Exit code 2, one line that says what to do, and not a byte of the books changed."""
-    run("import", "tables", worked_example(tmp_path / "good"), "--store", tmp_path / "s")
-    before = fingerprint(tmp_path / "s")
-    code, out, err = run("import", "tables", worked_example(tmp_path / "bad", **BAD[case]), "--store", tmp_path / "s")
+    before = fingerprint(worked)
+    code, out, err = run("import", "tables", worked_example(tmp_path / "bad", **BAD[case]), "--store", worked)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert err.startswith("loadfactor: ")
-    assert fingerprint(tmp_path / "s") == before
+    assert fingerprint(worked) == before
 
 
 def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
@@ -165,12 +125,9 @@ def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
         ("import", "tables", "nowhere", "--price-per-gpu-hour", "-2"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_in_one_line(
-    words: tuple[str, ...], run: Run, tmp_path: Path
-) -> None:
+def test_a_question_that_makes_no_sense_is_refused_in_one_line(words: tuple[str, ...], run: Run, worked: Path) -> None:
     """Whatever is wrong with a question, the answer is exit code 2 and one line on standard error."""
-    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
-    code, out, err = run(*words, "--store", tmp_path / "s")
+    code, out, err = run(*words, "--store", worked)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
 
@@ -207,10 +164,9 @@ def test_without_prices_the_catalog_estimates_and_says_so(run: Run, tmp_path: Pa
     assert (reading["cost_basis"], reading["currency"], reading["unit"]) == ("estimate", "USD", "USD")
 
 
-def test_doctor_says_that_the_books_balance(run: Run, tmp_path: Path) -> None:
+def test_doctor_says_that_the_books_balance(run: Run, worked: Path) -> None:
     """Both sides of the book agree, in GPU-hours and dollars, and the exit code is 0."""
-    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
-    code, out, _ = run("doctor", "--store", tmp_path / "s", "--format", "json")
+    code, out, _ = run("doctor", "--store", worked, "--format", "json")
     found = json.loads(out)
     assert code == 0
     assert found["balances"]
@@ -220,23 +176,21 @@ def test_doctor_says_that_the_books_balance(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_tables_fit_the_screen(columns: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_fit_the_screen(columns: int, run: Run, worked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line of any command is wider than the terminal."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
     for words in (("show",), ("show", "utilization", "cost", "idle_cost", "--by", "team,device"), ("doctor",)):
-        code, out, _ = run(*words, "--store", tmp_path / "s")
+        code, out, _ = run(*words, "--store", worked)
         assert code == 0
         assert max(map(len, out.splitlines())) <= columns
     _, out, _ = run("metrics")
     assert max(map(len, out.splitlines())) <= columns
 
 
-def test_every_metric_split_by_anything_can_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_metric_split_by_anything_can_be_read(run: Run, worked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit side by side is told in several tables; no value is cut or wrapped."""
     monkeypatch.setenv("COLUMNS", "80")
-    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
-    _, out, _ = run("show", "--by", "team", "--store", tmp_path / "s")
+    _, out, _ = run("show", "--by", "team", "--store", worked)
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
     assert out.count("\nvision ") > 1

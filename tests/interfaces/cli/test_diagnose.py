@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 
 import loadfactor
-
-__all__ = ["run"]
 
 TRACE = Path(__file__).resolve().parents[3] / "examples" / "trace.json"
 PROMISED = {

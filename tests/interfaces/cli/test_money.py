@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run, worked_example
+from tests.commands import Run, worked_example
 
 from loadfactor.settings.config import settings
-
-__all__ = ["run"]
 
 MONEY = """
 [[budget]]

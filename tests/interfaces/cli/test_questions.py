@@ -4,42 +4,20 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.commands import Run, make_run
 
-from loadfactor.interfaces.cli import main
 from loadfactor.interfaces.requests import DIMENSIONS as NAMED
 from loadfactor.interfaces.requests import BooksRequest
 from loadfactor.tables.schema import DIMENSIONS
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The books of three days of eight GPUs. Only read them."""
-    from loadfactor.books.books import Books
-
-    folder = tmp_path_factory.mktemp("october") / "books"
-    Books(folder).add("tables", [EXAMPLES / "october"])
-    return folder
-
 
 @pytest.fixture
-def run(store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command on these books: exit code, standard output, standard error."""
-
-    def _run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["loadfactor", *map(str, words), "--store", str(store)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return _run
+def run(october: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command on the books of three days of eight GPUs: exit code, standard output, standard error."""
+    return make_run(capsys, monkeypatch, "--store", october)
 
 
 def readings(answer: tuple[int, str, str]) -> list[dict[str, object]]:
@@ -148,7 +126,7 @@ def test_the_help_names_every_dimension() -> None:
     assert NAMED.split(", ") == list(DIMENSIONS)
 
 
-def test_a_question_imports_nothing_that_it_does_not_ask(run: Run, store: Path) -> None:
+def test_a_question_imports_nothing_that_it_does_not_ask(run: Run, october: Path) -> None:
     """Booked hours are answered without what writes, compiles, draws charts or reads live batches."""
     assert run("show", "utilization", "--by", "team")[0] == 0  # its SQL is compiled now
     needless = (
@@ -161,6 +139,6 @@ def test_a_question_imports_nothing_that_it_does_not_ask(run: Run, store: Path) 
         "try: main()\n"
         f"finally: print(sorted(set({needless!r}) & set(sys.modules)), file=sys.stderr)"
     )
-    words = [sys.executable, "-c", program, "show", "utilization", "--by", "team", "--store", str(store)]
+    words = [sys.executable, "-c", program, "show", "utilization", "--by", "team", "--store", str(october)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "[]\n")

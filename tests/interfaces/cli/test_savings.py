@@ -5,24 +5,12 @@ from math import fsum
 from pathlib import Path
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run
-
-__all__ = ["run"]
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.commands import Run
 
 
-@pytest.fixture
-def store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The books of examples/october."""
-    monkeypatch.chdir(tmp_path)
-    assert run("import", "tables", ROOT / "examples" / "october", "--store", tmp_path / "store")[0] == 0
-    return tmp_path / "store"
-
-
-def test_levers_add_up_and_are_told(run: Run, store: Path) -> None:
+def test_levers_add_up_and_are_told(run: Run, october: Path) -> None:
     """In JSON `saved_at_most` is the sum of levers and at most what was lost; the page names each."""
-    code, out, _ = run("savings", "--by", "team", "--store", store, "--format", "json")
+    code, out, _ = run("savings", "--by", "team", "--store", october, "--format", "json")
     said = json.loads(out)
     assert code == 0
     assert {"levers", "currency", "lost", "saved_at_most"} <= set(said)
@@ -31,9 +19,9 @@ def test_levers_add_up_and_are_told(run: Run, store: Path) -> None:
     assert said["saved_at_most"] == fsum(lever["saved"] for lever in said["levers"])
     assert 0 < said["saved_at_most"] <= said["lost"]
     assert fsum(row["saved"] for row in said["rows"]) == pytest.approx(said["saved_at_most"])
-    code, out, _ = run("savings", "--store", store)
+    code, out, _ = run("savings", "--store", october)
     assert code == 0
     assert all(lever["lever"] in out for lever in said["levers"])
-    code, _, err = run("savings", "--by", "node", "--store", store)
+    code, _, err = run("savings", "--by", "node", "--store", october)
     assert code == 2
     assert "team or user" in err

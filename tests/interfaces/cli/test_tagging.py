@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.books.test_tagging import MAPPING, write_jobs
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 
 from loadfactor.store.disk import take_lock
-
-__all__ = ["run"]
 
 
 @pytest.fixture

@@ -1,29 +1,20 @@
 """`loadfactor token`: created once, listed without the secret, revoked, each with a line in the audit log."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-from loadfactor.interfaces.cli import main
+from tests.commands import Run, make_run
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Runs a token command: its exit code, its output and what it says is wrong."""
-
-    def run(*words: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["loadfactor", "token", *words, "--store", str(tmp_path / "books")])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code or 0, said.out, said.err
-
-    return run
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a token command on books of its own."""
+    run_command = make_run(capsys, monkeypatch, "--store", tmp_path / "books")
+    return lambda *words: run_command("token", *words)
 
 
-def test_a_token_is_created_listed_and_revoked(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_token_is_created_listed_and_revoked(run: Run, tmp_path: Path) -> None:
     """The token is in the answer of `create` alone; the list has its id and what it may do."""
     code, out, _ = run("create", "--read-team", "vision", "--name", "dashboard", "--format", "json")
     made = json.loads(out)
@@ -49,7 +40,7 @@ def test_a_token_is_created_listed_and_revoked(run, tmp_path: Path) -> None:  # 
         (("revoke", "cafe"), "no token 'cafe'"),
     ],
 )
-def test_what_cannot_be_is_one_line(run, words: tuple[str, ...], said: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_be_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
     """A mistake is one line and exit code 2."""
     code, _, err = run(*words)
     assert code == 2

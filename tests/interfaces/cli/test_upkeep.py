@@ -2,20 +2,29 @@
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run, worked_example
+from tests.commands import Run, worked_example
 
-__all__ = ["run"]
+from loadfactor.books.books import Books
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with books of two imports, the worked example and a price list, and the files of both."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "prices.csv").write_text("basis,price_per_gpu_hour,from_utc\nlist,3,\n")
+    books = Books(folder / "store")
+    books.add("tables", [worked_example(folder / "tables")])
+    books.add("prices", [folder / "prices.csv"])
+    return folder
 
 
 @pytest.fixture
-def store(run: Run, tmp_path: Path) -> Path:
-    """Books of two imports: the worked example, and a price list."""
-    (tmp_path / "prices.csv").write_text("basis,price_per_gpu_hour,from_utc\nlist,3,\n")
-    assert run("import", "tables", worked_example(tmp_path / "tables"), "--store", tmp_path / "store")[0] == 0
-    assert run("import", "prices", tmp_path / "prices.csv", "--store", tmp_path / "store")[0] == 0
-    return tmp_path / "store"
+def store(kept: Path, tmp_path: Path) -> Path:
+    """A copy of these books, beside their files."""
+    return Path(copytree(kept, tmp_path / "copy")) / "store"
 
 
 def listing(store: Path) -> list[tuple[str, int, int]]:

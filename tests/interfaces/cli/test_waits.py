@@ -4,19 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 
-__all__ = ["run"]
+from loadfactor.books.books import Books
 
 HOUR = "2026-05-01T{:02d}:00:00Z"
 
 
-@pytest.fixture
-def store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Books of twenty jobs of 8 GPUs that waited 1 to 20 hours, one that was cancelled after two, and one that waits since 22."""
-    monkeypatch.chdir(tmp_path)
-    tables = tmp_path / "tables"
-    tables.mkdir()
+    tables = tmp_path_factory.mktemp("tables")
     events = [f"j{n},{HOUR.format(0)},submitted,8,large,Priority" for n in range(1, 21)]
     events += [f"j{n},{HOUR.format(n)},started,8,large," for n in range(1, 21)]
     events += [f"no,{HOUR.format(0)},submitted,1,small,", f"no,{HOUR.format(2)},cancelled,1,small,"]
@@ -24,8 +22,9 @@ def store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tables / "queue_events.csv").write_text("job_id,at_utc,event,gpus,queue,reason\n" + "\n".join(events) + "\n")
     device = f"g,n1,{HOUR.format(0)},{HOUR.format(23)}"
     (tables / "devices.csv").write_text(f"device_id,node,from_utc,to_utc\n{device}\n")
-    assert run("import", "tables", tables, "--store", tmp_path / "store")[0] == 0
-    return tmp_path / "store"
+    books = Books(tmp_path_factory.mktemp("waits") / "store")
+    books.add("tables", [tables])
+    return books.store.folder
 
 
 def test_waits_are_shown_by_queue(run: Run, store: Path) -> None:

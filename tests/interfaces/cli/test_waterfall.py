@@ -3,26 +3,23 @@
 import json
 from math import fsum
 from pathlib import Path
+from shutil import copytree
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 
 from loadfactor.settings.config import settings
 
-__all__ = ["run"]
-
-ROOT = Path(__file__).resolve().parents[3]
 TOML = '[[network]]\nmodel = "llama-3.1-8b"\nsequence_length = 4096\ndatatype = "bf16"\n'
 
 
 @pytest.fixture
-def store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The books of examples/october, with a network for all jobs."""
+def store(october: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The books of examples/october, asked with a network for all jobs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loadfactor.toml").write_text(TOML)
     settings.cache_clear()
-    assert run("import", "tables", ROOT / "examples" / "october", "--store", tmp_path / "store")[0] == 0
-    return tmp_path / "store"
+    return october
 
 
 def test_the_steps_add_up_to_what_was_paid(run: Run, store: Path) -> None:
@@ -54,12 +51,13 @@ def test_a_person_reads_what_is_known_and_what_is_not(run: Run, store: Path) -> 
     assert "device" in err
 
 
-def test_causes_stand_under_what_they_are_parts_of(run: Run, store: Path) -> None:
+def test_causes_stand_under_what_they_are_parts_of(run: Run, store: Path, tmp_path: Path) -> None:
     """Lost work by its cause under its step, sections in a table of their own, and both with what is unknown in JSON."""
+    store = Path(copytree(store, tmp_path / "store"))
     said = json.loads(run("waterfall", "--store", store, "--format", "json")[1])
     assert said["all"]["causes"] == []
     job = "481776"
-    more = store.parent / "more"
+    more = tmp_path / "more"
     more.mkdir()
     begin, end = "2026-10-05T10:00:00Z", "2026-10-05T10:30:00Z"
     (more / "progress.csv").write_text(

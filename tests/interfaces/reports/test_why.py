@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.formats import money
@@ -12,20 +12,10 @@ from loadfactor.interfaces.reports.facts import TraceFacts, WhyFacts
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.interfaces.reports.page import build_document
 
-__all__ = ["run"]
-
 ROOT = Path(__file__).resolve().parents[3]
 TRACE = ROOT / "examples" / "trace.json"
 JOB = "481811"
 """A notebook of examples/october that does nothing for most of its time."""
-
-
-@pytest.fixture(scope="module")
-def october(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The books of examples/october."""
-    folder = tmp_path_factory.mktemp("october") / "books"
-    Books(folder).add("tables", [ROOT / "examples" / "october"])
-    return folder
 
 
 def ask(run: Run, *command: object) -> dict[str, object]:

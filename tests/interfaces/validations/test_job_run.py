@@ -5,7 +5,7 @@ from math import fsum
 from pathlib import Path
 
 import pytest
-from tests.interfaces.cli.test_books import Run, run
+from tests.commands import Run
 from tests.ledger.fleets import Row, add, batch
 
 from loadfactor.books.books import Books
@@ -13,8 +13,6 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.planner.training.flops import training_flops_per_token
 from loadfactor.settings.config import settings
-
-__all__ = ["run"]
 
 START = 1_767_225_600_000
 HOURS = 10
