@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.long import rest_long
 
-from loadfactor.books.books import Books
 from loadfactor.interfaces.cli import COMMANDS, main
 from loadfactor.settings.config import settings
 
@@ -45,11 +44,11 @@ def commands(page: Path) -> list[list[str]]:
 
 
 @pytest.fixture(scope="session")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def examples(tmp_path_factory: pytest.TempPathFactory, october: Path) -> Path:
     """A folder with the examples and books beside them."""
     folder = tmp_path_factory.mktemp("documented")
     shutil.copytree(ROOT / "examples", folder / "examples")
-    Books(folder / "books").add("tables", [folder / "examples" / "october"])
+    shutil.copytree(october, folder / "books")
     return folder
 
 
