@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 
 from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
+from loadfactor.collect.live import ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.guard import Bounds, Guard
-from loadfactor.interfaces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.server.scrape import GaugeWindow
 from loadfactor.store.tokens import TokenFile
 

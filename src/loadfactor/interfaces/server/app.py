@@ -21,8 +21,7 @@ from loadfactor.interfaces.server.gate import Gate, answer_error, refuse
 from loadfactor.interfaces.server.guard import Bounds, Guard, Need, RefusedError
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
-from loadfactor.interfaces.server.receiver import Receiver
-from loadfactor.interfaces.server.replies import QuestionPool, Served, describe_errors
+from loadfactor.interfaces.server.replies import QuestionPool, Receiver, Served, describe_errors
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
 
 NEEDS: Final[dict[tuple[str, str], Need]] = {

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -20,14 +20,38 @@ from loadfactor import __version__
 from loadfactor.base.errors import BusyError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.books import Books
+from loadfactor.collect.live import ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.models import ErrorAnswer
-from loadfactor.interfaces.server.receiver import Receiver
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME as MANIFEST
+
+
+class Receiver(Protocol):
+    """Whoever takes samples in. Its methods are called on the event loop and answer at once, but for `write`."""
+
+    async def write(self, body: bytes, origin: str) -> WriteAnswer:
+        """Take a remote_write request as it came; returns when it is durable.
+
+        Raises InputError for what cannot be taken, BusyError where too much waits, StoreError where it cannot be kept.
+        """
+        ...
+
+    async def keep_progress(self, records: Sequence[dict[str, Any]]) -> None:
+        """Take the records of a tracked run; returns when they are durable. Raises as `write`."""
+        ...
+
+    def health(self) -> dict[str, Any]:
+        """`{"status", "sources": [{"name", "status", "last_sample", "error"}], "lag_s"}`; never waits for a lock."""
+        ...
+
+    def counts(self) -> ReceiverCounts:
+        """What was received so far."""
+        ...
+
 
 ERRORS = {
     400: "the request cannot be understood",

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import S_PER_HOUR
 from loadfactor.books.books import Books
+from loadfactor.collect.live import ReceiverCounts
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
@@ -21,8 +22,7 @@ from loadfactor.interfaces.gauges.measured import WholeJobs, measure_budgets, me
 from loadfactor.interfaces.gauges.rules import RuleGauges, RuleVerdicts
 from loadfactor.interfaces.server.guard import write_line
 from loadfactor.interfaces.server.questions import is_empty
-from loadfactor.interfaces.server.receiver import Receiver, ReceiverCounts
-from loadfactor.interfaces.server.replies import QuestionPool, describe_errors
+from loadfactor.interfaces.server.replies import QuestionPool, Receiver, describe_errors
 from loadfactor.settings.config import settings
 
 BUDGETS_FRESH_S: Final = 300

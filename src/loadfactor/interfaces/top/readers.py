@@ -235,7 +235,9 @@ class ServerReader:
         }
         try:
             parameters = {name: value for name, value in given.items() if value}
-            answer = self.client.get(f"{self.url.rstrip('/')}/api/v1/readings", params=parameters, headers=self._headers())
+            answer = self.client.get(
+                f"{self.url.rstrip('/')}/api/v1/readings", params=parameters, headers=self._headers()
+            )
             payload = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(
