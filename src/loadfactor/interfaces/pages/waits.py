@@ -45,7 +45,7 @@ def build_waits(found: Waits, store_words: str) -> Document:
         return Document("No job is known to have been queued in that time.", tuple(quotas), notes=note, data=found)
     waits = table(
         _named(found),
-        *cols(found.rows[0].by, lambda row, name: row[0][name]),
+        *cols(tuple(found.rows[0].by), lambda row, name: row[0][name]),
         col("GPU-hours waited", lambda row: row[1].gpu_hours_waited, "number"),
         col("median", lambda row: _value(row[1].wait_s_p50_gpu_weighted), "duration"),
         col("95 % interval", lambda row: say_interval(row[1].wait_s_p50_gpu_weighted)),
@@ -101,7 +101,7 @@ def _value(of: Interval) -> Cell:
 def _list_groups(found: Waits) -> Section:
     waits = table(
         _named(found),
-        *cols(found.rows[0].by, lambda row, name: row[0][name]),
+        *cols(tuple(found.rows[0].by), lambda row, name: row[0][name]),
         col("waits", lambda row: row[1].waits, "number", digits=9),
         col("waiting", lambda row: row[1].waiting, "number", digits=9),
         col("cancelled", lambda row: row[1].cancelled, "number", digits=9),
