@@ -52,7 +52,6 @@ class DataTable:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse rows that do not fit the columns."""
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.title!r} has {len(self.columns)} columns, a row has {len(row)}")

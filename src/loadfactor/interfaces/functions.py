@@ -42,7 +42,6 @@ class Page:
         return render_text(self.document)
 
     def _repr_html_(self) -> str:
-        """The page for notebooks."""
         return render_body(self.document)
 
 

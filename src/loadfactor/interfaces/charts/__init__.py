@@ -75,7 +75,6 @@ class Chart:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no renderer could draw."""
         if not self.series:
             raise ValueError(f"chart {self.title!r} has no series")
         if self.kind == "waterfall" and len(self.series) != 1:

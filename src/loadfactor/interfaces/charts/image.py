@@ -192,7 +192,6 @@ def make_figure(charts: Sequence[Chart], heading: str = "") -> Any:
 
 
 def _draw_panel(part: Any, chart: Chart) -> Any:
-    """One chart in its part of the figure: title, small print, the drawing, its legend under it."""
     part.suptitle("\n".join(wrap(chart.title, TITLE_CHARACTERS)), x=0.01, ha="left", fontsize=11)
     axes = part.subplots()
     is_named = chart.kind in NAMED_KINDS
@@ -208,7 +207,6 @@ def _draw_panel(part: Any, chart: Chart) -> Any:
 
 
 def has_legend(chart: Chart) -> bool:
-    """True where the names of several series stand in a legend."""
     return len(chart.series) > 1 and not are_named_at_ends(chart)
 
 

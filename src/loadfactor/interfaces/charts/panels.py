@@ -248,7 +248,6 @@ def _along(how: str, at: tuple[float, float], width: float, height: float, area:
 
 
 def _pixel(axes: Any, x: Any, y: Any) -> tuple[float, float]:
-    """Where a point of the data is in the picture."""
     from matplotlib.dates import date2num
 
     across, up = axes.transData.transform((date2num(x) if isinstance(x, datetime) else x, y))

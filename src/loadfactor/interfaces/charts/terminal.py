@@ -197,7 +197,6 @@ class Canvas:
             row[self.left + int(box.left) + i] = ("", character)
 
     def _drawn(self) -> list[Box]:
-        """A box for every run of characters that is not blank."""
         boxes = []
         for bottom, row in enumerate(reversed(self.rows)):
             text = "".join(character for _, character in row[self.left :])
@@ -206,7 +205,6 @@ class Canvas:
 
 
 def to_cells(line: str) -> list[tuple[str, str]]:
-    """A line with terminal escape codes as (style, character)."""
     cells, style, at = [], "", 0
     for code in ESCAPE.finditer(line):
         cells += [(style, character) for character in line[at : code.start()]]
@@ -377,7 +375,6 @@ def _draw_lines(
     size: tuple[int, int],
     color: bool,
 ) -> list[str]:
-    """Lines, axes, marks and references by plotext, without the labels."""
     import plotext  # imported here: it costs a third of a second
 
     figure: Any = plotext.figure
@@ -409,7 +406,6 @@ def _draw_lines(
 
 
 def _write_labels(canvas: Canvas, chart: Chart, x_axis: Axis, y_axis: Axis) -> None:
-    """Words on reference lines and marks, none over another."""
     area = canvas.area
     points = [
         canvas.reserve(x_axis.share(to_drawing(m.x, chart.x_log)), y_axis.share(to_drawing(m.y, chart.y_log)))

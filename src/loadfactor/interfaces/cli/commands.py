@@ -53,11 +53,9 @@ class LazyGroup(TyperGroup):
     entries: ClassVar[Sequence[CommandEntry]] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (Typer's signature)
-        """The names in the order of the entries."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The command of that name, imported now; None where there is none."""
         entry = next((entry for entry in self.entries if entry.name == cmd_name), None)
         return entry and load_command(entry)
 
@@ -79,12 +77,10 @@ class LazyGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write a line a command, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(entry.name, entry.help) for entry in self.entries])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The names and options that begin with what was typed, without importing any command."""
         named = [CompletionItem(e.name, help=e.help) for e in self.entries if e.name.startswith(incomplete)]
         return named + super(TyperGroup, self).shell_complete(ctx, incomplete)
 
@@ -112,7 +108,6 @@ def _find(dotted: str) -> Any:
 
 
 def _make_command(entry: CommandEntry) -> Callable[..., None]:
-    """The function of a command, with the options of its request as its parameters."""
     from loadfactor.base.request import make_request, options_of
     from loadfactor.interfaces.cli.leave import as_typed
     from loadfactor.interfaces.render.present import present
@@ -179,7 +174,6 @@ Brief = Annotated[bool, typer.Option("--brief", help="The sentence and the main 
 
 
 def _make_shared(formats: Iterable[str]) -> dict[str, inspect.Parameter]:
-    """The options of every command that shows a page, by their field."""
     kinds: dict[str, tuple[Any, Any]] = {
         "output_format": (name_formats(formats), "terminal"),
         "json": (Json, False),
@@ -212,7 +206,6 @@ def _make_parameter(item: "Option") -> inspect.Parameter:
 
 
 def _help(item: "Option") -> str:
-    """The help of an option, with its default as a person would type it."""
     if item.required or item.default in (None, (), ""):
         return item.help
     default = item.default

@@ -102,7 +102,6 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    """Say what is wrong in one line, and exit."""
     try:
         sys.stdout.flush()
     except OSError:

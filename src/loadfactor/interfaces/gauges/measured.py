@@ -199,7 +199,6 @@ class WholeJobs:
 
 
 def _find_largest(snapshot: Snapshot, now: datetime) -> list[str]:
-    """The jobs that held most GPU-hours in the last hour, the largest first."""
     try:
         found = snapshot.show(ORDER, "job", now - timedelta(seconds=S_PER_HOUR), now)
     except InputError:  # the books know nothing of that hour

@@ -107,7 +107,6 @@ def _ask(query: Query, ref: str, panel: Panel) -> Any:
 
 
 def _dress(made: Any, panel: Panel) -> Any:
-    """What only this kind of panel has."""
     if panel.kind == "timeseries":
         made = made.fill_opacity(STACKED_PERCENT if panel.is_stacked else SHADED_PERCENT).min(0)
         made = made.legend(

@@ -124,7 +124,6 @@ def build_silences_page(request: StoreRequest) -> Document:
 
 
 def _name_silence(silence: Silence) -> str:
-    """What a silence matches, in words."""
     groups = ", ".join(f"{name} {value}" for name, value in silence.by.items())
     rule = "all rules" if silence.rule in ("", "*") else silence.rule
     return f"{rule}, {groups}" if groups else rule
@@ -211,7 +210,6 @@ def _say_judged(board: AlertBoard, now: int) -> str:
 
 
 def _list_rule(found: Sequence[ListedAlert], rule: Rule | None, now: int) -> Section:
-    """The alerts of a rule, with what to ask and what to look at."""
     more = len(found) - MOST_LISTED
     listed = table(
         found[:MOST_LISTED],
@@ -226,7 +224,6 @@ def _list_rule(found: Sequence[ListedAlert], rule: Rule | None, now: int) -> Sec
 
 
 def _list_pending(waiting: Counter[str], rules: Mapping[str, Rule]) -> Section:
-    """Rules whose condition holds and has not held for long enough."""
     pending = table(
         waiting.most_common(),
         col("rule"),
@@ -252,7 +249,6 @@ def _say_age(listed: ListedAlert, now: int) -> str:
 
 
 def _say_receivers(board: AlertBoard) -> str:
-    """What receivers do not know."""
     return "\n".join(
         f"{name} lacks {counted(a.pending + a.given_up, 'transition')}: {a.why}"
         for name, a in (board.receivers or {}).items()
@@ -322,7 +318,6 @@ def _count_rules(alerts: Sequence[Alert], rules: Sequence[Rule], end: datetime) 
 
 
 def _list_alerts(alerts: Sequence[Alert], rule: Rule, end: datetime) -> Section:
-    """The alerts of a rule, the longest first, with what to ask and what to look at."""
     more = len(alerts) - MOST_ROWS
     longest = table(
         sorted(alerts, key=lambda alert: -_lasted_s(alert, end))[:MOST_ROWS],

@@ -38,7 +38,6 @@ def build_diagnosis(found: FleetDiagnosis) -> Document:
 
 
 def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
-    """What was found, the evidence of each cause, what is neither found nor excluded, and the picture."""
     sections = [Section("Causes", tables=(list_findings(job.findings, currency),))] if job.findings else []
     sections += [explain(finding) for finding in job.findings]
     if job.cannot_tell:

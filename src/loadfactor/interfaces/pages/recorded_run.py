@@ -118,7 +118,6 @@ def _tabulate(by_device: dict[str, dict[str, Reading]], currency: str) -> DataTa
 def _find_outstanding(
     run: Recording, values: dict[str, float | None], by_device: dict[str, dict[str, Reading]]
 ) -> Iterator[str]:
-    """Sentences on what somebody would want to look into."""
     full, resident, active = values["utilization"], values["gpu_util"], values["sm_activity"]
     if full is not None and full < LOW_SHARE:
         yield f"Its GPUs were {percent(full)} full: look at loading of data, checkpoints and waiting for other processes."

@@ -85,7 +85,6 @@ def list_levers(found: FleetSavings, ordered: list[LeverSaving]) -> DataTable:
 
 
 def _name(holder: LeverHolder) -> str:
-    """Who it is, and which part is theirs."""
     who = " / ".join(name for name in (holder.team, holder.user) if name is not None)
     return f"{who or 'who runs the cluster'} ({percent(holder.share)})"
 

@@ -49,7 +49,6 @@ STEP_PARTS: Final = {
 
 
 def list_owners(reports: Sequence[DeviceReport]) -> Section | None:
-    """Who held the host while GPUs waited, the longest of all devices."""
     owners = [(report, owner) for report in reports for owner in report.host_owners]
     if not owners:
         return None
@@ -103,7 +102,6 @@ def list_kernels(reports: Sequence[DeviceReport]) -> Section | None:
 
 
 def list_ranks(skew: Skew) -> Section:
-    """Who waited in collectives, and for whom."""
     clocks = "agree" if skew.clocks_agree else "do not agree: durations alone are compared"
     note = (
         f"{skew.collectives:,} collectives that all ranks have in common, counted from the end; the transfers take"

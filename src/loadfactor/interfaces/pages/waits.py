@@ -186,7 +186,6 @@ def _name_queue(quota: QuotaUse) -> str:
 
 
 def _named(found: Waits) -> list[tuple[dict[str, str], WaitGroup]]:
-    """All waits, then the groups, each with its names."""
     by = found.rows[0].by
     whole = {name: "" if index else ALL for index, name in enumerate(by)}
     return [(whole, found.all), *(({name: g.by[name] or NOTHING for name in by}, g) for g in found.rows[:MOST_ROWS])]

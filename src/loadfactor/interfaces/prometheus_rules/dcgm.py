@@ -185,28 +185,24 @@ def _idle(rule: Rule, of: str, ever: str, stays: str) -> str:
 
 
 def translate_idle_from_start(rule: Rule) -> TranslatedRule:
-    """Pods that never worked."""
     use = find_limit(rule, "use", 2)
     stays = f"sum_over_time({BUSY_OF_POD}{NO_NOTEBOOK}[1d]) < {use:g}"
     return TranslatedRule(rule, _idle(rule, NO_NOTEBOOK, f"< {use:g}", stays), POD, remark=A_DAY)
 
 
 def translate_became_idle(rule: Rule) -> TranslatedRule:
-    """Pods that worked, and do no longer."""
     use = find_limit(rule, "use", 2)
     stays = f"sum_over_time({BUSY_OF_POD}{NO_NOTEBOOK}[5m]) < {use:g}"
     return TranslatedRule(rule, _idle(rule, NO_NOTEBOOK, f">= {use:g}", stays), POD, remark=A_DAY)
 
 
 def translate_idle_notebook(rule: Rule) -> TranslatedRule:
-    """Notebooks, by the names of pods."""
     stays = f"sum_over_time({BUSY_OF_POD}{IS_NOTEBOOK}[5m]) < {find_limit(rule, 'use', 2):g}"
     remark = "Notebooks are told by the names of pods."
     return TranslatedRule(rule, _idle(rule, IS_NOTEBOOK, "", stays), POD, remark=remark)
 
 
 def translate_never_used(rule: Rule) -> TranslatedRule:
-    """Pods some of whose GPUs worked and others never did."""
     use = find_limit(rule, "use", 2)
     worked = f"max by (namespace, pod, UUID) (sum_over_time({BUSY}[1d]))"
     unused, used = (f"count by (namespace, pod) ({worked} {sign} {use:g})" for sign in ("<", ">="))
@@ -216,7 +212,6 @@ def translate_never_used(rule: Rule) -> TranslatedRule:
 
 
 def translate_memory_pressure(rule: Rule) -> TranslatedRule:
-    """Memory that is nearly full and grew in both halves of the last hour."""
     used, clear, growth = (
         find_limit(rule, name, d) for name, d in (("used", 0.85), ("clears_at", 0.8), ("growth", 0.005))
     )
@@ -234,7 +229,6 @@ def translate_memory_pressure(rule: Rule) -> TranslatedRule:
 
 
 def translate_xid(rule: Rule) -> TranslatedRule:
-    """GPUs whose last XID is another than before."""
     ago = f"{find_limit(rule, 'stays', 60):g}m"
     last = "max by (UUID) (DCGM_FI_DEV_XID_ERRORS{})"
     now, before = last.format(""), last.format(f" offset {ago}")
@@ -245,7 +239,6 @@ def translate_xid(rule: Rule) -> TranslatedRule:
 
 
 def translate_ecc(rule: Rule) -> TranslatedRule:
-    """GPUs whose counters of memory errors rose."""
     ago, many = f"{find_limit(rule, 'stays', 60):g}m", find_limit(rule, "corrected", 1000)
 
     def rose(counter: str, sign: str) -> str:
@@ -261,28 +254,24 @@ def translate_ecc(rule: Rule) -> TranslatedRule:
 
 
 def translate_node_down(rule: Rule) -> TranslatedRule:
-    """Nodes with GPUs that are not ready, and not cordoned."""
     ready = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"}) == 0'
     expression = f"{ready}\nand on (node) {_GPU_NODES}\nunless on (node) kube_node_spec_unschedulable == 1"
     return TranslatedRule(rule, expression, ("node",), remark="Planned is what is cordoned.")
 
 
 def translate_telemetry_lost(rule: Rule) -> TranslatedRule:
-    """Pods that hold GPUs without a sample of any."""
     expression = f"sum by (namespace, pod) ({REQUESTED})\nunless on (namespace, pod) {ACTIVITY}{HELD}"
     remark = "By pod, as the exporter calls nodes otherwise than kube-state-metrics does."
     return TranslatedRule(rule, expression, POD, "GPUs", remark)
 
 
 def translate_exporter_lost(rule: Rule) -> TranslatedRule:
-    """Exporters that Prometheus cannot scrape."""
     return TranslatedRule(
         rule, 'up{job=~".*dcgm.*"} == 0', ("instance",), remark='Exporters are told by their job: ".*dcgm.*".'
     )
 
 
 def translate_work_unheld(rule: Rule) -> TranslatedRule:
-    """GPUs that work and that no pod holds."""
     works = f"sum_over_time({UNHELD}[10m]) / 10"
     often, clear = find_limit(rule, "time", 0.5), find_limit(rule, "clears_at", 0.1)
     expression = f"{works} > {often:g}\nor ({works} > {clear:g}\n  {while_firing(rule, GPU)})"
@@ -290,7 +279,6 @@ def translate_work_unheld(rule: Rule) -> TranslatedRule:
 
 
 def translate_free_while_waiting(rule: Rule) -> TranslatedRule:
-    """A node with as many free GPUs as some pending pod asks for, for a while."""
     waited_s = find_limit(rule, "wait", 10) * S_PER_MIN
     created = f"max by (namespace, pod) (kube_pod_created) <= time() - {waited_s:g}"
     expression = f"max (min_over_time({FREE}[10m]))\n>= min ({PENDING}\n  and on (namespace, pod) ({created}))"

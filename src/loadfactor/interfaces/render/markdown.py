@@ -74,7 +74,6 @@ def _fence(drawn: str) -> Iterator[str]:
 
 
 def _quote_code(text: str) -> str:
-    """Text as code in a line."""
     ticks = "`" * (_longest_ticks(text) + 1)
     space = " " if "`" in text else ""
     return f"{ticks}{space}{text}{space}{ticks}"

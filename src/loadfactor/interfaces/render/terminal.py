@@ -44,7 +44,6 @@ def _plain(document: Document, width: int) -> str:
 
 
 def has_color(console: Console) -> bool:
-    """True when the console shows colours."""
     return console.is_terminal and not console.no_color and console.color_system is not None
 
 

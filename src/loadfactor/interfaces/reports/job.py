@@ -69,7 +69,6 @@ def title_of(leak: Leak) -> str:
 
 
 def list_invoice(one: Group) -> DataTable:
-    """What the job cost, by what its GPUs did; the last row is the sum."""
     cost = one.value("cost")
     rows: list[Sequence[Cell]] = []
     for name, meaning in MEANINGS.items():
@@ -89,7 +88,6 @@ def list_invoice(one: Group) -> DataTable:
 
 
 def list_made(one: Group) -> DataTable:
-    """A row for each unit of work that the job made any of."""
     amounts = [(unit, one.value(made.name), one.value(KEPT[unit].name)) for unit, made in MADE.items()]
     return table(
         [(unit, made, kept) for unit, made, kept in amounts if made is not None and kept is not None],
@@ -103,7 +101,6 @@ def list_made(one: Group) -> DataTable:
 
 
 def tabulate_leaks(leaks: Sequence[Leak], currency: str) -> DataTable:
-    """Where the money went instead of into useful work, and what to look at."""
     return table(
         leaks,
         col("leak", lambda leak: f"{'? ' * leak.is_unknown}{title_of(leak)}"),
@@ -165,7 +162,6 @@ def find_gpus(inquiry: Inquiry, job: str) -> Sequence[tuple[Key, Group]]:
 
 
 def draw_histograms(gpus: Sequence[tuple[Key, Group]]) -> Sequence[Histogram]:
-    """One a GPU; of many the lowest and the highest."""
     return [
         _histogram(key, group)
         for key, group in (gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]])
@@ -216,7 +212,6 @@ def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) 
 
 
 def say_gpus(gpus: Sequence[tuple[Key, Group]]) -> str:
-    """From which utilization to which, and what is shown."""
     sentences = []
     if gpus:
         low, high = (percent(gpus[place][1].value("utilization")) for place in (0, -1))

@@ -202,7 +202,6 @@ def _chart_groups(groups: Groups, name: str, currency: str) -> Chart:
 
 
 def _say_groups(groups: Groups) -> str:
-    """Who costs most, and who has the lowest utilization."""
     holders = [(key, group) for key, group in groups if group.value("allocated_gpu_hours")]
     sentences = []
     if len(holders) > 1 and holders[0][1].value("cost"):

@@ -69,7 +69,6 @@ def build_fleet_why(inquiry: Inquiry, why: WhyQuestion) -> WhyFacts:
 
 
 def _say_team(savings: FleetSavings, team: str) -> str:
-    """The row of one team of savings by team."""
     row = next((row for row in savings.rows if row.by["team"] == team), None)
     if row is None:
         return f"Of team {team} nothing was known to be lost."

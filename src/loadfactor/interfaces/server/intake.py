@@ -103,7 +103,6 @@ def add_intake(app: FastAPI, served: Served) -> None:
 
 
 async def take_write(request: Request, served: Served) -> Response:
-    """Take a remote_write request; the answer when it is durable."""
     if request.headers.get("content-encoding", "snappy") != "snappy":
         raise RefusedError(415, "only snappy is understood; send Content-Encoding: snappy")
     if "v2" in request.headers.get("content-type", ""):
@@ -202,7 +201,6 @@ def check_unpacked(path: Path, most_bytes: int) -> None:
 
 
 def describe_body(media: str, about: str) -> dict[str, object]:
-    """What OpenAPI says of a body that is no JSON."""
     content = {media: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"description": about, "required": True, "content": content}}
 

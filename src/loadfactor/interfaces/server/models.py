@@ -43,7 +43,6 @@ def _replace_dataclasses(hint: Any) -> Any:
 
 
 def _list_of(name: str, shape: type[BaseModel]) -> type[BaseModel]:
-    """The shape of rows under a name."""
     fields: dict[str, Any] = {name: (list[shape], ...)}  # type: ignore[valid-type]
     return create_model(f"{name.capitalize()}Answer", **fields)
 

@@ -194,7 +194,6 @@ class NothingKnownError(Exception):
 
 
 def list_teams(snapshot: Snapshot) -> set[str]:
-    """The teams that allocations or queue events name."""
     found: set[str] = set()
     for name in ("allocations", "queue_events"):
         rows = snapshot.view(name)

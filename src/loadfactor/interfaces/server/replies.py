@@ -159,7 +159,6 @@ class RowsAnswer:
             yield Document("", data=self.records[start : start + PIECE])
 
     def _write_json(self) -> Iterator[bytes]:
-        """`{"readings": [one object a line]}`."""
         opening = f'{{"{self.name}": [\n '
         for piece in self._pieces():
             yield (opening + render_json(piece)[len("[\n ") : -len("\n]")]).encode("utf-8", "replace")
@@ -167,13 +166,11 @@ class RowsAnswer:
         yield b"\n]}\n" if self.records else f'{{"{self.name}": []}}\n'.encode()
 
     def _write_csv(self) -> Iterator[bytes]:
-        """A heading, and a line a row; nothing where there are no rows."""
         for number, piece in enumerate(self._pieces()):
             text = render_csv(piece)
             yield (text.partition("\n")[2] if number else text).encode("utf-8", "replace")
 
     def _write_arrow(self) -> Iterator[bytes]:
-        """An Arrow stream, a batch at a time."""
         table = self.arrow()
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -197,7 +194,6 @@ class PageAnswer:
 
 
 def _drain(sink: io.BytesIO) -> bytes:
-    """What was written since the last time."""
     written = sink.getvalue()
     sink.seek(0)
     sink.truncate()

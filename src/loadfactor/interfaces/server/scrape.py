@@ -29,7 +29,6 @@ BUDGETS_FRESH_S: Final = 300
 
 
 def configure_rules() -> Sequence[Rule]:
-    """The rules as the settings of now have them."""
     return configure(RULES, settings().alert)
 
 
@@ -138,7 +137,6 @@ def add_scrape(app: FastAPI, receiver: Receiver, gauges: FleetGauges, answered: 
 
 
 def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> list[MetricFamily]:
-    """What the server did since it began."""
 
     def one(name: str, about: str, value: float) -> MetricFamily:
         return MetricFamily(
@@ -163,7 +161,6 @@ def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> 
 
 
 def tell_sources(health: Mapping[str, Any]) -> list[MetricFamily]:
-    """How each source fares, and when its last sample was taken."""
     sources = health["sources"]
     up = [({"source": s["name"]}, float(s["status"] == "ok")) for s in sources]
     heard = [

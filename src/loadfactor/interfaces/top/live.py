@@ -93,7 +93,6 @@ def _reading_keys() -> Iterator[int]:
 
 
 def _read_keys(fd: int) -> list[str]:
-    """The keys that were pressed within a moment."""
     if not select.select([fd], [], [], LOOK_S)[0]:
         return []
     return read_keys(os.read(fd, 1024).decode(errors="ignore"))
