@@ -14,9 +14,8 @@ from starlette.responses import JSONResponse, Response
 from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
-from loadfactor.interfaces.server.alert_endpoints import add_alerts
 from loadfactor.interfaces.server.alert_service import AlertService
-from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS, add_insight, add_lists, add_readings
+from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS, add_alerts, add_insight, add_lists, add_readings
 from loadfactor.interfaces.server.gate import Gate, answer_error, refuse
 from loadfactor.interfaces.server.guard import Bounds, Guard, Need, RefusedError
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
