@@ -182,7 +182,7 @@ def list_jobs(allocations: Expr) -> Expr:
     jobs = rows.group_by("job_id", "attempt", "from_utc").aggregate(
         gpus=rows.held_gpus.sum(),
         to_ms=rows.to_utc.max(),
-        requested_utc=rows.asked_utc.min(),
+        requested_utc=rows.requested_utc.min(),
         team=rows.team.max(),
         pool=rows.pool.min(),
         node=rows.node.min(),

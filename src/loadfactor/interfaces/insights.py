@@ -58,8 +58,6 @@ def _read_job(request: DiagnoseRequest, job: str) -> "tuple[JobRate, JobDiagnosi
     """The rate that the job of traces paid, and its diagnosis by the books."""
     from loadfactor.insight.diagnosis.diagnose import diagnose_jobs
     from loadfactor.insight.traces.report import read_rate
-    from loadfactor.insight.diagnosis.fleet import diagnose_jobs
-    from loadfactor.insight.diagnosis.trace_money import read_rate
     from loadfactor.interfaces.progress import ProgressBar
     from loadfactor.metrics.query.calendar import milliseconds
 

@@ -14,9 +14,8 @@ from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import percent
 from loadfactor.interfaces.requests import ChargebackRequest
-from loadfactor.money.lines import Statement, StatementPart
-from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.interfaces.tables import FilledColumn, col, cols, table
+from loadfactor.money.lines import Statement, StatementPart
 
 FOCUS_COLUMNS: Final = (
     "AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType",

@@ -83,19 +83,12 @@ def build_document(found: CheckedSources, folder: Path) -> Document:
         sections.append(Section("Next", suggestions=_list_steps(exists)))
     answers = [source.reachable for source in found.sources]
     answers += [cluster.reachable for cluster in found.clusters] + [cluster.reachable for cluster in found.slurm]
-    reachable = [*(s.reachable for s in found.sources), *(c.reachable for c in found.clusters)]
-    reachable += [s.reachable for s in found.slurm]
     return Document(
         " ".join([*([_sum_up(found.sources)] if found.sources or not others else []), *others]),
         sections,
         f"The books are in {folder}." if exists else f"No books in {folder} yet.",
         data=SourcesCheck(found.sources, live, str(folder), exists, found.clusters, found.slurm, found.instances),
         is_no=not all(answers),
-        is_no=not all(
-            [s.reachable for s in found.sources]
-            + [c.reachable for c in found.clusters]
-            + [s.reachable for s in found.slurm]
-        ),
     )
 
 

@@ -7,9 +7,8 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BooksRequest
-from loadfactor.interfaces.tables import col, table
-from loadfactor.metrics.fullness import DROPS, LEVELS, WITHOUT_MATH
 from loadfactor.interfaces.tables import col, cols, table
+from loadfactor.metrics.fullness import DROPS, LEVELS, WITHOUT_MATH
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25

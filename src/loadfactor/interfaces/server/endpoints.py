@@ -14,8 +14,7 @@ from starlette.responses import JSONResponse, Response
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.insight.alerts.configured import configure
-from loadfactor.insight.alerts.delivery.courier import now_ms
-from loadfactor.insight.alerts.delivery.listed import (
+from loadfactor.insight.alerts.delivery.board import (
     LIVING,
     STATES,
     belongs_to,
@@ -23,6 +22,7 @@ from loadfactor.insight.alerts.delivery.listed import (
     describe_silence,
     read_board,
 )
+from loadfactor.insight.alerts.delivery.dispatcher import now_ms
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.insight.diagnosis.finding import FleetDiagnosis
 from loadfactor.insight.savings import FleetSavings
