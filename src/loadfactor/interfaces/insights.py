@@ -41,10 +41,11 @@ def diagnose_books(
     """
     if request.job and request.team:
         raise InputError("--job and --team both say of whom; give one of them")
+    from loadfactor.insight.diagnosis import diagnose as diagnosing
     from loadfactor.interfaces.pages.diagnosis import build_diagnosis
 
     window = _find_window(request, books)
-    found = diagnose.diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out)
+    found = diagnosing.diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out)
     return build_diagnosis(found)
 
 
