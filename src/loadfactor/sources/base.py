@@ -83,9 +83,7 @@ class ReadOptions:
 
 
 Decoder = Callable[[Sequence[Input], ReadOptions], Iterator[Rows | Gap]]
-
 FindFiles = Callable[[tuple[Path, ...]], tuple[Path, ...]]
-
 ReadFiles = Callable[[tuple[Path, ...], ReadOptions], Iterator[Rows | Gap]]
 
 

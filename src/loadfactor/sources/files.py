@@ -16,13 +16,9 @@ from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, R
 from loadfactor.sources.parsing.text_blocks import join_pieces, strip_rotation
 
 PIECE_BYTES: Final = BYTES_PER_MIB
-
 _GZIP: Final = b"\x1f\x8b"
-
 _UNPACKED_TIMES: Final = 250  # gzip reaches 1,030 with one byte repeated; logs stay below 50
-
 _UNPACKED_BYTES: Final = 64 * BYTES_PER_MIB  # from here on the ratio counts
-
 _OTHER_KINDS: Final = (
     (stat.S_ISDIR, "a folder; name the files in it"),
     (stat.S_ISFIFO, "a pipe; save what comes out of it in a file first"),

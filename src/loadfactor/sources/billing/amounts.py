@@ -17,32 +17,21 @@ from loadfactor.sources.parsing.cells import CellPosition, quote
 from loadfactor.tables.columns import EXACT_DECIMALS, EXACT_DIGITS, arrow_type
 
 AMOUNT: Final = arrow_type("exact")
-
 _SUMMAND: Final = pa.decimal128(EXACT_DIGITS - 1, EXACT_DECIMALS)  # Arrow gives a sum one digit more
-
 _FACTOR: Final = pa.decimal256(EXACT_DIGITS - 1, EXACT_DECIMALS)
-
 _LAST: Final = Decimal(1).scaleb(-EXACT_DECIMALS)
-
 _LARGEST: Final = 18  # digits before the point: two digits are left for sums of many
-
 _CELL: Final = pa.decimal128(_LARGEST + EXACT_DECIMALS, EXACT_DECIMALS)
-
 _LIMIT: Final = pa.scalar(Decimal(10) ** _LARGEST)
-
 _EXACTLY: Final = Context(prec=1000, rounding=ROUND_HALF_EVEN, Emin=-(10**6), Emax=10**6)
-
 _SIGN: Final = r"(?:[A-Z]{0,3}[$€£¥₹₩]|[A-Z]{3})"
-
 _WRITTEN: Final = re.compile(
     rf"(?P<open>\()?(?P<minus>[-+])?\s*(?P<before>{_SIGN})?\s*(?P<inner>[-+])?"
     r"(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,6})?)"
     rf"\s*(?P<after>{_SIGN})?(?P<close>\))?"
 )
-
 _SIGNS: Final = {"€": ("EUR",), "£": ("GBP",), "¥": ("JPY", "CNY"), "₹": ("INR",), "₩": ("KRW",)}
 """Signs of one or two currencies; a $ is that of many."""
-
 _POINT: Final = r"\.[0-9]{1,2}\s*$|\.[0-9]{4}|,[0-9]{3}[.,]|[$€£¥₹₩]"
 
 
@@ -154,26 +143,17 @@ def check_sign(label: str, sign: str, currency: str) -> None:
 
 
 _UTC_MS: Final = pa.timestamp("ms", "UTC")
-
 _LOCAL_MS: Final = pa.timestamp("ms")
-
 SLASHED: Final = r"^\s*[0-9]{1,2}/[0-9]{1,2}/[0-9]"
-
 _SLASHED: Final = re.compile(
     r"([0-9]{1,2})/([0-9]{1,2})/([0-9]{4}|[0-9]{2})"
     r"(?:[ T]([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?(?: ?([AaPp])[Mm])?)?Z?"
 )
-
 _COMPACT: Final = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})?")
-
 _ZONE_WORD: Final = re.compile(r" ?(?:UTC|GMT)$")
-
 _LAST_MONTH: Final = 12
-
 _HALF_DAY: Final = 12
-
 _CENTURY: Final = 2000
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -30,22 +30,18 @@ from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.bill_reader import make_source
 
 _COVERED, _NEGATION, _RESERVED = "savingsplancoveredusage", "savingsplannegation", "discountedusage"
-
 _PLAN_FEES: Final = ("savingsplanrecurringfee", "savingsplanupfrontfee")
-
 _CATEGORIES: Final = {
     **dict.fromkeys(("usage", _COVERED, _RESERVED), "Usage"),
     **dict.fromkeys(("fee", "rifee", *_PLAN_FEES), "Purchase"),
     "tax": "Tax",
     "credit": "Credit",
 }
-
 _FREQUENCIES: Final = {
     **dict.fromkeys(("usage", _COVERED, _RESERVED), "Usage-Based"),
     **dict.fromkeys(("rifee", "savingsplanrecurringfee"), "Recurring"),
     **dict.fromkeys(("fee", "savingsplanupfrontfee"), "One-Time"),
 }
-
 _TEXTS: Final = {
     "InvoiceId": ("bill/InvoiceId",),
     "InvoiceIssuerName": ("bill/InvoicingEntity",),
@@ -67,7 +63,6 @@ _TEXTS: Final = {
     "AvailabilityZone": ("lineItem/AvailabilityZone",),
     "x_ChargeType": ("lineItem/LineItemType",),
 }
-
 _GROUP: Final = ("BillingAccountId", "BillingPeriodStart", "BillingCurrency", "CommitmentDiscountId")
 
 

@@ -28,15 +28,10 @@ from loadfactor.sources.billing.bill_reader import make_source
 from loadfactor.tables.charges import ACTUAL, AMORTIZED
 
 _COST: Final = ("CostInBillingCurrency", "PreTaxCost", "ExtendedCost", "Cost")
-
 _CURRENCY: Final = ("BillingCurrencyCode", "BillingCurrency", "Currency")
-
 _QUANTITY: Final = ("Quantity", "UsageQuantity", "ConsumedQuantity")
-
 _DATE: Final = ("Date", "UsageDateTime", "UsageDate")
-
 _RESERVATION: Final = ("benefitId", "ReservationId")
-
 _TEXTS: Final = {
     "PublisherName": ("PublisherName",),
     "InvoiceId": ("InvoiceId", "InvoiceNumber"),
@@ -59,16 +54,13 @@ _TEXTS: Final = {
     "AvailabilityZone": ("AvailabilityZone",),
     "CommitmentDiscountName": ("benefitName", "ReservationName"),
 }
-
 _CATEGORIES: Final = {
     **dict.fromkeys(("usage", "unusedreservation", "unusedsavingsplan"), "Usage"),
     **dict.fromkeys(("purchase", "refund"), "Purchase"),
     "tax": "Tax",
     "credit": "Credit",
 }
-
 _FREQUENCIES: Final = {"usagebased": "Usage-Based", "onetime": "One-Time", "recurring": "Recurring"}
-
 _MODELS: Final = {"ondemand": "Standard", "spot": "Dynamic", "reservation": "Committed", "savingsplan": "Committed"}
 
 

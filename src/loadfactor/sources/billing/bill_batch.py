@@ -21,11 +21,8 @@ _AWS: Final = (
     r"(?:^|[^a-z0-9.-])(?P<type>(?:ml\.)?[a-z][a-z0-9-]*"
     r"\.(?:nano|micro|small|medium|large|[0-9]*xlarge|metal)(?:-[a-z0-9]+)?)(?:$|[^a-z0-9.-])"
 )
-
 _AZURE: Final = r'"ServiceType"\s*:\s*"(?P<type>(?:Standard|Basic)_[^"]+)"'
-
 _GOOGLE: Final = r'"compute\.googleapis\.com/machine_spec"\s*:\s*"(?P<type>[^"]+)"'
-
 _FOCUS: Final = r'"InstanceType"\s*:\s*"(?P<type>[^"]+)"'
 
 
@@ -58,11 +55,8 @@ def _extract(texts: pa.Array, pattern: str) -> pa.Array:
 
 
 NO_TEXT: Final = pa.scalar(None, pa.string())
-
 NO_AMOUNT: Final = pa.scalar(None, AMOUNT)
-
 ZERO: Final = pa.scalar(0, AMOUNT)
-
 _NULLS: Final = pa.array(["", "NULL", "null", "Null", "\\N"])
 
 

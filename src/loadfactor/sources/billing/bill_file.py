@@ -21,9 +21,7 @@ from loadfactor.sources.parsing.cells import CellPosition, quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
 
 _PARQUET: Final = b"PAR1"
-
 _IN_BRACKETS: Final = re.compile(r"\(([A-Za-z0-9]+)\)\s*$")
-
 _PERIOD_STARTS: Final = ("billingperiodstart", "billingperiodstartdate", "billbillingperiodstartdate")
 
 

@@ -22,9 +22,7 @@ from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.schema import CURRENCY
 
 _PERIOD: Final = re.compile(r"[0-9]{8}-[0-9]{8}|billing_period=.+", re.IGNORECASE)
-
 _BY_TIME: Final = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}.*")
-
 _ONE_A_RUN: Final = re.compile(r"(.*_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}((?:\.[a-z]+)+)", re.IGNORECASE)
 
 
@@ -84,7 +82,6 @@ def _read_manifest(path: Path) -> dict[str, object]:
 
 ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet", ".jsonl", ".ndjson")
 """How the names of files of bills end, in a folder."""
-
 _HIDDEN: Final = (".", "_")
 
 

@@ -23,14 +23,12 @@ from loadfactor.sources.billing.bill_reader import make_source
 from loadfactor.tables.charges import CATEGORIES, CHARGES, COSTS
 
 _JSON: Final = ("Tags", "AllocatedTags", "SkuPriceDetails", "AllocatedMethodDetails")
-
 _OTHER_NAMES: Final = {
     "ProviderName": ("ServiceProviderName",),  # 1.3 renames it, 1.4 removes the old name
     "InvoiceIssuerName": ("InvoiceIssuer",),
     "x_ChargeType": ("x_ChargeType", "x_LineItemType"),
     "x_InstanceType": ("x_InstanceType", "x_SkuInstanceType"),
 }
-
 _ONE_OF: Final = {
     "ChargeCategory": CATEGORIES,
     "ChargeClass": ("Correction",),

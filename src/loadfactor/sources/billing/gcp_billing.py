@@ -30,7 +30,6 @@ from loadfactor.sources.billing.bill_reader import make_source
 from loadfactor.sources.parsing.cells import CellPosition
 
 _COMMITTED: Final = {"COMMITTED_USAGE_DISCOUNT": "Usage", "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE": "Spend"}
-
 _DISCOUNTS: Final = (
     *_COMMITTED,
     "FEE_UTILIZATION_OFFSET",
@@ -40,7 +39,6 @@ _DISCOUNTS: Final = (
     "SUBSCRIPTION_BENEFIT",
 )
 """Types of credits that are the price of the usage they stand beside; all others (promotions, free tier) are gifts."""
-
 _FIELDS: Final = ("amount", "type", "id", "full_name", "name")
 
 
@@ -130,7 +128,6 @@ def _scatter(rows: pa.Array, values: pa.Array, count: int) -> pa.Array:
 
 
 _CATEGORIES: Final = {"regular": "Usage", "tax": "Tax", "adjustment": "Adjustment", "rounding_error": "Adjustment"}
-
 _TEXTS: Final = {
     "PublisherName": ("seller_name",),
     "BillingAccountId": ("billing_account_id",),
@@ -147,7 +144,6 @@ _TEXTS: Final = {
     "AvailabilityZone": ("location.zone",),
     "x_ChargeType": ("cost_type",),
 }
-
 _CORRECTED: Final = (
     "adjustment_info.id",
     "adjustment_info.type",

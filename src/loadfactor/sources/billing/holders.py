@@ -18,7 +18,6 @@ _KEYS: Final = {
     "user": ("user", "owner"),
 }
 """Columns, and the keys of tags that fill them, the better one first."""
-
 _TAGS: Final = ("AllocatedTags", "Tags")
 """Of a share of a split charge, the tags of what it was split to come first."""
 

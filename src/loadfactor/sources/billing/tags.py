@@ -12,20 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _SPACE: Final = r"[ \t\n\r]*"
-
 _INSIDE: Final = r'[^"\\\x00-\x1f]*'
-
 _PAIR: Final = rf'("{_INSIDE}"){_SPACE}:{_SPACE}"{_INSIDE}"'
-
 _KEYS: Final = re.compile(
     rf'{_SPACE}(\{{)?{_SPACE}("{_INSIDE}"(?:{_SPACE},{_SPACE}"{_INSIDE}")*){_SPACE}(\}})?{_SPACE}'
 )
-
 _FEWEST: Final = 16
 """Fewer texts with the same keys are read one by one just as fast."""
-
 Columns = Sequence[pa.Array]
-
 ReadPlain = Callable[[Mapping[str, pa.Array]], Columns | None]
 """What is asked of objects with the same keys: from their values by key, in the order they are written; None: read them singly."""
 
@@ -100,13 +94,9 @@ def _write_pattern(keys: Sequence[str], braces: bool) -> str:
 
 
 _SEPARATORS: Final = (",", ":")
-
 _OF_USERS: Final = ("user:", "user_")
-
 _KEY_NAMES: Final = ("key", "Key", "name", "Name")
-
 _VALUE_NAMES: Final = ("value", "Value")
-
 _TEXTS_KEPT: Final = 16_384  # of objects that are read singly: many rows carry the same tags
 
 

@@ -68,7 +68,6 @@ def split_documents(text: str) -> Iterator[Any]:
 
 POINTS_AT_ONCE = 2_000_000
 """So many are put in order together; those of a later portion that are older find their place in the store."""
-
 ReadSeries = Callable[[Input, Callable[[str], None]], Iterator[CloudSeries]]
 """The series of an input; the function is told what is left out."""
 

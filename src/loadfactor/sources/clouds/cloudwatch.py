@@ -37,24 +37,15 @@ class CloudWatchMetric(NamedTuple):
 
 MetricPoints = dict[CloudWatchMetric, list[tuple[int, float]]]
 """The points of each metric: when the interval ends (ms since 1970 UTC), and its mean."""
-
 _VARINT, _FIXED64, _PARTS, _FIXED32 = 0, 1, 2, 5
-
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
-
 _LONGEST_VARINT: Final = 10
-
 _REQUEST_BEGINS: Final = 0x0A  # the field resource_metrics
-
 # numbers of fields
 _RESOURCE_METRICS, _SCOPE_METRICS, _METRICS, _NAME, _SUMMARY, _POINTS = 1, 2, 2, 1, 11, 1
-
 _LABELS, _END_NS, _COUNT, _SUM, _ATTRIBUTES = 1, 3, 4, 5, 7
-
 _KEY, _VALUE, _TEXT, _LIST, _OF_LIST = 1, 2, 1, 6, 1
-
 _OWN_KEYS: Final = ("Namespace", "MetricName")
-
 _DIMENSIONS_KEY: Final = "Dimensions"
 
 
@@ -173,9 +164,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 NAMES: Final = frozenset(name.removeprefix(f"{CLOUDWATCH}/") for name in CLOUDWATCH_FAMILY.by_name)
 """The metrics that are asked for."""
-
 _NODES: Final = ("InstanceId", "host", "NodeName")
-
 _PODS: Final = ("FullPodName", "PodName")
 
 
@@ -239,10 +228,8 @@ def end_points(began_ms: Iterable[int], values: Iterable[float], period_ms: int)
 
 
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
-
 STREAM_PERIOD_MS: Final = S_PER_MIN * MS_PER_S
 """Metric streams send a line for each metric and minute."""
-
 LeaveOut = Callable[[str], None]
 
 
@@ -345,7 +332,6 @@ def _read_instant(text: Any, label: str) -> int:
 
 _OF_FIREHOSE: Final = re.compile(r"-\d{4}(?:-\d\d){5}-[0-9a-f]{8}-")
 """In the name of every file that Firehose writes, in a folder for each hour: an instant, and the beginning of a UUID."""
-
 SOURCE = Source(
     "cloudwatch",
     find_with((".json", ".jsonl", ".ndjson"), "output of CloudWatch", deep=True, without_ending=_OF_FIREHOSE),
@@ -353,15 +339,10 @@ SOURCE = Source(
     S_PER_MIN,
     watches=True,
 )
-
-
 METRIC_STREAM: Final = "metric-stream"
 """The first word of such origins."""
-
 SERIES, ASIDE = "series", "aside"
-
 SET_ASIDE: Final = "objects of the metric stream that cannot be read"
-
 _NUMBER_BYTES: Final = 8
 
 

@@ -24,23 +24,16 @@ from loadfactor.sources.slurm.gpus import MOST_ON_NODE
 from loadfactor.tables.schema import LIST, SEEN
 
 OVER: Final = frozenset(("shutting-down", "terminated", "stopping", "stopped"))
-
 _INTERRUPTED: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
-
 _AT: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
-
 _NOTICE: Final = "marked-for-"
-
 _ENDED_BY_SPOT: Final = re.compile(
     r"instance-(?:terminated|stopped)-(?:by-price|no-capacity|capacity-oversubscribed|launch-group-constraint)"
     r"|marked-for-(?:termination|stop)"
 )
-
 _KUBERNETES: Final = re.compile(r"kubernetes\.io/cluster/|(?:aws:)?eks:cluster-name$")
-
 _CLUSTERS: Final = re.compile(rf"{_KUBERNETES.pattern}|parallelcluster:cluster-name$|AWSBatchServiceTag$")
 """Tags of machines that a scheduler fills; who holds them is for it to say."""
-
 _OF_VPC: Final = " (Amazon VPC)"
 """What the history of prices may say after a platform; instances do not."""
 
@@ -226,13 +219,9 @@ def _read_type(gpu: Mapping[str, Any]) -> InstanceType:
 
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
-
 NOT_DESCRIBED: Final = "instances of a type that DescribeInstanceTypes does not describe here"
-
 NO_END: Final = "instances that are over, nobody says since when: taken to end when the answers were taken"
-
 _PREEMPTED: Final = "preempted"
-
 _PRICED: Final = {"basis": "list", "currency": "USD", "source": "EC2's history of spot prices"}
 
 
@@ -311,11 +300,8 @@ def tell_instance(
 
 
 SOURCE = Source("ec2", find_with((".json",), "JSON of EC2"), read_with(decode_ec2), float(S_PER_HOUR), watches=True)
-
-
 TYPES, REQUESTS, PRICES = "InstanceTypes", "SpotInstanceRequests", "SpotPriceHistory"
 """Kinds of events, as EC2's answers name what is in them."""
-
 _UNSEEN: Final = "terminated"
 
 

@@ -20,24 +20,16 @@ from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.slurm.gpus import MOST_ON_NODE
 
 OVER: Final = frozenset(("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED", "DEPROVISIONING"))
-
 NOT_YET: Final = "PROVISIONING"
-
 PREEMPTED_BY: Final = "compute.instances.preempted"
 """The type of operation by which Compute Engine takes an instance away."""
-
 _STOPPED_AT: Final = ("lastStopTimestamp", "lastSuspendedTimestamp")
-
 _CLUSTERS: Final = ("goog-k8s-cluster-name", "goog-gke-node", "slurm_cluster_name", "batch-job-id")
 """Labels of machines that a scheduler fills; who holds them is for it to say."""
-
 _WITH_GPUS: Final = re.compile(r"(?:a2|a3|a4|a4x|g2|g4)-")
-
 _KIND_OF: Final = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-vws)?")
-
 _MODELS: Final = {"nvidia-tesla-a100": "nvidia-a100-40gb"}
 """Types of accelerators whose name leaves out which of several it is."""
-
 _INSTANCE, _OPERATION = "compute#instance", "compute#operation"
 
 
@@ -177,9 +169,7 @@ def _list_objects(said: Any, label: str) -> Iterable[Mapping[str, Any]]:
 
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
-
 NO_END: Final = "instances that are over, nobody says since when: taken to end when the list was taken"
-
 NO_GPUS_SAID: Final = "instances of a type with GPUs that list none"
 
 
@@ -244,8 +234,6 @@ def tell_instance(
 SOURCE = Source(
     "gce", find_with((".json",), "JSON of Compute Engine"), read_with(decode_gce), float(S_PER_HOUR), watches=True
 )
-
-
 PREEMPTIONS: Final = "preemptions"
 """Operations by which Compute Engine took instances away."""
 

@@ -30,20 +30,13 @@ def write_instance_tags(name: str, tags: Mapping[str, str]) -> str | None:
 
 
 INSTANCES, ALL, SEEN = "instances", "all", "seen"
-
 UNSEEN_END: Final = "instances that ended while nobody watched: taken to end when they were seen last"
-
 KEPT_MS: Final = MS_PER_DAY
 """A run that is over is known for so long: a cloud may say later why it ended."""
-
 _ENDED: Final = ("devices", "allocations")
-
 _VERSION: Final = 1
-
 _QUICK: Final = 1
-
 Said = dict[str, Any]
-
 Key = tuple[str, Said]
 """The name of a table, and the key of a row of it."""
 

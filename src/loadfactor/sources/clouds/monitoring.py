@@ -22,16 +22,11 @@ from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.prometheus.families import GKE_TYPES, OPS_AGENT_TYPE
 
 PROMETHEUS_TYPE: Final = "prometheus.googleapis.com/"
-
 DCGM_TYPE: Final = f"{PROMETHEUS_TYPE}DCGM_FI_"
-
 ASKED: Final = (OPS_AGENT_TYPE, *GKE_TYPES, DCGM_TYPE)
 """How the types of metrics begin that are asked for."""
-
 _SHARES: Final = ("utilization", "duty_cycle")
-
 _NUMBERED: Final = re.compile(r"(?:nvidia)?\d{1,2}")
-
 _MEMORY: Final = "memory/bytes_used"
 
 

@@ -14,7 +14,6 @@ from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps, Timeline
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
 
 __all__ = ["SeriesCache", "decode_scrapes"]
-
 VALUES_AT_ONCE: Final = 200_000
 
 

@@ -9,7 +9,6 @@ from loadfactor.sources.gpu_scrapes.fields import ECC_DETAILS, XID, Field
 
 PREFIX: Final = "DCGM_FI_"
 """What stands before the names; DCGM 4 renamed many, everybody writes the old ones."""
-
 FIELDS: Final = (
     Field("busy_share", ("DEV_GPU_UTIL", "DEV_GPU_UTIL_RATIO"), divide=PERCENT),  # 0…100 under either name
     Field("engine_active_share", ("PROF_GR_ENGINE_ACTIVE", "PROF_GR_ENGINE_UTIL_RATIO")),
@@ -43,19 +42,13 @@ FIELDS: Final = (
         for detail, (since, bits) in zip(ECC_DETAILS, product(("VOL", "AGG"), ("SBE", "DBE")), strict=True)
     ),
 )
-
 BY_NAME: Final = {PREFIX + name: field for field in FIELDS for name in field.names}
-
 BY_KEY: Final = {field.key: field for field in reversed(FIELDS)}
 """One field of each key; fields of one key differ only in being a total."""
-
 BLANKS: Final = {0: "blank", 1: "not found", 2: "not supported", 3: "not permitted"}
 """What the last digit of a blank says."""
-
 BLANK_INT32: Final = 0x7FFFFFF0
-
 BLANK_INT64: Final = 0x7FFFFFFFFFFFFFF0
-
 BLANK_FP64: Final = 2**47
 """Values from which on DCGM means that it has none (dcgm_structs.h)."""
 

@@ -19,13 +19,9 @@ from loadfactor.sources.gpu_scrapes.known_devices import (
 )
 
 _HEAD: Final = re.compile(r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)\s*(?:\{(?P<labels>.*)\})?\s*")
-
 _LABEL: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
 TOTAL: Final = "_total"  # OpenMetrics puts it behind the name of whatever only grows
-
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-
 _LABELS_MAX: Final = 10_000
 
 
@@ -83,21 +79,15 @@ def _unescape(text: str) -> str:
 
 SERIES_MAX: Final = 100_000
 """So many are known at most; then all but those of the scrape at hand are forgotten."""
-
 _NUMBERED_MAX: Final = 2 * SERIES_MAX
-
 TITLE, FOREIGN, UNKEPT, NOWHERE, VALUE = range(5)
 """Kinds of lines: # …; of no DCGM field; of one that is not kept; of one that does not say of which GPU; of one that is kept."""
-
 NEVER, ALWAYS, AS_TITLED = range(3)
 """Whether a series is a total: by what its title says where it may be a rate as well."""
-
 GAUGE, COUNTER = 1, 2
 """What a title says, 0 nothing; in the place of NEVER, ALWAYS, AS_TITLED."""
-
 KIND, NAME, BASE, WHAT, GPU, PLACE, KEY, COUNTS, LABELS, HOLDERS = range(10)
 """Columns of the facts: numbers, -1 where there is none. WHAT is name, GPU and instance, BASE the name without _total."""
-
 WIDTH: Final = 10
 
 

@@ -31,18 +31,12 @@ from loadfactor.sources.gpu_scrapes.fields import READ_KEYS, UNTIMED
 from loadfactor.sources.parsing.text_blocks import TextBlock
 
 _LF, _SPACE = (ord(c) for c in "\n ")
-
 _TITLE, _ANY, _SMALL, _LARGE, _MASK = range(5)
 """What is plain behind a beginning: nothing, any number, one below all blanks, one that is no blank, a mask."""
-
 _BLANK_KINDS: Final = len(BLANKS)
-
 _NEAR: Final = 4  # known lines in a row that are read carefully behind a new one
-
 _FAR: Final = 1024  # lines in a row that are read carefully where hardly any is plain
-
 _LINES: Final = 2**15  # room for a block's; it grows
-
 _follow_many = entry(follow_lines)
 
 
@@ -220,7 +214,6 @@ class LineScanner:
 
 
 _MULTIPLY: Final = np.array([BY_KEY[key].multiply if key in BY_KEY else 1 for key in READ_KEYS], np.float64)
-
 _DIVIDE: Final = np.array([BY_KEY[key].divide if key in BY_KEY else 1 for key in READ_KEYS], np.float64)
 
 

@@ -65,11 +65,8 @@ def find_values(
 
 
 _WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing
-
 _HEAD: Final = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')  # a brace within quotes ends no labels
-
 _OTHER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?")  # a line of any exporter
-
 SKIPPED: Final = {
     FOREIGN: "skipped: not a DCGM metric",
     UNKEPT: "skipped: a DCGM field that is not kept",

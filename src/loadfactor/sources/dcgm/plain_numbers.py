@@ -10,11 +10,8 @@ from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.parsing.times import EPOCH_MS_BELOW, SECONDS_BELOW
 
 Bytes = NDArray[np.uint8]
-
 _PLUS, _MINUS, _DOT, _ZERO, _NINE, _SMALL_E, _LARGE_E = (ord(c) for c in "+-.09eE")
-
 _EXACT: Final = 2**53  # whole numbers up to here, divided or multiplied by one exact power of ten, are rounded once
-
 POWERS: Final = np.array([10.0**i for i in range(23)])
 """The powers of ten that a float holds exactly."""
 

@@ -17,9 +17,7 @@ from loadfactor.sources.parsing.steps import EXPORTER_STEP_S, is_within_reach, l
 from loadfactor.sources.parsing.times import EPOCH_MS_BELOW
 
 SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes a reading
-
 _TIME_BITS: Final = EPOCH_MS_BELOW.bit_length()
-
 _PLACES_MAX: Final = 1 << 63 - _TIME_BITS
 
 

@@ -30,9 +30,7 @@ from loadfactor.tables.schema import table
 
 TOLD: Final = (*EVENT_KEYS, *SLOWING_BITS)
 """What is remembered of each GPU: the last reading of each key, and the last hour told of each reason, ms since 1970 UTC."""
-
 _IS_TOLD: Final = np.array([key in EVENT_KEYS or key == THROTTLE for key in READ_KEYS])
-
 _MOST: Final = 2.0**53
 """From here on a number is no code, count or mask: it has lost its last digits."""
 

@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from loadfactor.sources.base import DeviceEvent
 
 XID: Final = "xid"
-
 ECC_DETAILS: Final = ("sbe_volatile", "dbe_volatile", "sbe_aggregate", "dbe_aggregate")
 """Single-bit (corrected) and double-bit errors, since the driver was loaded and over the GPU's life: an error counts in both."""
-
 SLOWING_BITS: Final = {
     "sw_power_cap": 0x4,
     "hw_slowdown": 0x8,
@@ -102,17 +100,12 @@ KEYS: Final = (
     "nvlink_rx_bytes_per_s",
 )
 """What a scrape of a GPU can hold: columns of `samples`, and what others of them are made of."""
-
 EVENT_KEYS: Final = (XID, *ECC_DETAILS)
 """What tells of events and is no part of a sample: the key is the detail of the event."""
-
 THROTTLE: Final = "throttle_mask"
 """The key of samples that tells of events as well."""
-
 READ_KEYS: Final = (*KEYS, *EVENT_KEYS)
-
 KEY_NUMBER: Final = {key: number for number, key in enumerate(READ_KEYS)}
-
 TOTALS: Final = (
     "energy_j",
     "pcie_tx_bytes_per_s",
@@ -121,14 +114,10 @@ TOTALS: Final = (
     "nvlink_rx_bytes_per_s",
 )
 """What may be read as a total that only grows."""
-
 WHOLE: Final = frozenset({"power_w", "power_now_w", "energy_j", "sm_clock_hz", "temperature_c", "throttle_mask"})
 """What is of the whole GPU, also on the row of one of its MIG instances."""
-
 BY_PROCESS: Final = frozenset({"busy_share", "mem_used_bytes"})
 """What is of one process, not of the device, where the exporter shares a GPU among virtual ones."""
-
-
 UNTIMED: Final = -1
 
 

@@ -26,19 +26,12 @@ LABELS: Final = {
     "experiment": ("experiment",),
 }
 """Labels in lower case, best first. Prometheus calls a pod's labels exported_… where it keeps `pod` for the exporter's own."""
-
 SLICES: Final = {"A30": 4, "RTX PRO 6000": 4, "RTX PRO 5000": 4}
-
 SLICES_ELSE: Final = 7
 """Compute slices that MIG cuts a GPU into, by model."""
-
-
 _UUID: Final = re.compile(r"(GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:::|-)\d+")
-
 _INDEX: Final = re.compile(r"[0-9]{1,3}")
-
 _INSTANCE: Final = re.compile(r"(?:^|\.)(\d+)g\.")
-
 _EXPORTERS: Final = ("dcgm-exporter", "metrics-exporter", "gpu-exporter")  # in the names of their own pods
 
 

@@ -63,7 +63,6 @@ class TextGaps:
 
 
 _WHOLE: Final = np.array([key in WHOLE for key in KEYS])
-
 UNREAD, IS_VALUE, IS_TOTAL = range(3)
 """What stands in a cell of `values`."""
 

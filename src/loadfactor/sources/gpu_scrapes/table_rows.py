@@ -82,10 +82,7 @@ class MigHistory:
 
 
 BATCH_ROWS: Final = 20_000
-
 _ALSO_PROFILED: Final = ("dram_active_share", "fp32_active_share", "sm_occupancy_share")  # an idle pipe proves nothing
-
-
 _Shape = tuple[bool, bool, float | None]  # divided, into more than there is, limit of power
 
 

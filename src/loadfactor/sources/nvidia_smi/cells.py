@@ -17,13 +17,9 @@ from loadfactor.sources.nvidia_smi.columns import UNITS, UNMEASURED, Unit
 from loadfactor.sources.parsing.times import LocalClock, parse_slashed_ms, parse_stamp
 
 Floats = NDArray[np.float64]
-
 Codes = NDArray[np.int64] | NDArray[np.int32]
-
 _NUMBER: Final = r"^(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%/]*)$"
-
 _BLANKS: Final = ' \t\r"'
-
 _REASON_MAX: Final = 60
 
 

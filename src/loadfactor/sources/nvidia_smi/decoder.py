@@ -9,7 +9,6 @@ from loadfactor.sources.nvidia_smi.sections import LogSections
 from loadfactor.sources.parsing.steps import DevicesSeen
 
 DEFAULT_STEP_S: Final = 1.0  # a single reading speaks for at most the second before it, NVML's longest sample period
-
 _LEARN_FROM: Final = 1024  # instants of a GPU that its step is learnt from
 
 

@@ -100,15 +100,10 @@ def _encode(name: str, texts: Any) -> Cells:
 
 
 _TOP: Final = 2  # depth of <timestamp> and <gpu> below <nvidia_smi_log>
-
 _HELD_ROWS: Final = 2000
-
 _GPU_BYTES: Final = 16 * BYTES_PER_MIB  # far above any description of one GPU
-
 END: Final = b"</nvidia_smi_log>"
-
 STARTS: Final = (b"<?xml", b"<!DOCTYPE nvidia_smi_log", b"<nvidia_smi_log")
-
 _PATHS: Final = {
     "uuid": ("uuid",),
     "name": ("product_name",),
@@ -119,7 +114,6 @@ _PATHS: Final = {
         for name in REASONS
     },
 }
-
 _TAGS: Final = {name: paths[0].rpartition("/")[2] for name, paths in _PATHS.items()}
 
 

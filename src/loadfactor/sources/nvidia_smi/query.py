@@ -20,21 +20,15 @@ if TYPE_CHECKING:
 
 
 _CELL: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.]*)\s*(?:\[(?P<unit>[^\]]*)\])?")
-
 _DATA: Final = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d|GPU-[0-9a-f]{8}|\d (?:%|MiB|W|MHz)\s*(?:,|$)")
-
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
-
 _WHOLE: Final = re.compile(  # ends of a cell that cannot be the beginning of a longer one
     rb"(?:\d (?:%|MiB|W|MHz)|\]|GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d\d:\d\d:\d\d\.\d{3})\s*$"
 )
-
 _NAMES: Final = "|".join(sorted((re.escape(name) for name in QUERY_NAMES), key=len, reverse=True))
-
 _BEHIND: Final = re.compile(
     rf"(?:{_NAMES})(?:\s*\[[^\]]*\])?(?:\s*,\s*{_CELL.pattern.replace('?P<name>', '?:').replace('?P<unit>', '?:')})+$".encode()
 )
-
 _VALUES: Final = frozenset(name for measure in MEASURES for name in measure.query) | {"reasons"}
 
 

@@ -33,9 +33,7 @@ from loadfactor.tables.schema import SAMPLES
 FROM_BYTES: Final = (
     16 * BYTES_PER_MIB
 )  # of an import, some 100,000 rows; from the first where the scanner is loaded already
-
 PART_BYTES: Final = 32 * BYTES_PER_KIB  # a part as short as this is read as fast with care
-
 SCANNER: Final = "loadfactor.sources.nvidia_smi.scan"
 
 
@@ -52,11 +50,8 @@ class Scanning:
 
 
 _WHO: Final = ("uuid", "index", "bus_id", "name", "hostname")
-
 _MASKED: Final = frozenset("gpu-0")  # letters of a UUID that somebody blanked out with zeros
-
 _DENSE: Final = 2**16
-
 _BURST_MS: Final = 500  # one call of the tool asks its GPUs within less
 
 
@@ -156,15 +151,10 @@ def refuse_several(label: str, at_ms: NDArray[np.int64]) -> None:
 
 
 BATCH_ROWS: Final = 50_000
-
 _MASK_MAX: Final = 2**63 - 1
-
 _UNKNOWN: Final = np.iinfo(np.int64).min  # as a mask
-
 _RADIX: Final = 2**15
-
 Instants = NDArray[np.int64]
-
 Which = NDArray[np.bool_]
 
 

@@ -28,19 +28,12 @@ from loadfactor.sources.nvidia_smi.cells import (
 from loadfactor.sources.nvidia_smi.columns import UNITS
 
 Int = Any  # 64 bits; types within compiled code are Numba's
-
 SKIP, TIME, TEXT, NUMBER = range(4)  # kinds of columns
-
 ENDED, STRANGE_LINE, NEW_TEXT = range(3)  # why the scanner stopped
-
 UNIT_BYTES: Final = 8
-
 _SPACE, _COMMA, _LINE_END, _ZERO, _POINT, _SLASH, _COLON = (ord(c) for c in " ,\n0./:")
-
 _DIGITS_MAX: Final = 15  # below 2**53, so that one division by a power of ten rounds as reading the text does
-
 _YEAR_FROM, _YEAR_TO = 1970, 2199
-
 _POWERS: Final = np.array([10.0**i for i in range(_DIGITS_MAX + 1)])
 
 
@@ -308,16 +301,11 @@ def _hash(data: Any, start: Int, end: Int, column: Int) -> Int:
 
 Column = tuple[str | None, str, str | None]
 """What we call a column (None where it is not kept), its name in the heading and its unit there."""
-
 ReadLine = Callable[[bytes], tuple[dict[str, Cells], int]]
 """The careful reading of one line: its cells by our name, none where it is no row; and how many lines are no rows."""
-
 _TEXTS_MAX: Final = 4096
-
 _LETTERS_MAX: Final = 256 * BYTES_PER_KIB
-
 _STRANGE_MAX: Final = 64  # lines, and new texts among numbers, in one part; with more the careful reader is as fast
-
 _BOM: Final = "\ufeff".encode()  # Arrow drops it where its input begins, and there alone
 
 

@@ -12,14 +12,11 @@ from loadfactor.sources.nvidia_smi.samples import SampleBuilder
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 
 _HOPELESS_LINES: Final = 100_000  # a log that shows no reading in so many lines is something else
-
 _RECORD: Final = (
     "record with nvidia-smi --query-gpu=timestamp,uuid,name,utilization.gpu,memory.used,memory.total,power.draw "
     "--format=csv -l 30"
 )
-
 _NO_DIGIT: Final = re.compile(rb"\n[ \t\r\v\f]*[^\s\d]")
-
 _MARKS: Final = (b"#", b"<", b"=", b"+")
 
 

@@ -26,7 +26,6 @@ def quote(value: object) -> str:
 
 
 _UNKNOWNS: Final = ("n/a", "[n/a]", "na", "none", "null", "-", "–", "?", "unknown", "error", "[not supported]")
-
 _WANTED: Final = {"mask": "a whole number", "flag": "true or false"}
 
 

@@ -17,7 +17,6 @@ from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.text_blocks import split_blocks
 
 BATCH_ROWS: Final = 65_536
-
 _BLOCK_BYTES: Final = 2 * BYTES_PER_MIB  # the longest row; a line is at most 1 MiB already
 
 

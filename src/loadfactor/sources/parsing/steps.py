@@ -63,11 +63,8 @@ def find_start(at_ms: int, previous_ms: int | None, step_ms: int) -> int:
 
 GAPS: Final = 9
 """The step is the median of so many distances between scrapes, of an even number the lower one."""
-
 NO_GAP: Final = np.iinfo(np.int64).max
-
 NEVER: Final = -1
-
 DEFAULT_STEP_MS: Final = round(EXPORTER_STEP_S * MS_PER_S)
 
 

@@ -13,11 +13,8 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 
 LINE_LIMIT_BYTES: Final = BYTES_PER_MIB
-
 BLANK_LIMIT_BYTES: Final = BYTES_PER_MIB  # of empty lines in a row
-
 BLOCK_BYTES: Final = 4 * BYTES_PER_MIB
-
 _BINARY: Final = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -138,7 +135,6 @@ def _decode_utf(source: Input) -> Iterator[bytes]:
 
 
 _ENDINGS: Final = (".csv", ".log", ".txt", ".xml", ".prom", ".metrics", ".om", ".dmon", ".out")
-
 _ROTATED: Final = re.compile(
     rf"(.+(?:{'|'.join(map(re.escape, _ENDINGS))}))[.-]\d[\d-]*"
 )  # gpu.csv.1, gpu.csv-20240131

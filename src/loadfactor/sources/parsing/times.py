@@ -15,11 +15,8 @@ from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, NS_PER_S
 from loadfactor.sources.parsing.cells import CellPosition, find_failing, quote
 
 Instants = NDArray[np.int64]
-
 _QUANTUM_MS: Final = MS_PER_HOUR // 4  # zones change their offset at quarters of an hour
-
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local on purpose
-
 _CACHE_MAX: Final = 100_000
 
 
@@ -109,25 +106,18 @@ class LocalClock:
 
 
 OFFSET: Final = r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
-
 EPOCH_MS_DIGITS: Final = 13  # of the milliseconds since 1970 in our days
-
 _STAMP: Final = re.compile(
     r"(?P<year>19[7-9]\d|2[01]\d\d)[/-]?(?P<month>\d\d)[/-]?(?P<day>\d\d)[ T]+(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     rf"(?:[.,](?P<fraction>\d{{1,9}}))?\s*(?P<zone>UTC|{OFFSET})?"
 )
-
 _CTIME: Final = re.compile(
     r"(?:\w{3},? )?(?P<month>[A-Z][a-z]{2})\s+(?P<day>\d{1,2})\s+(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)\s+"
     r"(?P<year>19[7-9]\d|2[01]\d\d)"
 )
-
 _SLASHED: Final = r"^(19[7-9]|2[01][0-9])[0-9]/[0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?$"
-
 _MONTHS: Final = {name: month for month, name in enumerate(calendar.month_abbr) if name}
-
 SECONDS_BELOW: Final = 10 ** (EPOCH_MS_DIGITS - 2)  # an epoch time smaller than this is in seconds
-
 EPOCH_MS_BELOW: Final = 10**EPOCH_MS_DIGITS
 
 
@@ -193,27 +183,18 @@ def parse_epoch_ms(text: str) -> int | None:
 
 
 Form = Literal["zoned", "local", "epoch"]
-
 _ISO: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
-
 _PATTERNS: Final[dict[Form, str]] = {
     "zoned": _ISO + OFFSET + "$",
     "local": _ISO + "$",
     "epoch": r"^-?\d+$",
 }
-
 _SAID: Final[dict[Form, str]] = {"zoned": "with its zone", "local": "without a zone", "epoch": "in epoch milliseconds"}
-
 _DAY: Final = r"^\d{4}-\d{2}-\d{2}$"
-
 _FINER: Final = r"(\.\d{3})\d+"
-
 _LOCAL_MS: Final = pa.timestamp("ms")
-
 _UTC_MS: Final = pa.timestamp("ms", "UTC")
-
 _SECONDS_FROM, _SECONDS_TO = 10**9, 10**10  # seconds of 2001 to 2286; as milliseconds, days early in 1970
-
 NAME_THE_ZONE: Final = "name it with --timezone Europe/Berlin, or write …Z for UTC"
 
 

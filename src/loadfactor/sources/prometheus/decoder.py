@@ -60,9 +60,7 @@ from loadfactor.sources.serving_engines.engines import is_engines, spell
 from loadfactor.sources.serving_engines.live_decoder import SERVING
 
 VERSION: Final = 1
-
 _HEAD: Final = struct.Struct("<4sIqqI")
-
 _MAGIC: Final = b"lfpd"
 
 
@@ -110,20 +108,13 @@ def join_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 _BARE_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
 _ADDRESS: Final = re.compile(r"[0-9.]+|\[.*\]")  # of a pod or a host: no name that the books could know it by
-
 SERIES_MAX: Final = 300_000
-
 SOURCES_MAX: Final = 100
-
 NAMES_MAX: Final = 1000
-
 OTHERS: Final = "others"
-
 ENGINES: Final = f"{SERVING}:prometheus"
 """The source of all engines; jobs tell them apart."""
-
 SHARED_MAX: Final = 10_000
 """Sets of labels but the name that are found again without a digest."""
 
@@ -416,6 +407,5 @@ _REMEMBER: Final[tuple[Callable[[Any, pa.Table], None], ...]] = (
     restore_counts,
 )
 """As the tables of a state stand."""
-
 _KINDS: Final[Mapping[str, type[NodeSource | EngineSource]]] = {NODE_EXPORTER: NodeSource, SERVING: EngineSource}
 """What decodes the sources that are of no GPUs, by the first word of their names."""

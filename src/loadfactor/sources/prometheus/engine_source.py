@@ -17,10 +17,8 @@ from loadfactor.sources.serving_engines.live_decoder import SERVING, LiveServing
 from loadfactor.sources.serving_engines.pages import EnginePage, add_series, find_place
 
 LATE: Final = "values that came after later ones of their replica; not counted"
-
 _COPIES: Final = ("prometheus_replica", "__replica__")
 """Labels by which two Prometheus servers that scrape the same say which of them it was."""
-
 _APART: Final = "\0"
 
 

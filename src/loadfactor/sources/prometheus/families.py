@@ -11,15 +11,10 @@ from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.gpu_scrapes.known_devices import LABELS
 
 CLOUDWATCH: Final = "cloudwatch"
-
 AGENT_PREFIX: Final = "nvidia_smi_"
-
 INSIGHTS_SCOPES: Final = ("node", "pod", "container")
-
 OPS_AGENT_TYPE: Final = "agent.googleapis.com/gpu/"
-
 GKE_TYPES: Final = ("kubernetes.io/container/accelerator/", "kubernetes.io/node/accelerator/")
-
 DUTY_CYCLE_S: Final = 10.0
 """duty_cycle is the mean of the last ten seconds, written every sixty."""
 
@@ -62,7 +57,6 @@ CLOUDWATCH_FAMILY: Final = Family(
     ),
     {},
 )
-
 _OPS_AGENT: Final = Family(
     "gcp-ops-agent",
     (OPS_AGENT_TYPE,),
@@ -73,7 +67,6 @@ _OPS_AGENT: Final = Family(
     ),
     {},
 )
-
 _GKE: Final = Family(
     "gke-accelerator",
     GKE_TYPES,
@@ -85,12 +78,8 @@ _GKE: Final = Family(
     {},
     window_s=DUTY_CYCLE_S,
 )
-
 CLOUD_FAMILIES: Final = (CLOUDWATCH_FAMILY, _OPS_AGENT, _GKE)
-
-
 DCGM: Final = "dcgm"
-
 _NVIDIA_SMI: Final = Family(
     "nvidia-gpu-exporter",  # utkuozdemir/nvidia_gpu_exporter: base units, and the unit behind the name
     ("nvidia_smi_",),
@@ -112,7 +101,6 @@ _NVIDIA_SMI: Final = Family(
     info="nvidia_smi_gpu_info",
     bare_uuids=True,
 )
-
 _JOBSTATS: Final = Family(
     "nvidia-gpu-exporter",  # nvidia_gpu_prometheus_exporter, as jobstats runs it
     ("nvidia_gpu_",),
@@ -127,7 +115,6 @@ _JOBSTATS: Final = Family(
     ),
     {"index": ("minor_number", "minor"), "model": ("name",), "job": ("jobid", "jobId")},
 )
-
 _TELEGRAF: Final = Family(
     "telegraf",  # and the CloudWatch agent: the numbers of nvidia-smi as they are, no unit behind the name
     ("nvidia_smi_",),
@@ -143,7 +130,6 @@ _TELEGRAF: Final = Family(
     ),
     {"index": ("index",), "model": ("name",), "node": ("host", "hostname", "node")},
 )
-
 _OMNISTAT: Final = Family(
     "amd",
     ("rocm_",),
@@ -159,7 +145,6 @@ _OMNISTAT: Final = Family(
     {"index": ("card",), "model": ("type",)},
     info="rocm_version_info",
 )
-
 _AMD: Final = Family(
     "amd",  # ROCm/device-metrics-exporter; its operator may put amd_ in front
     ("gpu_", "amd_gpu_"),
@@ -175,25 +160,16 @@ _AMD: Final = Family(
     ),
     {"index": ("gpu_id",), "model": ("card_series", "card_model"), "job": ("job_id",)},
 )
-
 _OF_SENDERS: Final = "loadfactor_agent_"
-
 _FAMILIES: Final = (_NVIDIA_SMI, _JOBSTATS, _TELEGRAF, _OMNISTAT, _AMD)
-
 _DCGM: Final = Family(DCGM, (PREFIX,), (), {})
-
 _ASKED_BY_NAME: Final = [name for family in _FAMILIES for name in family.by_name]
-
 _BY_NAME: Final = {
     name: (family, field) for family in (*_FAMILIES, *CLOUD_FAMILIES) for name, field in family.by_name.items()
 }
-
 _BARE: Final = _NVIDIA_SMI.by_name
-
 _BY_INFO: Final = {family.info: family for family in _FAMILIES if family.info}
-
 _LABELS: Final = {id(family): {**LABELS, **family.labels} for family in (*_FAMILIES, *CLOUD_FAMILIES, _DCGM)}
-
 _WINDOWS_MS: Final = {
     family.name: int(family.window_s * MS_PER_S) for family in CLOUD_FAMILIES if family.window_s is not None
 }

@@ -73,7 +73,6 @@ class SeenRows:
 
 
 _DEVICE: Final = ("device_id", "node", "accelerator", "gpu_index", "from_utc")
-
 _ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "tags", "known_from", "from_utc")
 
 
@@ -151,7 +150,6 @@ def _pick_schema(name: str, columns: tuple[str, ...]) -> pa.Schema:
 
 
 _POWER: Final = np.array([KEY_NUMBER["power_w"], KEY_NUMBER["power_now_w"]])
-
 _KEY: Final = ("device_id", "to_utc")
 
 
@@ -229,9 +227,7 @@ def _drop_empty(rows: Rows) -> Rows:
 
 FORGET_AFTER_MS: Final = 7 * MS_PER_DAY
 """A GPU not seen for so long, beside the newest of its source, is a new one when it comes again."""
-
 _INT: Final = pa.int64()
-
 GPUS: Final = pa.schema(
     {
         "source": pa.string(),
@@ -248,7 +244,6 @@ GPUS: Final = pa.schema(
         "index": _INT,  # missing in states that earlier versions wrote
     }
 )
-
 PLACES: Final = pa.schema(
     {
         "source": pa.string(),

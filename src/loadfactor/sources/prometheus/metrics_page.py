@@ -17,19 +17,13 @@ from loadfactor.sources.parsing.times import parse_epoch_ms
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 
 UNREADABLE_LINES: Final = "(unreadable lines)"
-
 KNOWN_MAX: Final = 500_000
 """So many names with labels are remembered at most; then all are forgotten, and remembered again as they come."""
-
 _AS_TITLED: Final = -2
-
 _BROKEN: Final = -3
-
 _COUNTER: Final = " counter"
-
 TargetLabels = tuple[tuple[str, str], ...]
 """What is said of the exporter that was asked; labels that it says itself come first."""
-
 Identify = Callable[[dict[str, str]], int]
 
 

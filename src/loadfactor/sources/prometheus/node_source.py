@@ -19,18 +19,14 @@ from loadfactor.sources.prometheus.gpu_source import FORGET_AFTER_MS
 from loadfactor.tables.schema import table
 
 NODE_EXPORTER: Final = "node-exporter"
-
 CPU_IDLE, CPU_WAIT, CPU_WORK, DISK_READ, DISK_WRITE, NET_RX, NET_TX, MEM_TOTAL, MEM_AVAILABLE = KINDS = (
     *("cpu_idle", "cpu_wait", "cpu_work", "disk_read", "disk_write", "net_rx", "net_tx"),
     *("mem_total", "mem_available"),
 )
 """What a series of a node tells; those of the CPU are seconds of one core, those of disks and interfaces bytes of one of them."""
-
 KIND_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
-
 COUNTED: Final = KINDS[:7]
 """Kinds that are totals which only grow."""
-
 _FIELDS: Final = (
     Field(CPU_WORK, ("node_cpu_seconds_total", "node_cpu"), counts=True),
     Field(DISK_READ, ("node_disk_read_bytes_total", "node_disk_bytes_read"), counts=True),
@@ -40,16 +36,12 @@ _FIELDS: Final = (
     Field(MEM_TOTAL, ("node_memory_MemTotal_bytes", "node_memory_MemTotal")),
     Field(MEM_AVAILABLE, ("node_memory_MemAvailable_bytes", "node_memory_MemAvailable")),
 )
-
 _BY_NAME: Final = {name: field for field in _FIELDS for name in field.names}
-
 _MODES: Final = {mode: Field(kind, (mode,), counts=True) for mode, kind in (("idle", CPU_IDLE), ("iowait", CPU_WAIT))}
-
 _NO_DISK: Final = re.compile(
     r"(?:dm-|md|loop|z?ram|fd|sr|nbd|drbd|bcache)\d.*|(?:h|s|v|xv)d[a-z]+\d+|nvme\d+n\d+p\d+|nvme\d+c\d+n\d+|mmcblk\d+(?:p|boot|rpmb).*"
 )
 """Partitions, and what lies on top of disks or is none: their bytes are counted on the disks."""
-
 _NO_INTERFACE: Final = re.compile(
     r"lo|(?:veth|cali|cilium|lxc|cni|flannel|weave|docker|virbr|vnet|br-|br\d|ovs|tap|tun|vxlan|geneve|genev|gre|wg|dummy|bond|team"
     r"|macv|ipvl|kube-|nodelocal|podman|ifb|sit|ip6|erspan|vmnet|tailscale).*|.*[.@].*"
@@ -84,7 +76,6 @@ def list_node_names() -> list[str]:
 
 Slot = tuple[int, str, str]
 """A node, a kind, and the part of the node: a disk, an interface, or nothing."""
-
 _BYTES: Final = {
     "disk_read_bytes_per_s": "disk_read",
     "disk_write_bytes_per_s": "disk_write",
@@ -236,9 +227,7 @@ def _make_columns(cells: _Cells) -> _Columns:
 
 
 _INT: Final = pa.int64()
-
 NODES: Final = pa.schema({"source": pa.string(), "node": pa.string(), "last_ms": _INT, "gaps_ms": pa.list_(_INT, GAPS)})
-
 SLOTS: Final = pa.schema(
     {
         "source": pa.string(),

@@ -12,11 +12,8 @@ from loadfactor.sources.prometheus.remote_write import Points
 
 SOURCE_NUMBER, UNIT, GPU, PLACE, KEY, LABELS, HOLDERS, NAME = range(8)
 """Columns of the facts: the source; the GPU or node among those of all sources; the rest are numbers of the source's own."""
-
 TOTAL, BLANKED, LARGE, MASK = range(4)
 """Columns of the flags: a total that only grows; blanks of DCGM stand in it; it may pass the smaller ones; bits speak."""
-
-
 _ALIVE_MS: Final = MS_PER_HOUR
 
 
@@ -75,11 +72,8 @@ class SeriesFacts:
 
 
 UNREADABLE: Final = "an unreadable value"
-
-
 _STALE: Final = 0x7FF0000000000002
 """The NaN by which Prometheus says that a series has ended."""
-
 NEVER: Final = -1
 
 

@@ -23,11 +23,8 @@ from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 from loadfactor.sources.serving_engines import engines
 
 DCGM_PREFIX: Final = "DCGM_FI_(DEV|PROF)_.*"
-
 EXPORTERS: Final = (DCGM_PREFIX, *list_names(), *list_node_names())
-
 ENGINES: Final = tuple(engines.list_names())
-
 ALL: Final = (*EXPORTERS, *ENGINES)
 """The names of what exporters tell, of what serving engines tell, and of both."""
 

@@ -74,29 +74,19 @@ class WriteLimits:
 
 NOT_UNDERSTOOD: Final = -1
 """What `identify` gives for a series of which nothing is kept."""
-
 _PASSED_OVER: Final = int(np.iinfo(np.int32).min)
 """Stands for a series that is known and of which nothing is kept."""
-
 OTHER_NAMES: Final = "(other names)"
-
 _NAME: Final = "__name__"
-
 _MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
-
 _OTHERS: Final = 10_000
 """Sets of labels but the name that are remembered: the series of a device share one."""
-
 _SETS, _SET_BYTES, _SAMPLES = 1024, 1 << 18, 1 << 14
 """Room to begin with."""
-
 _USUAL_BYTES: Final = 4 * BYTES_PER_MIB
 """Requests of up to so many bytes are unpacked into the same memory, which need not be mapped and cleared each time."""
-
-
 Others = tuple[str, ...]
 """The labels of a series but its name: names and values in turn, by name."""
-
 Identify = Callable[[str, Others], int]
 """Gives the number of the series of this name with these labels, or NOT_UNDERSTOOD."""
 

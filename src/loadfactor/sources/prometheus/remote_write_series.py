@@ -29,15 +29,10 @@ from loadfactor.sources.prometheus.protobuf_wire import (
 
 COUNT, LAST = 0, 1
 """Of `state`: how many sets there are; the one that came last, -1 where none did."""
-
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)
-
 _HALF: Final = np.uint64(32)
-
 _WORD: Final = 8
-
 _MASK: Final = np.uint64(0x7FFFFFFFFFFFFFFF)
-
 FREE: Final = -1
 
 
@@ -166,30 +161,18 @@ def keep_first(table: LabelSets, count: int) -> None:
 
 
 _VALUE: Final = 1 << WIRE_BITS | FIXED64
-
 _TIME: Final = 2 << WIRE_BITS | VARINT
-
 _PLAIN_SIZE: Final = 18  # tag, length, tag, eight bytes of value, tag, six bytes of time
-
 _HEAD_MASK: Final = np.uint64(0xFFFFFF)
-
 _PLAIN_HEAD: Final = np.uint64(_VALUE << 16 | (_PLAIN_SIZE - 2) << 8 | SECOND_BYTES)
-
 _TIME_MASK: Final = np.uint64(0x8080_8080_8080_FF00)  # which bytes go on, behind the tag
-
 _PLAIN_TIME: Final = np.uint64(0x0080_8080_8080_0000 | _TIME << 8)
-
 _EARLIEST, _LATEST = np.uint64(EARLIEST_MS), np.uint64(LATEST_MS)
-
 _EXEMPLARS, _HISTOGRAMS = 3, 4  # fields of a series
-
 _SYMBOLS, _SERIES_2 = 4, 5  # fields of a request of remote_write 2.0
-
 DONE, NO_ROOM, FULL = 0, -20, -21
 """Why a scan stopped: at the end; no room for new labels; no room for more samples; else a fault."""
-
 WRITE_2, NO_LABELS, LATE_LABELS, BAD_TIME, MANY_SERIES, LONG_LABELS = -22, -23, -24, -25, -26, -27
-
 SERIES_FAULTS: Final = {
     **FAULTS,
     WRITE_2: "is of remote_write 2.0; have the sender write 1.0 (protobuf_message: prometheus.WriteRequest)",
@@ -197,7 +180,6 @@ SERIES_FAULTS: Final = {
     LATE_LABELS: "has labels behind its samples",
     BAD_TIME: "has a sample at no instant of the years 2000 to 2100 in milliseconds since 1970",
 }
-
 SERIES, EXEMPLARS, HISTOGRAMS = 0, 1, 2
 """Of `counts`: how many of each there were."""
 

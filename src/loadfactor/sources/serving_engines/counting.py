@@ -20,20 +20,14 @@ from loadfactor.sources.serving_engines.pages import EnginePage
 from loadfactor.tables.schema import table
 
 REACH_STEPS: Final = 1.5
-
 HELD_PAGES: Final = 40
 """Amounts of a process that does not say when it began are told so many pages later: until then it may prove to be several."""
-
 MOST_FALLS: Final = 2
 """A process may begin again so often within `HELD_PAGES`; with more falls it is several."""
-
 MOST_PROCESSES: Final = 50
 """So many processes of a replica are remembered; who crashes again and again has more."""
-
 SEVERAL: Final = "several processes behind one name, and nothing to tell them apart: unknown what they made"
-
 AGAIN: Final = "counters began again: unknown what was made between the last page and the restart"
-
 GAP: Final = "no page for longer than usual, and nothing says that the process stayed the same: unknown what it made"
 
 
@@ -310,9 +304,7 @@ def _restore_values(said: list[Any]) -> dict[Labels, float]:
 
 ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
 """A row of progress has the pages of one such part of the day, so that the same pages make the same rows, whoever reads them."""
-
 MOST_ROWS: Final = 50_000
-
 ProgressRow = dict[str, object]
 
 

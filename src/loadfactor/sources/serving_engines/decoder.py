@@ -23,7 +23,6 @@ from loadfactor.sources.serving_engines.counting import (
 from loadfactor.sources.serving_engines.pages import EnginePage, read_pages
 
 DEFAULT_STEP_S: Final = 15.0
-
 _NAMED: Final = re.compile(
     r"(?P<date>\d{4}-?\d\d-?\d\d)[T_-](?P<hour>\d\d)[:-]?(?P<minute>\d\d)[:-]?(?P<second>\d\d)(?P<zone>Z)?|(?P<epoch>\d{13}|\d{10})"
 )

@@ -31,12 +31,9 @@ from loadfactor.sources.serving_engines.counting import (
 from loadfactor.sources.serving_engines.pages import EnginePage, Place, read_pages
 
 SERVING: Final = "serving"
-
 KEPT_MS: Final = 2 * MS_PER_DAY
 """A replica of which nobody heard for so long is forgotten."""
-
 _VERSION: Final = 1
-
 _QUICK: Final = 1
 
 

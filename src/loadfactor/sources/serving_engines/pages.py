@@ -19,11 +19,8 @@ from loadfactor.sources.serving_engines.engines import START, Labels, counts, dr
 
 Place = tuple[str, str]
 """The job, empty where no label names one, and the replica."""
-
 _TYPE = re.compile(r"# TYPE (?P<name>\S+) (?P<kind>\w+)")
-
 _REPLICA = ("pod", "exported_pod", "kubernetes_pod_name", "pod_name", "instance")
-
 _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namespace_name")
 
 
