@@ -1,17 +1,110 @@
 """Decoder of dcgm-exporter's text: lines into scrapes, scrapes in the order of time into rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
+import numpy as np
+
 from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.dcgm.metric_lines import sort_by_time
+from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
+from loadfactor.sources.dcgm.metric_lines import LineBatch, LineReader, find_values, sort_by_time
+from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, WindowSteps, date_values
-from loadfactor.sources.dcgm.text_reader import SeriesCache, TextReader
-from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents
+from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents, LastTold
 from loadfactor.sources.gpu_scrapes.fields import FieldValues, join_values
+from loadfactor.sources.gpu_scrapes.known_devices import Numbering
 from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps, Timeline
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
+from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks, strip_endings
+
+
+COMPILE_FROM_BYTES: Final = 3 * BYTES_PER_MIB
+"""From here on the order of lines is followed by compiled code; for less, loading Numba takes longer."""
+
+
+class SeriesCache:
+    """What is known of the series of exporters that are read again and again.
+
+    Hand the same one to every call for the same exporters: their names and labels are then compared, not parsed, and events are
+    emitted once. It is bounded.
+    """
+
+    def __init__(self) -> None:
+        self.known = KnownSeries()
+        self.last = LastTold()
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """Another decoding begins; what would grow without end starts again."""
+        if self.known.is_large:
+            self.known = KnownSeries()
+            self.last = LastTold()
+
+    def choose_follow(self, block: TextBlock) -> Callable[..., None]:
+        """`follow_lines`, compiled once so much has been read that it pays."""
+        self._bytes += len(block.data)
+        return _compile_follow() if self._bytes > COMPILE_FROM_BYTES else follow_lines
+
+
+@cache
+def _compile_follow() -> Callable[..., None]:
+    from loadfactor.base.compiled import entry  # loads Numba
+
+    return entry(follow_lines)
+
+
+class TextReader:
+    """Reads one text after the other."""
+
+    def __init__(self, cache: SeriesCache, node: str | None, gaps: TextGaps) -> None:
+        self._cache, self._known, self._node, self._gaps = cache, cache.known, node, gaps
+        self._order = ScrapeOrder()
+        self._texts: Numbering[str] = Numbering()
+
+    @property
+    def texts(self) -> list[str]:
+        """The labels of the texts read, by their numbers."""
+        return self._texts.all
+
+    def read(self, source: Input, alone: bool) -> Iterator[FieldValues]:
+        """The values of DCGM fields that the tables keep, in the order of the text; all else is counted as gaps.
+
+        SourceError when the text holds no DCGM field at all; one among others may be a scrape of a node that had no GPU just then,
+        or of an exporter that did not answer.
+        """
+        self._known.begin(self._node, strip_endings(source.name or source.label))
+        text = self._texts.number(source.label)
+        self._order.begin(text)
+        reader = LineReader(source.label, self._known, self._gaps)
+        try:
+            for block in split_blocks(source):
+                yield self._follow(reader.read(block), self._cache.choose_follow(block), text)
+                if len(self._known) > SERIES_MAX:
+                    self._order.forget_series(self._known)
+        except EmptyInputError:
+            if alone:
+                raise
+            self._gaps.add(source.label, "empty file")
+            return
+        if not reader.found and not reader.unknown and not alone:
+            self._gaps.add(source.label, "scrape without a GPU")
+        elif not reader.found:
+            raise SourceError(
+                f"{source.label}: no DCGM fields in it; save the exporter's answer, for example "
+                "curl http://NODE:9400/metrics > dcgm.prom"
+            )
+
+    def _follow(self, batch: LineBatch, follow: Callable[..., None], text: int) -> FieldValues:
+        """The values of a batch, each with its scrape and whether it is a total."""
+        state = self._order.grow(self._known)
+        is_total = np.zeros(len(batch.series), bool)
+        before = np.empty(len(batch.series), np.int64)
+        follow(batch.series, batch.at_ms, batch.values, self._known.facts, state, is_total, before)
+        return find_values(batch, self._known.facts, is_total, before, text)
+
 
 __all__ = ["SeriesCache", "decode_scrapes"]
 VALUES_AT_ONCE: Final = 200_000

@@ -4,6 +4,9 @@ import math
 from itertools import product
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_MJ, PERCENT
 from loadfactor.sources.gpu_scrapes.fields import ECC_DETAILS, XID, Field
 
@@ -99,3 +102,11 @@ def explain_blank(text: str, number: float, field: Field) -> str | None:
         if number >= base and not large:
             return "blank"
     return None
+
+
+def may_be_blank(values: NDArray[np.float64], large: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """True where `explain_blank` has to be asked; `large` as `is_large`."""
+    found = (values >= BLANK_INT32) & ~large | (values >= BLANK_INT64)
+    for base in (BLANK_INT32, BLANK_FP64):
+        found |= (values >= base) & (values < base + len(BLANKS))
+    return found

@@ -9,7 +9,6 @@ from loadfactor.base.compiled import entry, inner
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
-
 _LF, _SPACE, _QUOTE, _HASH, _OPEN, _CLOSE, _BACKSLASH = (ord(c) for c in '\n "#{}\\')
 _HASH_BY: Final = np.uint64(0xFF51AFD7ED558CCD)
 _HASH_SHIFT: Final = np.uint64(33)

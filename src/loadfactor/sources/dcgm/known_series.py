@@ -1,6 +1,5 @@
 """What lines begin with, as numbers: each name with labels, and each title, is parsed once and known from then on."""
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -17,11 +16,8 @@ from loadfactor.sources.gpu_scrapes.known_devices import (
     SeriesIdentity,
     read_labels,
 )
+from loadfactor.sources.parsing.exposition import TOTAL, list_labels, split_head
 
-_HEAD: Final = re.compile(r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)\s*(?:\{(?P<labels>.*)\})?\s*")
-_LABEL: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
-TOTAL: Final = "_total"  # OpenMetrics puts it behind the name of whatever only grows
-_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _LABELS_MAX: Final = 10_000
 
 
@@ -40,25 +36,6 @@ def parse_series(head: str, node: str | None, machine: str) -> SeriesIdentity | 
     return SeriesIdentity(parts[0], find_field(parts[0]), _parse_labels(parts[1], node, machine))
 
 
-def split_head(head: str) -> tuple[str, str] | None:
-    """The name and the text of the labels before a value; None when it is no exposition.
-
-    >>> split_head('up{job="a"}'), split_head("<html>")
-    (('up', 'job="a"'), None)
-    """
-    found = _HEAD.fullmatch(head)
-    return (found["name"], found["labels"] or "") if found is not None else None
-
-
-def list_labels(text: str) -> dict[str, str]:
-    """The labels between the braces of an exposition, as they are written there.
-
-    >>> list_labels('gpu="0",UUID="GPU-1"')
-    {'gpu': '0', 'UUID': 'GPU-1'}
-    """
-    return {name: _unescape(value) for name, value in _LABEL.findall(text)}
-
-
 def find_field(name: str) -> Field | None:
     """The field of this name, None where the tables keep none; a total may end in _total."""
     field = BY_NAME.get(name)
@@ -71,10 +48,6 @@ def find_field(name: str) -> Field | None:
 @lru_cache(_LABELS_MAX)  # a device has the same ones in all of its fields
 def _parse_labels(text: str, node: str | None, machine: str) -> DeviceLabels:
     return read_labels({name.lower(): value for name, value in list_labels(text).items()}, node, machine)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
 
 
 SERIES_MAX: Final = 100_000

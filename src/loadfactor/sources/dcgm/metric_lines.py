@@ -1,4 +1,4 @@
-"""The careful reader of lines: it says what every line of Prometheus text means, whatever stands there, one at a time."""
+"""Lines of Prometheus text → series, values and times: plain lines in columns, by Arrow; every other line by itself, carefully."""
 
 import math
 import re
@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
-from loadfactor.sources.dcgm.fields import BY_KEY, parse_value
+from loadfactor.sources.dcgm.fields import BY_KEY, convert, is_large, may_be_blank, parse_value
 from loadfactor.sources.dcgm.known_series import (
     FOREIGN,
     GPU,
@@ -22,14 +25,18 @@ from loadfactor.sources.dcgm.known_series import (
     NAME,
     NOWHERE,
     PLACE,
+    TITLE,
     UNKEPT,
     VALUE,
     KnownSeries,
 )
-from loadfactor.sources.gpu_scrapes.fields import READ_KEYS, UNTIMED, FieldValues
+from loadfactor.sources.gpu_scrapes.fields import READ_KEYS, UNTIMED, Field, FieldValues
 from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps
+from loadfactor.sources.parsing.exposition import find_head_end
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
-from loadfactor.sources.parsing.times import EPOCH_MS_DIGITS, parse_epoch_ms
+from loadfactor.sources.parsing.times import EPOCH_MS_BELOW, EPOCH_MS_DIGITS, SECONDS_BELOW, parse_epoch_ms
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -65,13 +72,18 @@ def find_values(
 
 
 _WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing
-_HEAD: Final = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')  # a brace within quotes ends no labels
 _OTHER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?")  # a line of any exporter
 SKIPPED: Final = {
     FOREIGN: "skipped: not a DCGM metric",
     UNKEPT: "skipped: a DCGM field that is not kept",
     NOWHERE: "skipped: a value that does not say of which GPU it is",
 }
+_PLAIN: Final = r"^-?[0-9]{1,19}(?:\.[0-9]{1,19})?(?:[eE][+-]?[0-9]{1,2})?$"
+"""A number that Arrow reads as Python does."""
+_LF, _MARK, _BRACE = b"\n#}"
+_KEPT: Final = [BY_KEY.get(key, Field(key, ())) for key in READ_KEYS]
+_MULTIPLY, _DIVIDE = np.array([(field.multiply, field.divide) for field in _KEPT]).T
+_IS_LARGE, _IS_MASK = np.array([(is_large(field), field.mask) for field in _KEPT]).T
 
 
 class MetricLine(NamedTuple):
@@ -87,32 +99,94 @@ def sort_by_time(inputs: Sequence[Input]) -> Sequence[Input]:
     return sorted(inputs, key=_find_first_ms) if len(inputs) > 1 else inputs
 
 
+class _Columns(NamedTuple):
+    """Series, values and times of lines."""
+
+    series: NDArray[np.int32]
+    values: NDArray[np.float64]
+    at_ms: Ints
+
+
 class LineReader:
-    """Parses the lines of one text. `found`: one is of a DCGM field; `unknown`: one is no exposition at all; `timed`: one has a
-    time.
-    """
+    """Parses the lines of one text. `found`, `unknown`, `timed`: one is of a DCGM field, is no exposition, has a time."""
 
     def __init__(self, label: str, known: KnownSeries, gaps: TextGaps) -> None:
         self.found = self.unknown = self.timed = False
         self._label, self._known, self._gaps = label, known, gaps
 
     def read(self, block: TextBlock) -> LineBatch:
-        """The lines of a block that say something."""
-        lines = block.data.decode().split("\n")
-        last = block.line + len(lines) - 1  # a line without an end; where the text ends with one this is empty
-        found, numbers = [], []
-        for number, line in enumerate(lines, block.line):
-            parsed = self.parse(line, number == last)
+        """The lines of a block that say something: plain ones in columns, each other by `parse`."""
+        data = np.frombuffer(block.data, np.uint8)
+        ends = np.flatnonzero(data == _LF)
+        has_end = block.data.endswith(b"\n")
+        if not has_end:
+            ends = np.append(ends, len(data))
+        starts = np.append(0, ends[:-1] + 1)
+        lines = np.flatnonzero(ends > starts)
+        starts, ends = starts[lines], ends[lines]
+        braces, marks = np.flatnonzero(data == _BRACE), np.flatnonzero(data == _MARK)
+        until = np.searchsorted(braces, ends)
+        is_title = data[starts] == _MARK
+        has_labels = until - np.searchsorted(braces, starts) == 1
+        is_plain = is_title | (has_labels & (np.searchsorted(marks, starts) == np.searchsorted(marks, ends)))
+        if not has_end:
+            is_plain[-1:] = False
+        series = np.full(len(lines), -1, np.int32)
+        values, at_ms = np.full(len(lines), np.nan), np.full(len(lines), UNTIMED)
+        at = np.flatnonzero(is_plain)
+        if len(at):
+            heads_end = np.where(is_title[at], ends[at], np.append(braces, 0)[until[at] - 1] + 1)
+            read = self._read_plain(block.data, starts[at], heads_end, ends[at])
+            is_plain[at] = read.series >= 0
+            series[at], values[at], at_ms[at] = read
+        for i in np.flatnonzero(~is_plain).tolist():
+            line = block.data[starts[i] : ends[i]].decode()
+            parsed = self.parse(line, not has_end and i == len(lines) - 1)
             if parsed is not None:
-                found.append(parsed)
-                numbers.append(number)
-        series, values, at_ms = zip(*found, strict=True) if found else ((), (), ())
-        return LineBatch(
-            np.array(series, np.int32),
-            np.array(values, np.float64),
-            np.array(at_ms, np.int64),
-            np.array(numbers, np.int64),
-        )
+                series[i], values[i], at_ms[i] = parsed
+        says = series >= 0
+        return LineBatch(series[says], values[says], at_ms[says], lines[says] + block.line)
+
+    def _read_plain(self, data: bytes, starts: Ints, heads_end: Ints, ends: Ints) -> "_Columns":
+        """Series, values and times of lines with one pair of braces, and of titles; the series is -1 where it takes `parse`."""
+        n = len(starts)
+        offsets = np.append(np.stack([starts, heads_end, ends], axis=1), len(data)).astype(np.int32)
+        parts = pa.Array.from_buffers(pa.string(), 3 * n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        heads = parts.take(pa.array(np.arange(0, 3 * n, 3))).dictionary_encode()
+        numbers = np.array([self._known.identify(head) for head in heads.dictionary.to_pylist()], np.int32)
+        odd = [self._known.facts[i, KIND] == FOREIGN and not is_name(self._known.heads[i]) for i in numbers.tolist()]
+        index = heads.indices.to_numpy()
+        series = numbers[index]
+        kind, key = self._known.facts[series, KIND], self._known.facts[series, KEY]
+
+        words = pc.ascii_split_whitespace(pc.ascii_ltrim_whitespace(parts.take(pa.array(np.arange(1, 3 * n, 3)))))
+        first, count = words.offsets.to_numpy()[:-1], np.diff(words.offsets.to_numpy())
+        timed, valued = count == 2, kind != TITLE
+        values, times = np.full(n, np.nan), np.full(n, np.nan)
+        values[valued] = _read_numbers(words.values.take(pa.array(first[valued])))
+        times[timed] = _read_numbers(words.values.take(pa.array(first[timed] + 1)))
+        with np.errstate(invalid="ignore"):
+            unclear = may_be_blank(values, _IS_LARGE[key]) | (
+                _IS_MASK[key] & ((values < 0) | (values != np.floor(values)))
+            )
+            is_plain = (kind == TITLE) | (
+                (count <= 2)
+                & np.isfinite(values)
+                & ~((kind == VALUE) & unclear)
+                & (~timed | ((times >= 0) & (times < EPOCH_MS_BELOW)))
+            )
+            at_ms = np.where(times >= SECONDS_BELOW, times, np.rint(times * MS_PER_S))
+        is_plain &= ~np.array(odd, bool)[index]
+
+        for skipped, count in zip(
+            SKIPPED, np.bincount(kind[is_plain], minlength=VALUE + 1)[list(SKIPPED)].tolist(), strict=True
+        ):
+            self.skip(SKIPPED[skipped], count)
+        of_dcgm = is_plain & (kind > FOREIGN)
+        self.found = self.found or bool(of_dcgm.any())
+        self.timed = self.timed or bool((of_dcgm & timed).any())
+        values = np.where(kind == VALUE, convert(values, _MULTIPLY[key], _DIVIDE[key]), np.nan)
+        return _Columns(np.where(is_plain, series, -1), values, np.where(timed, at_ms, UNTIMED).astype(np.int64))
 
     def parse(self, line: str, last: bool) -> MetricLine | None:
         """What this line says, or None; `last` where it has no end."""
@@ -156,6 +230,15 @@ class LineReader:
         self._gaps.add(self._label, what, count)
 
 
+def _read_numbers(texts: pa.Array) -> NDArray[np.float64]:
+    """Numbers in digits; NaN for whatever else."""
+    try:
+        numbers = pc.cast(texts, pa.float64())
+    except pa.ArrowInvalid:
+        numbers = pc.cast(pc.if_else(pc.match_substring_regex(texts, _PLAIN), texts, None), pa.float64())
+    return numbers.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
 def is_name(head: str) -> bool:
     """True when this is the name, with labels or without, of a metric of any exporter."""
     return _OTHER.fullmatch(head) is not None
@@ -180,18 +263,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def find_head_end(line: str) -> int:
-    """Where name and labels of a line end and its value begins; 0 when nothing does.
-
-    >>> find_head_end('a{b="}"} 1 # {c="d"} 2'), find_head_end("a 1"), find_head_end("a{b}} 1")
-    (8, 1, 4)
-    """
-    last = line.rfind("}") + 1
-    if not last:
-        return max(0, line.find(" "))
-    if "#" not in line and line.count("}") == 1:
-        return last
-    found = _HEAD.match(line)
-    return found.end() if found is not None else last

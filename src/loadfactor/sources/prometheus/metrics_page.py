@@ -11,9 +11,8 @@ import numpy as np
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
-from loadfactor.sources.dcgm.known_series import TOTAL, find_field, list_labels, split_head
-from loadfactor.sources.dcgm.metric_lines import find_head_end
-from loadfactor.sources.parsing.times import parse_epoch_ms
+from loadfactor.sources.dcgm.known_series import find_field
+from loadfactor.sources.parsing.exposition import TOTAL, find_head_end, list_labels, read_sample, split_head
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 
 UNREADABLE_LINES: Final = "(unreadable lines)"
@@ -65,13 +64,14 @@ class PageReader:
                 number = self._learn_titled(known, head, target, counter)
             if number == NOT_UNDERSTOOD:
                 continue
-            sample = _read_sample(line[cut:], at_ms) if number != _BROKEN else None
-            if sample is None:
+            sample = read_sample(line[cut:]) if number != _BROKEN else None
+            sampled_ms = at_ms if sample is None or sample[1] is None else sample[1]
+            if sample is None or not EARLIEST_MS <= sampled_ms <= LATEST_MS:
                 broken += 1
                 continue
             series.append(number)
             values.append(sample[0])
-            times.append(sample[1])
+            times.append(sampled_ms)
         if lines and broken == lines:
             raise SourceError("its answer is no page of metrics; is it the address of an exporter?")
         if broken:
@@ -116,16 +116,3 @@ def _list_lines(page: bytes) -> list[str]:
     if page and not page.endswith(b"\n"):
         raise SourceError("its page ends in the middle of a line")
     return [line for line in page.decode("utf-8", "replace").replace("\r\n", "\n").split("\n") if line]
-
-
-def _read_sample(rest: str, at_ms: int) -> tuple[float, int] | None:
-    """Value and time behind the name and labels of a line; None where they cannot be read."""
-    words = rest.partition("#")[0].split()  # behind the mark stands an exemplar
-    if not 1 <= len(words) <= 2 or "_" in words[0]:  # which Python would read as a number
-        return None
-    try:
-        value = float(words[0])
-    except ValueError:
-        return None
-    said_ms = at_ms if len(words) == 1 else parse_epoch_ms(words[1])
-    return (value, said_ms) if said_ms is not None and EARLIEST_MS <= said_ms <= LATEST_MS else None

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, explain_blank, is_large
+from loadfactor.sources.dcgm.fields import explain_blank, is_large, may_be_blank
 from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.prometheus.remote_write import Points
 
@@ -53,11 +53,7 @@ class SeriesFacts:
     def find_blanks(self, series: NDArray[np.int32], value: NDArray[np.float64]) -> dict[int, str]:
         """The entries that are no measurement, and why; NaN and infinite ones not among them."""
         flags = self.flags[series]
-        small = (value >= BLANK_INT32) & ~flags[:, LARGE]
-        for base in (BLANK_INT32, BLANK_FP64):
-            small |= (value >= base) & (value < base + len(BLANKS))
-        suspect = flags[:, BLANKED] & (small | (value >= BLANK_INT64))
-        at = np.flatnonzero(suspect)
+        at = np.flatnonzero(flags[:, BLANKED] & may_be_blank(value, flags[:, LARGE]))
         found, explained = {}, {}
         for i, number, large in zip(at.tolist(), value[at].tolist(), flags[at, LARGE].tolist(), strict=True):
             if (number, large) not in explained:

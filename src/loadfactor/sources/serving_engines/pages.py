@@ -11,10 +11,9 @@ from math import isfinite
 
 from loadfactor.base.units import MS_PER_S, NS_PER_MS
 from loadfactor.sources.base import Input
-from loadfactor.sources.dcgm.known_series import list_labels, split_head
-from loadfactor.sources.dcgm.metric_lines import find_head_end
+from loadfactor.sources.parsing.exposition import find_head_end, list_labels, read_sample, split_head
 from loadfactor.sources.parsing.text_blocks import split_blocks
-from loadfactor.sources.parsing.times import parse_epoch_ms, parse_stamp
+from loadfactor.sources.parsing.times import parse_stamp
 from loadfactor.sources.serving_engines.engines import START, Labels, counts, drop_copies, find_gauge, is_counter, spell
 
 Place = tuple[str, str]
@@ -65,9 +64,8 @@ def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[E
                 yield from _close(pages, seen, declared)
             continue
         cut = find_head_end(line)
-        sample = _read_sample(line[cut:])
-        parts = split_head(line[:cut]) if sample is not None else None
-        if parts is None or sample is None:
+        sample, parts = read_sample(line[cut:]), split_head(line[:cut])
+        if parts is None or sample is None or not isfinite(sample[0]):
             unreadable.append(line)
             continue
         value, at_ms = sample
@@ -128,16 +126,3 @@ def _list_lines(source: Input) -> Iterator[str]:
         for line in block.data.decode().split("\n"):
             if line.strip():
                 yield line.rstrip("\r")
-
-
-def _read_sample(rest: str) -> tuple[float, int | None] | None:
-    """Value and time behind the name and labels of a line; None where they cannot be read."""
-    words = rest.partition("#")[0].split()
-    if not 1 <= len(words) <= 2 or "_" in words[0]:
-        return None
-    try:
-        value = float(words[0])
-    except ValueError:
-        return None
-    at_ms = parse_epoch_ms(words[1]) if len(words) == 2 else None
-    return None if not isfinite(value) or (len(words) == 2 and at_ms is None) else (value, at_ms)

@@ -1,7 +1,6 @@
-"""The scanner of plain lines and the careful reader say the same of every text; what is known of series makes no difference."""
+"""Lines read in columns and by the careful reader say the same of every text; what is known of series makes no difference."""
 
 from collections import Counter
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -11,12 +10,12 @@ from tests.sources.dcgm.expositions import AT_MS, STEP_MS, make_exposition
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input, ReadOptions, Rows
-from loadfactor.sources.dcgm import scrape_order, scrape_window, text_reader
+from loadfactor.sources.dcgm import decoder, known_series, metric_lines, scrape_window
 from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
 from loadfactor.sources.dcgm.metric_lines import LineReader
 from loadfactor.sources.gpu_scrapes.device_events import LastTold
 
-CAREFUL, SCANNED = 1 << 60, -1
+CAREFUL, PLAIN = "^(?P<value>x)(?P<at>x)$", metric_lines._PLAIN
 Said = tuple[list[str], Counter[tuple[str, str]]] | str
 
 
@@ -26,12 +25,11 @@ def shared_cache() -> SeriesCache:
     return SeriesCache()
 
 
-def decode(
-    from_bytes: int, inputs: list[Input], cache: SeriesCache | None = None, held: int = 0, **options: object
-) -> Said:
+def decode(plain: str, inputs: list[Input], cache: SeriesCache | None = None, held: int = 0, **options: object) -> Said:
     """Rows and gaps, or the error, with the scanner from so many bytes on and a window of so many scrapes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_reader, "SCAN_FROM_BYTES", from_bytes)
+        patch.setattr(metric_lines, "_PLAIN", plain)
+        patch.setattr(decoder, "COMPILE_FROM_BYTES", 1 << 60 if plain == CAREFUL else -1)
         if held:
             patch.setattr(scrape_window, "SCRAPES_HELD", held)
         rows: list[str] = []
@@ -61,9 +59,9 @@ def test_scanner_and_careful_reader_agree(shared_cache: SeriesCache, seed: int) 
     options = {"at_ms": r.choice([AT_MS] * 9 + [None]), "step_s": r.choice([None, 15.5]), "node": r.choice([None, "m"])}
     held = r.choice([0, 0, 4, 16])
     wanted = decode(CAREFUL, inputs, held=held, **options)
-    assert decode(SCANNED, inputs, held=held, **options) == wanted
+    assert decode(PLAIN, inputs, held=held, **options) == wanted
     shared_cache.last = LastTold()  # other expositions are no earlier logs of the same GPUs
-    assert sort_rows(decode(SCANNED, inputs, shared_cache, held=held, **options)) == sort_rows(wanted)
+    assert sort_rows(decode(PLAIN, inputs, shared_cache, held=held, **options)) == sort_rows(wanted)
 
 
 NUMBER = st.one_of(
@@ -83,7 +81,7 @@ def test_numbers_and_times_are_read_to_the_last_bit(pairs: list[tuple[str, str]]
         for name in ("DEV_POWER_USAGE", "PROF_PCIE_TX_BYTES", "DEV_CLOCK_THROTTLE_REASONS", "go")
     )
     twice = [Input("a", [text.encode()]), Input("b", [text.encode()])]
-    assert decode(SCANNED, twice) == decode(CAREFUL, twice)
+    assert decode(PLAIN, twice) == decode(CAREFUL, twice)
 
 
 def test_real_files_scanned(shared) -> None:  # type: ignore[no-untyped-def]
@@ -92,7 +90,7 @@ def test_real_files_scanned(shared) -> None:  # type: ignore[no-untyped-def]
     inputs = [Input(path.name, [path.read_bytes()]) for path in paths]
     for some in (*([one] for one in inputs), inputs, [*inputs, *inputs]):
         wanted = decode(CAREFUL, some, at_ms=AT_MS, step_s=30.0)
-        assert decode(SCANNED, some, at_ms=AT_MS, step_s=30.0) == wanted
+        assert decode(PLAIN, some, at_ms=AT_MS, step_s=30.0) == wanted
 
 
 def scrape(step: int, pod: str = "p") -> bytes:
@@ -108,30 +106,25 @@ def scrape(step: int, pod: str = "p") -> bytes:
     ).encode()
 
 
-@pytest.fixture
-def careful_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The lines that the careful reader is asked for."""
-    lines: list[str] = []
-    parse = LineReader.parse
-    monkeypatch.setattr(LineReader, "parse", lambda self, line, last: lines.append(line) or parse(self, line, last))
-    return lines
-
-
-def test_what_was_seen_before_is_not_parsed_again(careful_lines: list[str]) -> None:
-    """Each name with labels and each title is read carefully once, in a text or from call to call; then only what changed."""
+def test_what_was_seen_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name with labels is parsed once, in a text or from call to call; plain lines are read without the careful reader."""
+    heads: list[str] = []
+    parse = known_series.parse_series
+    monkeypatch.setattr(known_series, "parse_series", lambda head, *of: heads.append(head) or parse(head, *of))
+    monkeypatch.delattr(LineReader, "parse")  # of lines that are not plain
     cache = SeriesCache()
-    said = decode(SCANNED, [Input("a", [scrape(0) + scrape(1)])], cache)
-    assert len(careful_lines) <= 40 + 4  # a few behind the last new one
+    said = decode(PLAIN, [Input("a", [scrape(0) + scrape(1)])], cache)
+    assert len(heads) == 32
     assert len(said[0]) == 16 + 8 + 8
-    careful_lines.clear()
-    decode(SCANNED, [Input("b", [scrape(2)])], cache)
-    assert careful_lines == []
-    decode(SCANNED, [Input("b", [scrape(3, pod="q")])], cache)
-    assert 32 <= len([line for line in careful_lines if "pod" in line]) <= 32 + 4
+    heads.clear()
+    decode(PLAIN, [Input("b", [scrape(2)])], cache)
+    assert heads == []
+    decode(PLAIN, [Input("b", [scrape(3, pod="q")])], cache)
+    assert len([head for head in heads if "pod" in head]) == 32
 
 
-@pytest.mark.parametrize("from_bytes", [CAREFUL, SCANNED])
-def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, from_bytes: int) -> None:
+@pytest.mark.parametrize("plain", [CAREFUL, PLAIN])
+def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, plain: str) -> None:
     """Where there are too many series to remember, the rows are those of a longer memory, and so are the scrapes they are of."""
     r = Random(7)
     texts = [make_exposition(r) for _ in range(20)]
@@ -139,24 +132,22 @@ def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, from_b
     for text in texts:
         pieces = [text[i : i + 300] for i in range(0, len(text), 300)]
         one = [Input("a", pieces)]
-        monkeypatch.setattr(text_reader, "SERIES_MAX", 100_000)
-        wanted = decode(from_bytes, one, at_ms=AT_MS, step_s=30.0)
-        monkeypatch.setattr(text_reader, "SERIES_MAX", 2)
-        assert decode(from_bytes, one, at_ms=AT_MS, step_s=30.0) == wanted
+        monkeypatch.setattr(decoder, "SERIES_MAX", 100_000)
+        wanted = decode(plain, one, at_ms=AT_MS, step_s=30.0)
+        monkeypatch.setattr(decoder, "SERIES_MAX", 2)
+        assert decode(plain, one, at_ms=AT_MS, step_s=30.0) == wanted
 
 
 def test_a_gpu_named_after_its_file_is_another_in_another_file() -> None:
     """Without UUID and node a GPU is called by the file, also where the same labels are known of another file."""
     line = [b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n']
     cache = SeriesCache()
-    for from_bytes in (CAREFUL, SCANNED):
+    for plain in (CAREFUL, PLAIN):
         for name in ("a", "b", "a"):
-            rows, _ = decode(from_bytes, [Input(name, line)], cache, at_ms=AT_MS)
+            rows, _ = decode(plain, [Input(name, line)], cache, at_ms=AT_MS)
             assert f"'device_id': '{name}/0'" in rows[0]
 
 
 def test_only_the_compiled_order_is_compiled() -> None:
     """The rule that numbers scrapes is one function, called by Python for a few lines and compiled for many."""
-    from loadfactor.sources.dcgm.line_scanner import LineScanner
-
-    assert LineScanner.follow_lines.py_func is scrape_order.follow_lines  # type: ignore[attr-defined]
+    assert decoder._compile_follow().py_func is decoder.follow_lines  # type: ignore[attr-defined]
