@@ -13,7 +13,7 @@ from loadfactor.sources import dcgm, nvidia_smi, price_list
 from loadfactor.sources.base import Decoder, Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.demand_files import decode_demand
-from loadfactor.sources.nvidia_smi.decoder import decode_logs
+from loadfactor.sources.nvidia_smi.sections import decode_logs
 from loadfactor.sources.price_list import decode_price_lists
 
 AT_MS = 1_700_000_000_000

@@ -3,6 +3,7 @@
 from collections import Counter
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
 from loadfactor.sources.dcgm.metric_lines import LineReader
 from loadfactor.sources.gpu_scrapes.device_events import LastTold
 
-CAREFUL, PLAIN = "^(?P<value>x)(?P<at>x)$", metric_lines._PLAIN
+CAREFUL, PLAIN = True, False
 Said = tuple[list[str], Counter[tuple[str, str]]] | str
 
 
@@ -25,11 +26,20 @@ def shared_cache() -> SeriesCache:
     return SeriesCache()
 
 
-def decode(plain: str, inputs: list[Input], cache: SeriesCache | None = None, held: int = 0, **options: object) -> Said:
-    """Rows and gaps, or the error, with the scanner from so many bytes on and a window of so many scrapes."""
+def read_nothing(_reader: LineReader, _data: bytes, starts: object, *_ends: object) -> metric_lines._Columns:
+    """No line is plain."""
+    n = len(starts)  # type: ignore[arg-type]
+    return metric_lines._Columns(np.full(n, -1, np.int32), np.full(n, np.nan), np.full(n, -1))
+
+
+def decode(
+    careful: bool, inputs: list[Input], cache: SeriesCache | None = None, held: int = 0, **options: object
+) -> Said:
+    """Rows and gaps, or the error, line by line or in columns, and a window of so many scrapes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metric_lines, "_PLAIN", plain)
-        patch.setattr(decoder, "COMPILE_FROM_BYTES", 1 << 60 if plain == CAREFUL else -1)
+        patch.setattr(decoder, "COMPILE_FROM_BYTES", 1 << 60 if careful else -1)
+        if careful:
+            patch.setattr(LineReader, "_read_plain", read_nothing)
         if held:
             patch.setattr(scrape_window, "SCRAPES_HELD", held)
         rows: list[str] = []
@@ -123,8 +133,8 @@ def test_what_was_seen_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatc
     assert len([head for head in heads if "pod" in head]) == 32
 
 
-@pytest.mark.parametrize("plain", [CAREFUL, PLAIN])
-def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, plain: str) -> None:
+@pytest.mark.parametrize("careful", [CAREFUL, PLAIN])
+def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, careful: bool) -> None:
     """Where there are too many series to remember, the rows are those of a longer memory, and so are the scrapes they are of."""
     r = Random(7)
     texts = [make_exposition(r) for _ in range(20)]
@@ -133,18 +143,18 @@ def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, plain:
         pieces = [text[i : i + 300] for i in range(0, len(text), 300)]
         one = [Input("a", pieces)]
         monkeypatch.setattr(decoder, "SERIES_MAX", 100_000)
-        wanted = decode(plain, one, at_ms=AT_MS, step_s=30.0)
+        wanted = decode(careful, one, at_ms=AT_MS, step_s=30.0)
         monkeypatch.setattr(decoder, "SERIES_MAX", 2)
-        assert decode(plain, one, at_ms=AT_MS, step_s=30.0) == wanted
+        assert decode(careful, one, at_ms=AT_MS, step_s=30.0) == wanted
 
 
 def test_a_gpu_named_after_its_file_is_another_in_another_file() -> None:
     """Without UUID and node a GPU is called by the file, also where the same labels are known of another file."""
     line = [b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n']
     cache = SeriesCache()
-    for plain in (CAREFUL, PLAIN):
+    for careful in (CAREFUL, PLAIN):
         for name in ("a", "b", "a"):
-            rows, _ = decode(plain, [Input(name, line)], cache, at_ms=AT_MS)
+            rows, _ = decode(careful, [Input(name, line)], cache, at_ms=AT_MS)
             assert f"'device_id': '{name}/0'" in rows[0]
 
 

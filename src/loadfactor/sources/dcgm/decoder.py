@@ -20,7 +20,6 @@ from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps, Timeline
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
 from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks, strip_endings
 
-
 COMPILE_FROM_BYTES: Final = 3 * BYTES_PER_MIB
 """From here on the order of lines is followed by compiled code; for less, loading Numba takes longer."""
 

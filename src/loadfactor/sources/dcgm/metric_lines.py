@@ -186,7 +186,9 @@ class LineReader:
         self.found = self.found or bool(of_dcgm.any())
         self.timed = self.timed or bool((of_dcgm & timed).any())
         values = np.where(kind == VALUE, convert(values, _MULTIPLY[key], _DIVIDE[key]), np.nan)
-        return _Columns(np.where(is_plain, series, -1), values, np.where(timed, at_ms, UNTIMED).astype(np.int64))
+        return _Columns(
+            np.where(is_plain, series, -1), values, np.where(timed & is_plain, at_ms, UNTIMED).astype(np.int64)
+        )
 
     def parse(self, line: str, last: bool) -> MetricLine | None:
         """What this line says, or None; `last` where it has no end."""

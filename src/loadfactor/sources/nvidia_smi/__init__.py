@@ -2,7 +2,7 @@
 
 from loadfactor.sources.base import Source
 from loadfactor.sources.files import find_with, read_with
-from loadfactor.sources.nvidia_smi.decoder import DEFAULT_STEP_S, decode_logs
+from loadfactor.sources.nvidia_smi.sections import DEFAULT_STEP_S, decode_logs
 
 SOURCE = Source(
     "nvidia-smi",

@@ -51,11 +51,6 @@ class Numbers:
     codes: Codes
 
 
-def make_cells(name: str, unit: str | None, texts: pa.Array, codes: Codes) -> Cells:
-    """One column from its different texts, as they stand in the log, and which row has which."""
-    return Cells(name, unit, pc.utf8_trim(texts, characters=_BLANKS), codes)
-
-
 def merge_equal(cells: Cells) -> Cells:
     """The same column with every text once: spellings that differ in the blanks around them become one."""
     once = pc.dictionary_encode(cells.texts)
@@ -68,9 +63,10 @@ def encode_cells(name: str, unit: str | None, data: Any) -> Cells:
     """One column from an Arrow array of text, plain or dictionary-encoded."""
     if isinstance(data, pa.ChunkedArray):
         data = data.combine_chunks()
-    if not pa.types.is_dictionary(data.type):
-        data = pc.dictionary_encode(data)
-    return make_cells(name, unit, data.dictionary, data.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+    texts, codes = (
+        (data.dictionary, data.indices) if pa.types.is_dictionary(data.type) else (data, np.arange(len(data)))
+    )
+    return Cells(name, unit, pc.utf8_trim(texts, characters=_BLANKS), np.asarray(codes, np.int64))
 
 
 def parse_numbers(cells: Cells, units: dict[str, Unit]) -> Numbers:

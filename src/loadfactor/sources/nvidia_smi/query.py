@@ -4,20 +4,16 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.sources.nvidia_smi.cells import Cells, ParsedRows, encode_cells, parse_columns
+from loadfactor.sources.nvidia_smi.cells import TIMESTAMP, Cells, encode_cells
 from loadfactor.sources.nvidia_smi.columns import MEASURES, OTHER_QUERIES, QUERY_NAMES
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
-
-if TYPE_CHECKING:
-    from loadfactor.sources.nvidia_smi.scan import QueryScanner
-
 
 _CELL: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.]*)\s*(?:\[(?P<unit>[^\]]*)\])?")
 _DATA: Final = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d|GPU-[0-9a-f]{8}|\d (?:%|MiB|W|MHz)\s*(?:,|$)")
@@ -96,7 +92,6 @@ class QueryLog:
         self._builder = builder
         label, gaps, kept = builder.label, builder.gaps, head.kept
         gaps.add(label, "skipped: a column that is not kept", len(head.names) - len(kept))
-        self._scanner: QueryScanner | None = None
         self._measured = any(name in _VALUES or name.startswith("reason:") for name in kept)
         if not self._measured:
             if alone:
@@ -112,32 +107,16 @@ class QueryLog:
             data = b"".join(text + b"\n" for text in data.split(b"\n") if text.strip() != self.line)
         if not self._measured or not data or data.isspace():
             return
-        rows, bad = self._scan(data) or self._read_cells(data)
-        self._builder.gaps.add(self._builder.label, "skipped: a line that is no row of its heading", bad)
-        if rows is not None and rows.count:
-            yield from self._builder.add(rows, line)
-
-    def _scan(self, data: bytes) -> tuple[ParsedRows | None, int] | None:
-        """The rows, and how many lines are none, by the scanner; None where it does not pay or the careful reader is needed."""
-        if not self._builder.scanning.pays(data) or len(self.head.names) == 1:
-            return None
-        if self._scanner is None:
-            from loadfactor.sources.nvidia_smi.scan import QueryScanner  # Numba takes a second to import
-
-            ours = {at: name for name, at in self.head.kept.items()}
-            both = enumerate(zip(self.head.names, self.head.units, strict=True))
-            self._scanner = QueryScanner([(ours.get(i), name, unit) for i, (name, unit) in both])
-        return self._scanner.scan(data, self._split_cells)
-
-    def _read_cells(self, data: bytes) -> tuple[ParsedRows | None, int]:
-        """The same, cell by cell."""
         columns, bad = self._split_cells(data)
-        return parse_columns(columns) if columns else None, bad
+        self._builder.gaps.add(self._builder.label, "skipped: a line that is no row of its heading", bad)
+        if columns:
+            yield from self._builder.build(columns, line)
 
     def _split_cells(self, data: bytes) -> tuple[dict[str, Cells], int]:
         """The columns that are kept, none where there are no rows, and how many lines are no rows."""
         names = [str(i) for i in range(len(self.head.names))]
         kept = {ours: str(i) for ours, i in self.head.kept.items()}
+        types = {at: pa.string() if ours == TIMESTAMP else _DICTIONARY for ours, at in kept.items()}  # no two are alike
         bad = 0
 
         def skip(_row: object) -> str:
@@ -150,7 +129,7 @@ class QueryLog:
             read_options=pa.csv.ReadOptions(column_names=names, block_size=len(data) + 1, use_threads=False),
             parse_options=pa.csv.ParseOptions(quote_char=False, invalid_row_handler=skip),
             convert_options=pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, _DICTIONARY), include_columns=list(kept.values()), null_values=[]
+                column_types=types, include_columns=list(kept.values()), null_values=[]
             ),
         )
         if not table.num_rows:

@@ -1,6 +1,5 @@
 """Samples made of columns of text: the one way in for query logs, dmon and XML alike."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,7 +9,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.gpu_scrapes.known_devices import read_index
@@ -29,25 +27,6 @@ from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS, SLOWING, Me
 from loadfactor.sources.parsing.steps import DevicesSeen
 from loadfactor.sources.parsing.text_blocks import strip_endings
 from loadfactor.tables.schema import SAMPLES
-
-FROM_BYTES: Final = (
-    16 * BYTES_PER_MIB
-)  # of an import, some 100,000 rows; from the first where the scanner is loaded already
-PART_BYTES: Final = 32 * BYTES_PER_KIB  # a part as short as this is read as fast with care
-SCANNER: Final = "loadfactor.sources.nvidia_smi.scan"
-
-
-class Scanning:
-    """Counts the bytes of query logs that an import has read."""
-
-    def __init__(self) -> None:
-        self._read = 0
-
-    def pays(self, data: bytes) -> bool:
-        """True when this part of a log should be scanned."""
-        self._read += len(data)
-        return len(data) > PART_BYTES and (self._read > FROM_BYTES or SCANNER in sys.modules)
-
 
 _WHO: Final = ("uuid", "index", "bus_id", "name", "hostname")
 _MASKED: Final = frozenset("gpu-0")  # letters of a UUID that somebody blanked out with zeros
@@ -164,8 +143,8 @@ class SampleBuilder:
     Columns are named as in `columns.QUERY_NAMES`. Rows that nothing places in time, or that name no device, become gaps.
     """
 
-    def __init__(self, log: Input, options: ReadOptions, seen: DevicesSeen, gaps: Gaps, scanning: Scanning) -> None:
-        self.label, self.gaps, self.options, self.scanning = log.label, gaps, options, scanning
+    def __init__(self, log: Input, options: ReadOptions, seen: DevicesSeen, gaps: Gaps) -> None:
+        self.label, self.gaps, self.options = log.label, gaps, options
         self._seen = seen
         self._times = Timestamps(log.label, options.timezone, gaps)
         self._gpus = GpuNames(log, options.node, gaps)
@@ -173,10 +152,7 @@ class SampleBuilder:
 
     def build(self, columns: Mapping[str, Cells], line: int, at_ms: Instants | None = None) -> Iterator[Rows]:
         """The rows of these columns, all of one length; `line` is where they begin, `at_ms` their instants where known."""
-        yield from self.add(parse_columns(columns), line, at_ms)
-
-    def add(self, rows: ParsedRows, line: int, at_ms: Instants | None = None) -> Iterator[Rows]:
-        """The same of columns that are numbers already."""
+        rows = parse_columns(columns)
         texts, count = rows.texts, rows.count
         times = at_ms if at_ms is not None else self._find_instants(rows, line)
         devices, which = self._gpus.find(texts, count)

@@ -1,14 +1,15 @@
 """The sections of a log: query logs, dmon, XML and text, alone or one after the other in a recorded session."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.base import Input, Rows
+from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.nvidia_smi.dmon import END, STARTS, DmonLog, XmlLog, parse_dmon_heading
 from loadfactor.sources.nvidia_smi.query import QueryLog, find_heading, is_headless, parse_heading
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
+from loadfactor.sources.parsing.steps import DevicesSeen
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 
 _HOPELESS_LINES: Final = 100_000  # a log that shows no reading in so many lines is something else
@@ -208,3 +209,19 @@ class LogSections:
         else:
             self._section = _OtherText(self._builder, "the table of nvidia-smi")
         return end
+
+
+DEFAULT_STEP_S: Final = 1.0  # a single reading speaks for at most the second before it, NVML's longest sample period
+_LEARN_FROM: Final = 1024  # instants of a GPU that its step is learnt from
+
+
+def decode_logs(logs: Iterable[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The rows and gaps of these logs, one after the other; a node that nothing names is called like the log's file.
+
+    Raises SourceError naming the log: nothing in it is a reading of GPUs, or it does not say when or of which GPU.
+    """
+    seen, gaps = DevicesSeen(options, DEFAULT_STEP_S, _LEARN_FROM), Gaps()
+    for log in logs:
+        yield from LogSections(log, SampleBuilder(log, options, seen, gaps)).read()
+        yield from gaps.take()
+    yield from seen.make_rows()
