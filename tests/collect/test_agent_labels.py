@@ -36,8 +36,8 @@ def take_allocations(decoder: PrometheusDecoder, scrape: int, holder: Holder) ->
 
 def take(decoder: PrometheusDecoder, readings: Sequence[SeriesValues]) -> list[dict[str, object]]:
     """The allocations that a decoder makes of readings."""
-    decoder.put(RemoteWriteScanner(decoder.identify_series, WriteLimits()).scan(pack_readings(list(readings))), 1, 0.0)
-    rows = [item for item in decoder.take(None) if isinstance(item, Rows) and item.table == "allocations"]
+    decoder.feed(RemoteWriteScanner(decoder.identify_series, WriteLimits()).scan(pack_readings(list(readings))), 1, 0.0)
+    rows = [item for item in decoder.drain(None) if isinstance(item, Rows) and item.table == "allocations"]
     return sorted((row for item in rows for row in item.data.to_pylist()), key=lambda row: str(row["job_id"]))
 
 

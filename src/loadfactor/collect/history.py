@@ -82,19 +82,19 @@ def read_history(
     before = Pull(server, write_selector(match, ENGINES), 0.0, begin_ms - ROW_MS, _keep_nothing, RequestPools())
     with asyncio.Runner() as runner:
         number, through_ms = 0, from_ms
-        decoder.put(read_answer(runner.run(_fetch(before, from_ms)).answer, decoder.identify), number, 0.0)
+        decoder.feed(read_answer(runner.run(_fetch(before, from_ms)).answer, decoder.identify), number, 0.0)
         while through_ms < to_ms:
             chunk = runner.run(_fetch(pull, to_ms))
             if chunk.to_ms <= through_ms:
                 break  # the clock of the server is a little behind ours
             number, through_ms = number + 1, chunk.to_ms
             points = read_answer(chunk.answer, decoder.identify)
-            decoder.put(points, number, 0.0)
-            for item in decoder.take(None):
+            decoder.feed(points, number, 0.0)
+            for item in decoder.drain(None):
                 yield name_source(item) if isinstance(item, Rows) else item
             report((through_ms - from_ms) / (to_ms - from_ms))
             pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
-    for item in decoder.take_progress(has_ended=True):
+    for item in decoder.drain_progress(has_ended=True):
         yield _leave_out_before(item, begin_ms) if isinstance(item, Rows) else item
     for name, series in decoder.not_understood.items():
         yield Gap(server.name, f"series not understood: {name}", series)

@@ -91,11 +91,11 @@ class Recording:
         number = 0
         while (waiting := spool.take(0.0)) is not None:
             number += 1
-            decoder.put(scanner.scan(waiting.body), number, 0.0)
+            decoder.feed(scanner.scan(waiting.body), number, 0.0)
             spool.confirm(waiting)
             if number % BODIES_AT_ONCE == 0:
-                yield from decoder.take(None)
-        yield from decoder.take(None)
+                yield from decoder.drain(None)
+        yield from decoder.drain(None)
         if price_per_gpu_hour is not None:
             price = {
                 "from_utc": self.from_ms,

@@ -86,8 +86,8 @@ class SampleStream(PayloadStream):
         decoder = PrometheusDecoder(content[_REACHED_BYTES:])
         _, readers = make_readers(decoder)
         for number, payload in payloads:
-            decoder.put(readers[payload.format](payload.content), number, 0.0)
-        for item in chain(decoder.take(None), decoder.take_progress()):
+            decoder.feed(readers[payload.format](payload.content), number, 0.0)
+        for item in chain(decoder.drain(None), decoder.drain_progress()):
             for part in pick_valid(item, lambda _gap: None) if isinstance(item, Rows) else ():
                 encode(LiveBatch(part.where, part.table, part.data, part.where))
         decoder.state()
@@ -141,7 +141,7 @@ class SampleStream(PayloadStream):
         while self._arrived and size < PORTION_BYTES:
             size += len(self._arrived[0].payload.content)
             self._feed(self._arrived.popleft())
-        for item in chain(self._decoder.take(complete_s), self._decoder.take_progress()):
+        for item in chain(self._decoder.drain(complete_s), self._decoder.drain_progress()):
             rows += self._add_rows(item)
         done = self._decoder.done() or 0
         if not self._pending_rows and done == self._done:
@@ -167,7 +167,7 @@ class SampleStream(PayloadStream):
             from_ms, to_ms = read_span(payload.content)
             points = self._taken.pick_new(points, from_ms)
             self.reached_ms = max(self.reached_ms, to_ms)
-        self._decoder.put(points, number, at_s)
+        self._decoder.feed(points, number, at_s)
         self._through = max(self._through, number)
 
 

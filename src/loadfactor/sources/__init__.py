@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """A kind of input: its name, the module whose `SOURCE` reads it, and what it reads in one line."""
+    """A kind of input: its name, the module of this package whose `SOURCE` reads it, and what it reads in one line."""
 
     name: str
     module: str
@@ -20,100 +20,80 @@ class SourceEntry:
 
 
 SOURCES = (
-    SourceEntry(
-        "nvidia-smi",
-        "loadfactor.sources.nvidia_smi",
-        "logs of nvidia-smi: --query-gpu with --format=csv, dmon, or -q -x",
-    ),
-    SourceEntry("dcgm", "loadfactor.sources.dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
+    SourceEntry("nvidia-smi", "nvidia_smi", "logs of nvidia-smi: --query-gpu with --format=csv, dmon, or -q -x"),
+    SourceEntry("dcgm", "dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
     SourceEntry(
         "serving",
-        "loadfactor.sources.serving_engines",
+        "serving_engines",
         "saved /metrics of vLLM, SGLang, TGI, Triton with TensorRT-LLM, trtllm-serve, NIM, llama.cpp: tokens and requests",
     ),
     SourceEntry(
         "cloudwatch",
-        "loadfactor.sources.clouds.cloudwatch",
+        "clouds.cloudwatch",
         "CloudWatch: files of metric streams (JSON or OTLP), and saved answers of get-metric-data with their queries",
     ),
     SourceEntry(
         "ec2",
-        "loadfactor.sources.clouds.ec2",
+        "clouds.ec2",
         "EC2: saved answers of describe-instances and -instance-types, of spot requests and prices (JSON)",
     ),
     SourceEntry(
         "gce",
-        "loadfactor.sources.clouds.gce",
+        "clouds.gce",
         "Compute Engine: what `gcloud compute instances list --format json` printed, and of operations that took some away",
     ),
-    SourceEntry(
-        "gcp-monitoring",
-        "loadfactor.sources.clouds.monitoring",
-        "Cloud Monitoring: saved answers of ListTimeSeries (JSON)",
-    ),
+    SourceEntry("gcp-monitoring", "clouds.monitoring", "Cloud Monitoring: saved answers of ListTimeSeries (JSON)"),
     SourceEntry(
         "kubernetes",
-        "loadfactor.sources.kubernetes",
+        "kubernetes",
         "objects of Kubernetes: what `kubectl get pods,nodes,jobs,workloads -A -o json` printed",
     ),
     SourceEntry(
         "slurm",
-        "loadfactor.sources.slurm",
+        "slurm",
         "what Slurm writes: `sacct -P`, scontrol show job and node, JSON of squeue, sacct, sinfo, slurmrestd",
     ),
     SourceEntry(
         "training-log",
-        "loadfactor.sources.training_logs",
+        "training_logs",
         "logs of one training job (--job): Megatron, DeepSpeed, llm.c, nanoGPT, torchtitan, Hugging Face, TensorBoard events",
     ),
+    SourceEntry("tables", "own_tables", "your own data: CSV or Parquet in the tables that `loadfactor tables` prints"),
     SourceEntry(
-        "tables",
-        "loadfactor.sources.own_tables",
-        "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",
-    ),
-    SourceEntry(
-        "prices",
-        "loadfactor.sources.price_list",
-        "a dated price list: CSV, TOML, JSON or Parquet in the columns of the prices table",
+        "prices", "price_list", "a dated price list: CSV, TOML, JSON or Parquet in the columns of the prices table"
     ),
     SourceEntry(
         "focus",
-        "loadfactor.sources.billing.focus",
+        "billing.focus",
         "bills in FOCUS 1.0 to 1.4, whoever exports them: CSV, gzipped, Parquet, or a folder of parts",
     ),
-    SourceEntry(
-        "aws-cur",
-        "loadfactor.sources.billing.aws_cur",
-        "AWS Cost and Usage Reports: legacy and CUR 2.0",
-    ),
+    SourceEntry("aws-cur", "billing.aws_cur", "AWS Cost and Usage Reports: legacy and CUR 2.0"),
     SourceEntry(
         "azure-cost",
-        "loadfactor.sources.billing.azure_cost",
+        "billing.azure_cost",
         "Azure cost exports: Enterprise, Customer Agreement, pay-as-you-go; actual and amortized",
     ),
     SourceEntry(
         "gcp-billing",
-        "loadfactor.sources.billing.gcp_billing",
+        "billing.gcp_billing",
         "Google Cloud's billing export, standard or detailed: Parquet, CSV or lines of JSON",
     ),
     SourceEntry(
         "prometheus",
-        "loadfactor.sources.prometheus.query_answers",
+        "prometheus.query_answers",
         "a Prometheus-compatible server, by its URL, or its saved answers (JSON): GPUs, nodes and serving engines",
     ),
     SourceEntry(
-        "progress",
-        "loadfactor.sources.progress_records",
-        "what training loops wrote with `loadfactor.track`: a folder of their files",
+        "progress", "progress_records", "what training loops wrote with `loadfactor.track`: a folder of their files"
     ),
     SourceEntry(
         "alibaba-genai",
-        "loadfactor.sources.public_traces.alibaba_genai",
+        "public_traces.alibaba_genai",
         "Alibaba's published trace cluster-trace-v2026-GenAI: the folder with duty cycles, memory and requests",
     ),
     SourceEntry(
         "alibaba-openb",
-        "loadfactor.sources.public_traces.alibaba_openb",
+        "public_traces.alibaba_openb",
         "Alibaba's published trace cluster-trace-gpu-v2023: the folder with the lists of nodes and pods",
     ),
 )
@@ -124,5 +104,5 @@ def find_source(name: str) -> "Source":
     """The source called `name`, its decoder imported. Raises InputError naming the nearest one."""
     for entry in SOURCES:
         if entry.name == name:
-            return cast("Source", import_module(entry.module).SOURCE)
+            return cast("Source", import_module(f"loadfactor.sources.{entry.module}").SOURCE)
     raise no_such("source", name, (entry.name for entry in SOURCES))

@@ -103,7 +103,7 @@ _KINDS_MAX: Final = 200  # an input of garbage must not make a list as long as i
 
 
 class Gaps:
-    """Counts gaps; `take` hands them over and starts again."""
+    """Counts gaps; `drain` hands them over and starts again."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -116,7 +116,7 @@ class Gaps:
                 key = (where, "of other kinds")
             self._counts[key] += int(count)
 
-    def take(self) -> Iterator[Gap]:
+    def drain(self) -> Iterator[Gap]:
         """Every kind once, in the order first seen."""
         counts, self._counts = self._counts, Counter()
         for (where, what), count in counts.items():

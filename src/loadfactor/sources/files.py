@@ -68,7 +68,7 @@ class FileChunks:
             raise SourceError(f"{self.path} cannot be read: {e.strerror or e}") from None
 
     def as_input(self) -> Input:
-        """These bytes, called like their file. Nothing is opened before they are asked for."""
+        """These bytes, called like their file. Nothing is opened before they are read."""
         return Input(str(self.path), self, self.path.name)
 
     def note_growth(self) -> Iterator[Gap]:

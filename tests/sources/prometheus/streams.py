@@ -37,7 +37,7 @@ def put(decoder: PrometheusDecoder, body: int, samples: Iterable[Sample], arrive
     kept = [one for one in found if one[0] != NOT_UNDERSTOOD]
     columns = list(zip(*kept, strict=True)) or [(), (), ()]
     points = Points(np.array(columns[0], np.int32), np.array(columns[1], np.int64), np.array(columns[2], np.float64))
-    decoder.put(points, body, arrived_s)
+    decoder.feed(points, body, arrived_s)
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Booked:
 
     def take(self, decoder: PrometheusDecoder, ripe_s: float | None = None) -> "Booked":
         """Books what the decoder gives."""
-        for item in decoder.take(ripe_s):
+        for item in decoder.drain(ripe_s):
             if isinstance(item, Gap):
                 self.gaps[item.where, item.what] += item.count
                 continue

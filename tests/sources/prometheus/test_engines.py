@@ -47,8 +47,8 @@ class Counted:
         """A body, all of it taken; then, where it `restarts`, another process goes on from the state."""
         self.bodies += 1
         put(self.decoder, self.bodies, samples)
-        self.note(self.decoder.take(None))
-        self.note(self.decoder.take_progress())
+        self.note(self.decoder.drain(None))
+        self.note(self.decoder.drain_progress())
         if restarts:
             self.decoder = PrometheusDecoder(self.decoder.state())
         return self
@@ -64,7 +64,7 @@ class Counted:
 
     def end(self) -> "Counted":
         """Nothing more is to come."""
-        self.note(self.decoder.take_progress(has_ended=True))
+        self.note(self.decoder.drain_progress(has_ended=True))
         return self
 
     @property

@@ -31,7 +31,7 @@ def book(*pages: str, target: TargetLabels = TARGET, restarts: bool = False) -> 
         if restarts:
             decoder = PrometheusDecoder(decoder.state())
             reader = PageReader(decoder.identify, decoder.not_understood)
-        decoder.put(reader.read(page.encode(), target, AT_MS + number * STEP_MS), number + 1, float(number))
+        decoder.feed(reader.read(page.encode(), target, AT_MS + number * STEP_MS), number + 1, float(number))
         booked.take(decoder)
     return booked, decoder
 

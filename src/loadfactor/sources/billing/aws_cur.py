@@ -146,8 +146,8 @@ class CurDecoder:
             ("CommitmentDiscountCategory", "Spend", "Usage"),
             ("CommitmentDiscountType", "Savings Plan", "Reserved Instance"),
         ):
-            said = pick(pc.is_valid(reservation), batch.repeat(of_reservation), NO_TEXT)
-            columns[name] = pick(pc.is_valid(plan), batch.repeat(of_plan), said)
+            of_kind = pick(pc.is_valid(reservation), batch.repeat(of_reservation), NO_TEXT)
+            columns[name] = pick(pc.is_valid(plan), batch.repeat(of_plan), of_kind)
         columns["CommitmentDiscountStatus"] = pick(covered, batch.repeat("Used"), NO_TEXT)
         columns["x_InstanceType"] = pc.coalesce(
             batch.text("product/instanceType"), find_aws_type(usage_type, columns["ChargeDescription"])
@@ -156,9 +156,9 @@ class CurDecoder:
             pc.fill_null(pc.equal(batch.text("product/capacitystatus"), "UnusedCapacityReservation"), False),
             pc.fill_null(pc.match_substring_regex(usage_type, "Unused(Box|Ded)"), False),
         )
-        said = batch.text("capacity_reservation_capacity_reservation_arn")
-        columns["CapacityReservationId"] = pc.coalesce(said, pick(idle, columns["ResourceId"], NO_TEXT))
-        used = pick(pc.is_valid(said), batch.repeat("Used"), NO_TEXT)
+        capacity = batch.text("capacity_reservation_capacity_reservation_arn")
+        columns["CapacityReservationId"] = pc.coalesce(capacity, pick(idle, columns["ResourceId"], NO_TEXT))
+        used = pick(pc.is_valid(capacity), batch.repeat("Used"), NO_TEXT)
         columns["CapacityReservationStatus"] = pick(idle, batch.repeat("Unused"), used)
 
     def _add_costs(self, batch: BillBatch, kind: pa.Array, cost: pa.Array, columns: dict[str, pa.Array]) -> None:
@@ -203,7 +203,7 @@ class CurDecoder:
         amount = pick(of_plan, rest, pick(of_reservation, fees, ZERO))
         unused = pc.greater(amount, ZERO)
         rows = charges.filter(unused)
-        said = {
+        unused = {
             "BilledCost": pa.repeat(ZERO, rows.num_rows),
             "EffectiveCost": amount.filter(unused),
             "ChargeCategory": pa.repeat("Usage", rows.num_rows),
@@ -213,7 +213,7 @@ class CurDecoder:
         }
         emptied = ("ListCost", "ContractedCost", "PricingQuantity", "PricingUnit", "ConsumedQuantity", "ConsumedUnit")
         kept = {name: rows[name] for name in rows.column_names if name not in emptied}
-        return make_charges(kept | said, rows.num_rows)
+        return make_charges(kept | unused, rows.num_rows)
 
 
 SOURCE = make_source("aws-cur", CurDecoder)

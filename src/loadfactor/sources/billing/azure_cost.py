@@ -1,7 +1,7 @@
 """Decoder of Azure cost exports: Enterprise, Microsoft Customer Agreement and pay-as-you-go; actual and amortized; any header.
 
 Azure exports a period in two ways. The actual one says what is invoiced: commitments are purchases, usage they cover costs 0, and
-what that usage cost effectively is not said. The amortized one says what usage cost effectively and what of commitments was unused,
+what that usage cost effectively is not stated. The amortized one says what usage cost effectively and what of commitments was unused,
 and not what was paid for them. A row says which of the two it is from, where the path or the rows tell; where a file holds nothing
 of a commitment, both say the same. `charges.py` says which column counts where a period has both.
 """
@@ -184,8 +184,8 @@ class AzureDecoder:
 def _find_committed(batch: BillBatch) -> pa.Array:
     """Rows of a reservation or savings plan: the pricing model says so, or names none while the row names a commitment."""
     model = pc.utf8_lower(batch.text("PricingModel"))
-    said = pc.is_in(model, value_set=pa.array(["reservation", "savingsplan"]))
-    return pc.or_(said, pc.and_(pc.is_null(model), pc.is_valid(batch.text(*_RESERVATION))))
+    named = pc.is_in(model, value_set=pa.array(["reservation", "savingsplan"]))
+    return pc.or_(named, pc.and_(pc.is_null(model), pc.is_valid(batch.text(*_RESERVATION))))
 
 
 SOURCE = make_source("azure-cost", AzureDecoder)

@@ -62,7 +62,7 @@ _NULLS: Final = pa.array(["", "NULL", "null", "Null", "\\N"])
 
 @dataclass(frozen=True)
 class BillBatch:
-    """Rows of one file. Columns are asked for by any of their names; one that is not there is null."""
+    """Rows of one file. Columns are found by any of their names; one that is missing is null."""
 
     file: BillFile
     cells: pa.RecordBatch
@@ -126,7 +126,7 @@ class BillBatch:
     def currency(self, names: tuple[str, ...], cost: pa.Array) -> pa.Array:
         """The currency of every row; one for the file.
 
-        Raises SourceError: none named and none given, another one than the rows above or the caller said, no three letters.
+        Raises SourceError: none named and none given, another one than the rows above or the caller gave, no three letters.
         """
         file, label = self.file, self.file.label
         named = next((name for name in names if self.has(name)), None)

@@ -86,12 +86,12 @@ class BillFile:
                 )
 
     def count(self, what: str, times: int = 1) -> None:
-        """Count something that is said at the end."""
+        """Count something that is reported at the end."""
         if times:
             self.counts[what] = self.counts.get(what, 0) + times
 
     def note_gaps(self) -> Iterator[Gap]:
-        """What is to be said about the file once it is read."""
+        """Everything counted, once the file is read."""
         for what, times in self.counts.items():
             yield Gap(self.label, what, times)
         if self.notes.doubles:

@@ -27,7 +27,7 @@ _ONE_A_RUN: Final = re.compile(r"(.*_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 
 
 def find_replaced(paths: Iterable[Path]) -> dict[Path, str]:
-    """Files of deliveries that a later one of the same period replaces, and what is to be said of each.
+    """Files of deliveries that a later one of the same period replaces, and the note on each.
 
     Raises SourceError when nothing tells which of two deliveries is the later one.
     """

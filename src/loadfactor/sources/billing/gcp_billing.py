@@ -226,7 +226,7 @@ def _list_gifts(charges: pa.Table, credits_: Credits) -> pa.Table:
     mine = pc.invert(credits_.discounts)
     rows = charges.take(credits_.rows.filter(mine))
     amounts, count = credits_.amounts.filter(mine), rows.num_rows
-    said = {
+    own = {
         **dict.fromkeys(("BilledCost", "EffectiveCost", "ListCost", "ContractedCost"), amounts),
         "ChargeCategory": pa.repeat("Credit", count),
         "ChargeDescription": credits_.names.filter(mine),
@@ -242,7 +242,7 @@ def _list_gifts(charges: pa.Table, credits_: Credits) -> pa.Table:
     )
     of_commitment = [n for n in rows.column_names if n.startswith(("CommitmentDiscount", "CapacityReservation"))]
     kept = {n: rows[n] for n in rows.column_names if n not in (*emptied, *of_commitment, "ChargeFrequency")}
-    return make_charges(kept | said, count)
+    return make_charges(kept | own, count)
 
 
 SOURCE = make_source("gcp-billing", GoogleDecoder)

@@ -40,20 +40,20 @@ def _read_holders(tags: pa.ChunkedArray) -> dict[str, pa.Array]:
 def _find_plain(values: Mapping[str, pa.Array]) -> list[pa.Array]:
     """What `_find` says of objects with these values by key."""
     rows = len(next(iter(values.values())))
-    said = {}
+    found = {}
     for key in values:
         text = pc.utf8_trim_whitespace(values[key])
-        said[key] = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+        found[key] = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
     nothing = pa.nulls(rows, pa.string())
     return [
-        pc.coalesce(*(said[key] for folded in keys for key in _list_spellings(folded, values)), nothing)
+        pc.coalesce(*(found[key] for folded in keys for key in _list_spellings(folded, values)), nothing)
         for keys in _KEYS.values()
     ]
 
 
 def _find_singly(texts: pa.Array) -> list[pa.Array]:
-    said = [_find_text(text) for text in texts.to_pylist()]
-    return [pa.array([of[column] for of in said], pa.string()) for column in _KEYS]
+    found = [_find_text(text) for text in texts.to_pylist()]
+    return [pa.array([of[column] for of in found], pa.string()) for column in _KEYS]
 
 
 @lru_cache(16_384)

@@ -21,7 +21,7 @@ _FEWEST: Final = 16
 """Fewer texts with the same keys are read one by one just as fast."""
 Columns = Sequence[pa.Array]
 ReadPlain = Callable[[Mapping[str, pa.Array]], Columns | None]
-"""What is asked of objects with the same keys: from their values by key, in the order they are written; None: read them singly."""
+"""A question to objects with the same keys: from their values by key, in the order they are written; None: read them singly."""
 
 
 @dataclass(frozen=True)

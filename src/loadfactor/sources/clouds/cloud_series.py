@@ -69,7 +69,7 @@ def split_documents(text: str) -> Iterator[Any]:
 POINTS_AT_ONCE = 2_000_000
 """So many are put in order together; those of a later portion that are older find their place in the store."""
 ReadSeries = Callable[[Input, Callable[[str], None]], Iterator[CloudSeries]]
-"""The series of an input; the function is told what is left out."""
+"""The series of an input; the function gets what is left out."""
 
 
 def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | Gap]:
@@ -98,8 +98,8 @@ def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | 
                 waiting = []
     if not found:
         others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        said = "; ".join(f"{what}: {count}" for (_, what), count in gaps.most_common(3))
-        raise SourceError(f"no series of GPUs in {labels[0]}{others}{f' ({said})' if said else ''}")
+        why = "; ".join(f"{what}: {count}" for (_, what), count in gaps.most_common(3))
+        raise SourceError(f"no series of GPUs in {labels[0]}{others}{f' ({why})' if why else ''}")
     yield from _take(decoder, waiting, body + 1)
     for (where, what), count in gaps.items():
         yield Gap(where, what, count)
@@ -110,5 +110,5 @@ def _take(decoder: PrometheusDecoder, points: list[tuple[int, int, float]], body
         return
     series, at_ms, value = zip(*sorted(set(points), key=lambda point: point[:2]), strict=True)
     kept = Points(np.array(series, np.int32), np.array(at_ms, np.int64), np.array(value, np.float64))
-    decoder.put(kept, body, 0.0)
-    yield from decoder.take(None)
+    decoder.feed(kept, body, 0.0)
+    yield from decoder.drain(None)

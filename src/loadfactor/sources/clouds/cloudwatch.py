@@ -18,8 +18,7 @@ from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.families import CLOUDWATCH, CLOUDWATCH_FAMILY
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
-
-Fields = Iterator[tuple[int, bytes]]
+from loadfactor.sources.protobuf import VARINT, read_varint, walk
 
 
 class CloudWatchMetric(NamedTuple):
@@ -37,9 +36,6 @@ class CloudWatchMetric(NamedTuple):
 
 MetricPoints = dict[CloudWatchMetric, list[tuple[int, float]]]
 """The points of each metric: when the interval ends (ms since 1970 UTC), and its mean."""
-_VARINT, _FIXED64, _PARTS, _FIXED32 = 0, 1, 2, 5
-_FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
-_LONGEST_VARINT: Final = 10
 _REQUEST_BEGINS: Final = 0x0A  # the field resource_metrics
 # numbers of fields
 _RESOURCE_METRICS, _SCOPE_METRICS, _METRICS, _NAME, _SUMMARY, _POINTS = 1, 2, 2, 1, 11, 1
@@ -56,7 +52,7 @@ def is_otlp(head: bytes) -> bool:
     (True, False)
     """
     try:
-        _, at = _read_varint(head, 0)
+        _, at = read_varint(memoryview(head), 0, len(head))
     except ValueError:
         return False
     return b"\0" in head and head[at : at + 1] == bytes([_REQUEST_BEGINS])
@@ -77,7 +73,7 @@ def read_otlp(content: bytes, label: str, leave_out: Callable[[str], None]) -> M
 def _find_summaries(content: bytes, leave_out: Callable[[str], None]) -> Iterator[bytes]:
     at = 0
     while at < len(content):
-        size, at = _read_varint(content, at)
+        size, at = read_varint(memoryview(content), at, len(content))
         if size > len(content) - at:
             raise ValueError("it ends within a message")
         request = content[at : at + size]
@@ -100,15 +96,15 @@ def _read_point(point: bytes) -> tuple[CloudWatchMetric, int, float]:
         if number not in (_LABELS, _ATTRIBUTES):
             found[number] = value
             continue
-        key, said = _read_pair(value)
+        key, record = _read_pair(value)
         if number == _LABELS:
-            text = said.decode()
+            text = record.decode()
         elif key == _DIMENSIONS_KEY:
-            listed = dict(_read_fields(said)).get(_LIST, b"")
+            listed = dict(_read_fields(record)).get(_LIST, b"")
             dimensions += [(name, _read_text(one)) for name, one in map(_read_pair, _take(listed, _OF_LIST))]
             continue
         else:
-            text = _read_text(said)
+            text = _read_text(record)
         if key in _OWN_KEYS and key not in own:  # Container Insights has a dimension of the name Namespace
             own[key] = text
         else:
@@ -133,49 +129,27 @@ def _take(message: bytes, number: int) -> Iterator[bytes]:
     return (value for found, value in _read_fields(message) if found == number)
 
 
-def _read_fields(message: bytes) -> Fields:
+def _read_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """The fields of a message with their numbers; numbers of variable length are passed over. Raises ValueError."""
-    at = 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
-        if tag & 7 == _VARINT:
-            _, at = _read_varint(message, at)
-            continue
-        if tag & 7 == _PARTS:
-            size, at = _read_varint(message, at)
-        elif tag & 7 in _FIXED_BYTES:
-            size = _FIXED_BYTES[tag & 7]
-        else:
-            raise ValueError("a field of a kind that protobuf does not have")
-        if size > len(message) - at:
-            raise ValueError("a field ends after its message")
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for place in range(at, min(at + _LONGEST_VARINT, len(message))):
-        number |= (message[place] & 0x7F) << 7 * (place - at)
-        if message[place] < 0x80:
-            return number, place + 1
-    raise ValueError("it ends within a number")
+    for number, begin, end, wire in walk(memoryview(message), 0, len(message)):
+        if wire != VARINT:
+            yield number, message[begin:end]
 
 
 NAMES: Final = frozenset(name.removeprefix(f"{CLOUDWATCH}/") for name in CLOUDWATCH_FAMILY.by_name)
-"""The metrics that are asked for."""
+"""The metrics that are requested."""
 _NODES: Final = ("InstanceId", "host", "NodeName")
 _PODS: Final = ("FullPodName", "PodName")
 
 
-def read_metric(said: Mapping[str, Any]) -> CloudWatchMetric | None:
+def read_metric(record: Mapping[str, Any]) -> CloudWatchMetric | None:
     """A metric as list_metrics and the queries of get_metric_data write it; None where nothing is kept of it."""
-    name = said.get("MetricName")
+    name = record.get("MetricName")
     if not isinstance(name, str) or name not in NAMES:
         return None
-    dimensions = said.get("Dimensions") or ()
+    dimensions = record.get("Dimensions") or ()
     pairs = sorted({(str(one.get("Name")), str(one.get("Value"))) for one in dimensions if isinstance(one, dict)})
-    return CloudWatchMetric(str(said.get("Namespace", "")), name, tuple(pairs))
+    return CloudWatchMetric(str(record.get("Namespace", "")), name, tuple(pairs))
 
 
 def read_labels(metric: CloudWatchMetric, job: str) -> dict[str, str] | None:
@@ -185,17 +159,17 @@ def read_labels(metric: CloudWatchMetric, job: str) -> dict[str, str] | None:
     >>> read_labels(CloudWatchMetric("CWAgent", "nvidia_smi_power_draw", dimensions), "prod")["hostname"]
     'i-1'
     """
-    said = dict(metric.dimensions)
-    node = next((said[name] for name in _NODES if said.get(name)), None)
-    index = said.get("index") or said.get("GpuDevice")
+    record = dict(metric.dimensions)
+    node = next((record[name] for name in _NODES if record.get(name)), None)
+    index = record.get("index") or record.get("GpuDevice")
     if node is None or not index:
         return None
     labels = {NAME: f"{CLOUDWATCH}/{metric.name}", "job": job}
-    if said.get("name"):
-        labels["modelname"] = said["name"]
-    pod = next((said[name] for name in _PODS if said.get(name)), None)
+    if record.get("name"):
+        labels["modelname"] = record["name"]
+    pod = next((record[name] for name in _PODS if record.get(name)), None)
     if pod and not metric.name.startswith("node_"):
-        labels |= {"pod": pod, "namespace": said.get("Namespace", "")}
+        labels |= {"pod": pod, "namespace": record.get("Namespace", "")}
     return name_gpu(node, index, labels)
 
 
@@ -260,13 +234,13 @@ def _read_lines(source: Input, leave_out: LeaveOut) -> MetricPoints:
         if not line.strip():
             continue
         try:
-            said = json.loads(line)
-            name, dimensions = said["metric_name"], said["dimensions"].items()
-            metric = read_metric({"MetricName": name, "Namespace": said["namespace"]})
+            record = json.loads(line)
+            name, dimensions = record["metric_name"], record["dimensions"].items()
+            metric = read_metric({"MetricName": name, "Namespace": record["namespace"]})
             if metric is None:
                 leave_out("metrics that are not of GPUs")
                 continue
-            value, began_ms = said["value"], int(said["timestamp"])
+            value, began_ms = record["value"], int(record["timestamp"])
             mean = float(value["sum"]) / float(value["count"])
         except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
             raise SourceError(
@@ -288,17 +262,17 @@ def _choose(points: MetricPoints, leave_out: LeaveOut, job: str) -> Iterator[Clo
 def _read_answer(source: Input, leave_out: LeaveOut, job: str) -> Iterator[CloudSeries]:
     content = join_pieces(source.label, source.chunks, LARGEST_FILE_BYTES, "save shorter times")
     try:
-        said = as_object(json.loads(content), source.label)
+        record = as_object(json.loads(content), source.label)
     except (ValueError, RecursionError):
         raise SourceError(f"{source.label} is neither a metric stream nor an answer of get-metric-data") from None
-    if "MetricDataResults" not in said or "MetricDataQueries" not in said:
+    if "MetricDataResults" not in record or "MetricDataQueries" not in record:
         raise SourceError(
             f"{source.label} has no MetricDataQueries beside MetricDataResults; docs/connect-clouds.md says how to save both"
         )
-    queries = {str(one.get("Id")): one for one in map(_as_query, as_list(said["MetricDataQueries"], source.label))}
+    queries = {str(one.get("Id")): one for one in map(_as_query, as_list(record["MetricDataQueries"], source.label))}
     metrics = {id_: found for id_, one in queries.items() if (found := _find_metric(one)) is not None}
     chosen = choose_metrics(metrics.values(), job)
-    for result in as_list(said["MetricDataResults"], source.label):
+    for result in as_list(record["MetricDataResults"], source.label):
         id_ = str(as_object(result, source.label).get("Id"))
         metric = metrics.get(id_)
         if metric is None or metric not in chosen:
@@ -358,12 +332,12 @@ class LiveMetricStreamDecoder:
 
     def feed(self, events: Sequence[Sequence[Any]]) -> None:
         """Events in the order in which they came."""
-        for _, kind, said in events:
+        for _, kind, record in events:
             if kind == ASIDE:
-                self._aside += len(said)
+                self._aside += len(record)
                 continue
             points: list[tuple[int, int, float]] = []
-            for labels, some in said:
+            for labels, some in record:
                 number = self._decoder.identify(labels)
                 if number != NOT_UNDERSTOOD:
                     points += ((number, at_ms, value) for at_ms, value in some)
@@ -372,11 +346,11 @@ class LiveMetricStreamDecoder:
             series, at_ms, values = zip(*sorted(set(points), key=lambda point: point[:2]), strict=True)
             self._bodies += 1
             kept = Points(np.array(series, np.int32), np.array(at_ms, np.int64), np.array(values, np.float64))
-            self._decoder.put(kept, self._bodies, 0.0)
+            self._decoder.feed(kept, self._bodies, 0.0)
 
     def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new."""
-        yield from self._decoder.take(None)
+        yield from self._decoder.drain(None)
         if self._aside:
             yield Gap(self._label, SET_ASIDE, self._aside)
             self._aside = 0

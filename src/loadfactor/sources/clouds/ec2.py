@@ -16,7 +16,7 @@ from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, S_PER_
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.clouds.cloud_series import as_list, as_object, split_documents
-from loadfactor.sources.clouds.live_instances import LiveInstanceDecoder, Said, write_instance_tags
+from loadfactor.sources.clouds.live_instances import Listed, LiveInstanceDecoder, write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
@@ -101,7 +101,7 @@ class SpotRequest:
 
 @dataclass
 class Ec2Answers:
-    """All that was said, of one account or several."""
+    """All that was listed, of one account or several."""
 
     types: dict[str, InstanceType] = field(default_factory=dict)
     described: set[str] = field(default_factory=set)
@@ -111,9 +111,9 @@ class Ec2Answers:
     spot_prices: dict[tuple[str, str, str], dict[int, float]] = field(default_factory=dict)
     """US dollars for an hour of an instance, by when (ms) it became so much; of each market."""
 
-    def put(self, said: Any, label: str) -> None:
+    def add(self, listed: Any, label: str) -> None:
         """One answer. Raises SourceError for what is none."""
-        answer = as_object(said, label)
+        answer = as_object(listed, label)
         kinds = {
             "Reservations": self._put_instances,
             "InstanceTypes": self._put_types,
@@ -127,34 +127,34 @@ class Ec2Answers:
             try:
                 kinds[kind]([as_object(one, label) for one in as_list(answer[kind], label)])
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                said_of = f"{type(error).__name__}: {error}"
-                raise SourceError(f"{label}: {kind} are not as EC2 writes them ({said_of}); is it whole?") from None
+                reason = f"{type(error).__name__}: {error}"
+                raise SourceError(f"{label}: {kind} are not as EC2 writes them ({reason}); is it whole?") from None
 
     def _put_instances(self, reservations: Iterable[dict[str, Any]]) -> None:
         for reservation in reservations:
-            for said in reservation["Instances"]:
-                one = read_instance(said)
+            for listed in reservation["Instances"]:
+                one = read_instance(listed)
                 self.instances[one.name, one.began_ms] = one
 
     def _put_types(self, types: Iterable[dict[str, Any]]) -> None:
-        for said in types:
-            self.described.add(str(said["InstanceType"]))
-            for gpu in (said.get("GpuInfo") or {}).get("Gpus") or ():
+        for listed in types:
+            self.described.add(str(listed["InstanceType"]))
+            for gpu in (listed.get("GpuInfo") or {}).get("Gpus") or ():
                 kind = _read_type(gpu)
                 if kind.gpus > 0 and kind.share > 0:
-                    self.types[str(said["InstanceType"])] = kind
+                    self.types[str(listed["InstanceType"])] = kind
 
     def _put_spot(self, requests: Iterable[dict[str, Any]]) -> None:
-        for said in requests:
-            if said.get("InstanceId"):
-                at_ms = read_instant(said["Status"]["UpdateTime"])
-                self.requests.append(SpotRequest(said["InstanceId"], str(said["Status"]["Code"]), at_ms))
+        for listed in requests:
+            if listed.get("InstanceId"):
+                at_ms = read_instant(listed["Status"]["UpdateTime"])
+                self.requests.append(SpotRequest(listed["InstanceId"], str(listed["Status"]["Code"]), at_ms))
 
     def _put_prices(self, prices: Iterable[dict[str, Any]]) -> None:
-        for said in prices:
-            platform = str(said["ProductDescription"]).removesuffix(_OF_VPC)
-            market = str(said["InstanceType"]), str(said["AvailabilityZone"]), platform
-            self.spot_prices.setdefault(market, {})[read_instant(said["Timestamp"])] = float(said["SpotPrice"])
+        for listed in prices:
+            platform = str(listed["ProductDescription"]).removesuffix(_OF_VPC)
+            market = str(listed["InstanceType"]), str(listed["AvailabilityZone"]), platform
+            self.spot_prices.setdefault(market, {})[read_instant(listed["Timestamp"])] = float(listed["SpotPrice"])
 
     def find_prices(self, instance: Instance, end_ms: int | None) -> Iterator[tuple[int, int | None, float]]:
         """What a spot instance cost an hour, in US dollars: from and to (ms; None: until further notice), and how much."""
@@ -185,25 +185,25 @@ def read_instant(text: Any) -> int:
     return round(at.timestamp() * MS_PER_S)
 
 
-def read_instance(said: Mapping[str, Any]) -> Instance:
+def read_instance(listed: Mapping[str, Any]) -> Instance:
     """An instance of DescribeInstances. Raises KeyError, TypeError or ValueError where it is none."""
-    found = _AT.search(str(said.get("StateTransitionReason") or ""))
-    state, kind = str(said["State"]["Name"]), str(said["InstanceType"])
+    found = _AT.search(str(listed.get("StateTransitionReason") or ""))
+    state, kind = str(listed["State"]["Name"]), str(listed["InstanceType"])
     market = (
         kind,
-        str((said.get("Placement") or {}).get("AvailabilityZone")),
-        str(said.get("PlatformDetails", "Linux/UNIX")),
+        str((listed.get("Placement") or {}).get("AvailabilityZone")),
+        str(listed.get("PlatformDetails", "Linux/UNIX")),
     )
     return Instance(
-        name=str(said["InstanceId"]),
+        name=str(listed["InstanceId"]),
         type_name=kind,
-        began_ms=read_instant(said["LaunchTime"]),
+        began_ms=read_instant(listed["LaunchTime"]),
         is_over=state in OVER,
         ended_ms=read_instant(f"{found[1]}+00:00") if found and state in OVER else None,
-        was_interrupted=(said.get("StateReason") or {}).get("Code") in _INTERRUPTED,
-        tags={str(tag["Key"]): str(tag["Value"]) for tag in said.get("Tags") or ()},
-        market=market if said.get("InstanceLifecycle") == "spot" else None,
-        dns_name=str(said.get("PrivateDnsName") or ""),
+        was_interrupted=(listed.get("StateReason") or {}).get("Code") in _INTERRUPTED,
+        tags={str(tag["Key"]): str(tag["Value"]) for tag in listed.get("Tags") or ()},
+        market=market if listed.get("InstanceLifecycle") == "spot" else None,
+        dns_name=str(listed.get("PrivateDnsName") or ""),
     )
 
 
@@ -226,7 +226,7 @@ _PRICED: Final = {"basis": "list", "currency": "USD", "source": "EC2's history o
 
 
 def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
-    """Rows of all answers together. Raises SourceError for what is none, or where it is not said when they were taken."""
+    """Rows of all answers together. Raises SourceError for what is none, or where nothing says when they were taken."""
     answers = Ec2Answers()
     for source in inputs:
         content = join_pieces(source.label, source.chunks, LARGEST_ANSWER_BYTES, "save fewer instances a file")
@@ -235,7 +235,7 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
         except (ValueError, RecursionError):
             raise SourceError(f"{source.label} is no JSON of EC2; is it whole?") from None
         for document in documents:
-            answers.put(document, source.label)
+            answers.add(document, source.label)
     label = inputs[0].label
     if options.at_ms is None:
         raise SourceError(f"{label}: answers of EC2 do not say when they were taken: give --at; docs/connect-clouds.md")
@@ -248,7 +248,7 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
         gaps[NOT_DESCRIBED] += instance.type_name not in answers.described
         has_gpus = instance.type_name in answers.types
         gaps[NO_END] += has_gpus and instance.is_over and answers.find_end(instance) is None
-        rows += tell_instance(answers, instance, options.at_ms, options.at_ms, options.pool)
+        rows += list_instance_rows(answers, instance, options.at_ms, options.at_ms, options.pool)
     if not rows:
         raise SourceError(f"{label}: no instance with GPUs is among the {len(answers.instances):,} that are listed")
     yield from write_tables(rows, label)
@@ -257,27 +257,27 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
             yield Gap(label, what, count)
 
 
-def tell_instance(
+def list_instance_rows(
     answers: Ec2Answers, instance: Instance, at_ms: int, until_ms: int | None, pool: str | None = None
 ) -> Iterator[TableRow]:
-    """The rows of an instance; none of a type without GPUs. `at_ms`: when it was said; `until_ms`: until when what goes on is
+    """The rows of an instance; none of a type without GPUs. `at_ms`: when it was listed; `until_ms`: until when what goes on is
     known, None where that is to be seen.
     """
     kind = answers.types.get(instance.type_name)
     if kind is None:
         return
     taken = answers.find_interruption(instance)
-    end_ms, said_ms = until_ms, None
+    end_ms, ended_ms = until_ms, None
     if instance.is_over:
-        said_ms = answers.find_end(instance)
-        end_ms = at_ms if said_ms is None else said_ms
+        ended_ms = answers.find_end(instance)
+        end_ms = at_ms if ended_ms is None else ended_ms
     if end_ms is not None and end_ms <= instance.began_ms:
         return
     names = [f"{instance.gpu_prefix}{number}" for number in range(kind.gpus)]
     span = {"from_utc": instance.began_ms, "to_utc": end_ms}
     share = kind.share if kind.share < 1 else None
     facts = {"node": instance.node, "accelerator": kind.accelerator, "pool": pool, "share": share, **span}
-    facts["known_from"] = SEEN if said_ms is None else LIST
+    facts["known_from"] = SEEN if ended_ms is None else LIST
     yield from (("devices", {"device_id": name, **facts}) for name in names)
     if not instance.is_of_cluster:
         is_taken = instance.is_over and (instance.was_interrupted or taken is not None)
@@ -310,27 +310,31 @@ class LiveEc2Decoder(LiveInstanceDecoder):
 
     family: ClassVar[str] = "ec2"
 
-    def name_run(self, said: Said) -> tuple[str, str]:
+    def name_run(self, listed: Listed) -> tuple[str, str]:
         """By its id, and since when it runs."""
-        return str(said["InstanceId"]), f"{said['InstanceId']} {said['LaunchTime']}"
+        return str(listed["InstanceId"]), f"{listed['InstanceId']} {listed['LaunchTime']}"
 
-    def is_over(self, said: Said) -> bool:
+    def is_over(self, listed: Listed) -> bool:
         """Whether it is stopped or terminated, or on the way there."""
-        return said["State"]["Name"] in OVER
+        return listed["State"]["Name"] in OVER
 
-    def write_end(self, said: Said, at_ms: int) -> Said:
+    def write_end(self, listed: Listed, at_ms: int) -> Listed:
         """As EC2 writes of instances that somebody ended."""
         at = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
-        return {**said, "State": {"Name": _UNSEEN}, "StateTransitionReason": f"Seen last ({at:%Y-%m-%d %H:%M:%S} UTC)"}
+        return {
+            **listed,
+            "State": {"Name": _UNSEEN},
+            "StateTransitionReason": f"Seen last ({at:%Y-%m-%d %H:%M:%S} UTC)",
+        }
 
-    def needs(self, kind: str, said: Said, names: set[str]) -> bool:
+    def needs(self, kind: str, listed: Listed, names: set[str]) -> bool:
         """Types and prices are few; requests count while their instance is known."""
-        return kind != REQUESTS or said.get("InstanceId") in names
+        return kind != REQUESTS or listed.get("InstanceId") in names
 
-    def tell(self) -> Iterator[tuple[str, list[TableRow]]]:
+    def list_runs(self) -> Iterator[tuple[str, list[TableRow]]]:
         """The rows that `loadfactor import ec2` would make of the answers; what runs has no end."""
         answers = Ec2Answers()
         for kind, some in self.others.items():
-            answers.put({kind: list(some.values())}, self.label)
-        for run, (at_ms, said) in self.runs.items():
-            yield run, list(tell_instance(answers, read_instance(said), at_ms, None))
+            answers.add({kind: list(some.values())}, self.label)
+        for run, (at_ms, listed) in self.runs.items():
+            yield run, list(list_instance_rows(answers, read_instance(listed), at_ms, None))

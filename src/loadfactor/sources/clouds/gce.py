@@ -13,7 +13,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.clouds.cloud_series import as_list, as_object, split_documents
 from loadfactor.sources.clouds.ec2 import read_instant
-from loadfactor.sources.clouds.live_instances import LiveInstanceDecoder, Said, write_instance_tags
+from loadfactor.sources.clouds.live_instances import Listed, LiveInstanceDecoder, write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
@@ -61,16 +61,16 @@ class GceInstance:
 
 @dataclass
 class GceAnswers:
-    """All that was said, of one project or several."""
+    """All that was listed, of one project or several."""
 
     instances: dict[tuple[str, int], GceInstance] = field(default_factory=dict)
     preempted: dict[str, set[int]] = field(default_factory=dict)
     """When (ms) instances were taken away, by their number."""
 
-    def put(self, said: Any, label: str) -> None:
+    def add(self, listed: Any, label: str) -> None:
         """One answer: of gcloud (a list), or of the API (a page). Raises SourceError for what is none."""
         try:
-            for one in _list_objects(said, label):
+            for one in _list_objects(listed, label):
                 kind = one.get("kind") or (_OPERATION if "operationType" in one else _INSTANCE)
                 if kind == _INSTANCE:
                     self._put_instance(one)
@@ -81,20 +81,20 @@ class GceAnswers:
                         f"{label}: {str(kind)[:60]!r} is neither an instance nor an operation of Compute Engine"
                     )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            said_of = f"{type(error).__name__}: {error}"
-            raise SourceError(f"{label} is not as Compute Engine writes it ({said_of}); is it whole?") from None
+            reason = f"{type(error).__name__}: {error}"
+            raise SourceError(f"{label} is not as Compute Engine writes it ({reason}); is it whole?") from None
 
-    def _put_instance(self, said: Mapping[str, Any]) -> None:
-        one = read_instance(said)
+    def _put_instance(self, listed: Mapping[str, Any]) -> None:
+        one = read_instance(listed)
         if one is not None:
             self.instances[one.number, one.began_ms] = one
 
-    def _put_operation(self, said: Mapping[str, Any]) -> None:
-        if said["operationType"] == PREEMPTED_BY:
-            self.preempted.setdefault(str(said["targetId"]), set()).add(read_instant(said["insertTime"]))
+    def _put_operation(self, listed: Mapping[str, Any]) -> None:
+        if listed["operationType"] == PREEMPTED_BY:
+            self.preempted.setdefault(str(listed["targetId"]), set()).add(read_instant(listed["insertTime"]))
 
     def find_preemption(self, instance: GceInstance) -> int | None:
-        """When this run was taken away (ms): the last time that is said of it."""
+        """When this run was taken away (ms): the last time that operations name."""
         found = [at_ms for at_ms in self.preempted.get(instance.number, ()) if at_ms >= instance.began_ms]
         return max((at_ms for at_ms in found if not self._is_later(instance, at_ms)), default=None)
 
@@ -115,47 +115,47 @@ class GceAnswers:
         }
 
 
-def read_instance(said: Mapping[str, Any]) -> GceInstance | None:
+def read_instance(listed: Mapping[str, Any]) -> GceInstance | None:
     """An instance as the API writes it; None of one that has no machine yet. Raises KeyError, TypeError or ValueError."""
-    status = str(said["status"])
+    status = str(listed["status"])
     if status == NOT_YET:
         return None
-    began_ms = read_instant(said.get("lastStartTimestamp") or said["creationTimestamp"])
-    ends = [read_instant(said[name]) for name in _STOPPED_AT if said.get(name)]
+    began_ms = read_instant(listed.get("lastStartTimestamp") or listed["creationTimestamp"])
+    ends = [read_instant(listed[name]) for name in _STOPPED_AT if listed.get(name)]
     ended_ms = max((end for end in ends if end >= began_ms), default=None) if status in OVER else None
-    gpus = tuple(_read_gpus(one) for one in said.get("guestAccelerators") or ())
+    gpus = tuple(_read_gpus(one) for one in listed.get("guestAccelerators") or ())
     if sum(count for _, count in gpus) > MOST_ON_NODE:
         raise ValueError(f"{sum(count for _, count in gpus)} GPUs of one instance")
-    place = re.search(r"/projects/([^/]+)/zones/([^/]+)", str(said.get("selfLink") or said.get("zone") or ""))
+    place = re.search(r"/projects/([^/]+)/zones/([^/]+)", str(listed.get("selfLink") or listed.get("zone") or ""))
     return GceInstance(
-        number=str(said["id"]),
-        name=str(said["name"]),
+        number=str(listed["id"]),
+        name=str(listed["name"]),
         domain=f"{place[2]}.c.{place[1]}.internal" if place else "internal",
-        machine_type=_last_part(said.get("machineType")),
+        machine_type=_last_part(listed.get("machineType")),
         gpus=gpus,
         began_ms=began_ms,
         is_over=status in OVER,
         ended_ms=ended_ms,
-        labels={str(key): str(value) for key, value in (said.get("labels") or {}).items()},
+        labels={str(key): str(value) for key, value in (listed.get("labels") or {}).items()},
     )
 
 
-def _read_gpus(said: Mapping[str, Any]) -> tuple[str, int]:
-    kind = _last_part(said["acceleratorType"])
+def _read_gpus(listed: Mapping[str, Any]) -> tuple[str, int]:
+    kind = _last_part(listed["acceleratorType"])
     name = _KIND_OF.fullmatch(_MODELS.get(kind, kind))
     known = find_accelerator(f"NVIDIA {name[1].replace('-', ' ').upper()}") if name else None
-    return known.id if known else kind, int(said["acceleratorCount"])
+    return known.id if known else kind, int(listed["acceleratorCount"])
 
 
 def _last_part(url: Any) -> str:
     return str(url or "").rpartition("/")[2]
 
 
-def _list_objects(said: Any, label: str) -> Iterable[Mapping[str, Any]]:
+def _list_objects(listed: Any, label: str) -> Iterable[Mapping[str, Any]]:
     """Instances and operations, whichever way they are listed: by gcloud, of one zone, or of all."""
-    if isinstance(said, list):
-        return [as_object(one, label) for one in said]
-    page = as_object(said, label)
+    if isinstance(listed, list):
+        return [as_object(one, label) for one in listed]
+    page = as_object(listed, label)
     items = page.get("items")
     if isinstance(items, dict):
         scopes = [as_object(scope, label) for scope in items.values()]
@@ -174,7 +174,7 @@ NO_GPUS_SAID: Final = "instances of a type with GPUs that list none"
 
 
 def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
-    """Rows of all lists together. Raises SourceError for what is none, or where it is not said when they were taken."""
+    """Rows of all lists together. Raises SourceError for what is none, or where nothing says when they were taken."""
     answers = GceAnswers()
     for source in inputs:
         content = join_pieces(source.label, source.chunks, LARGEST_ANSWER_BYTES, "save fewer instances a file")
@@ -183,7 +183,7 @@ def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
         except (ValueError, RecursionError):
             raise SourceError(f"{source.label} is no JSON of Compute Engine; is it whole?") from None
         for document in documents:
-            answers.put(document, source.label)
+            answers.add(document, source.label)
     label = inputs[0].label
     if options.at_ms is None:
         raise SourceError(
@@ -195,7 +195,7 @@ def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
     for key, instance in answers.instances.items():
         gaps[NO_GPUS_SAID] += instance.lacks_gpus
         gaps[NO_END] += bool(instance.gpus) and instance.is_over and answers.find_end(instance) is None
-        rows += tell_instance(answers, instance, nodes[key], options.at_ms, options.at_ms, options.pool)
+        rows += list_instance_rows(answers, instance, nodes[key], options.at_ms, options.at_ms, options.pool)
     if not rows:
         raise SourceError(f"{label}: no instance with GPUs is among the {len(answers.instances):,} that are listed")
     yield from write_tables(rows, label)
@@ -204,18 +204,18 @@ def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
             yield Gap(label, what, count)
 
 
-def tell_instance(
+def list_instance_rows(
     answers: GceAnswers, instance: GceInstance, node: str, at_ms: int, until_ms: int | None, pool: str | None = None
 ) -> Iterator[TableRow]:
-    """The rows of an instance; none where it has no GPUs. `at_ms`: when it was said; `until_ms`: until when what goes on is known,
+    """The rows of an instance; none where it has no GPUs. `at_ms`: when it was listed; `until_ms`: until when what goes on is known,
     None where that is to be seen.
 
     GPUs are known by their number alone (`node:gpu0`): where an exporter or the Ops Agent names them, they count once.
     """
     end_ms, taken_ms = until_ms, answers.find_preemption(instance)
     if instance.is_over:
-        said_ms = answers.find_end(instance)
-        end_ms = at_ms if said_ms is None else said_ms
+        ended_ms = answers.find_end(instance)
+        end_ms = at_ms if ended_ms is None else ended_ms
     if not instance.gpus or (end_ms is not None and end_ms <= instance.began_ms):
         return
     span = {"from_utc": instance.began_ms, "to_utc": end_ms}
@@ -243,38 +243,38 @@ class LiveGceDecoder(LiveInstanceDecoder):
 
     family: ClassVar[str] = "gce"
 
-    def name_run(self, said: Said) -> tuple[str, str]:
+    def name_run(self, listed: Listed) -> tuple[str, str]:
         """By its number, and since when it runs: names are used again."""
-        return str(said["id"]), f"{said['id']} {said.get('lastStartTimestamp') or said['creationTimestamp']}"
+        return str(listed["id"]), f"{listed['id']} {listed.get('lastStartTimestamp') or listed['creationTimestamp']}"
 
-    def is_over(self, said: Said) -> bool:
+    def is_over(self, listed: Listed) -> bool:
         """Whether it is stopped, suspended or deleted, or on the way there."""
-        return said["status"] in OVER
+        return listed["status"] in OVER
 
-    def write_end(self, said: Said, at_ms: int) -> Said:
+    def write_end(self, listed: Listed, at_ms: int) -> Listed:
         """As Compute Engine writes of instances that are stopped; where it took the instance away, the operation says when."""
         answers = GceAnswers()
         self._put_preemptions(answers)
-        instance = read_instance(said)
+        instance = read_instance(listed)
         taken_ms = None if instance is None else answers.find_preemption(instance)
         at = datetime.fromtimestamp((taken_ms or at_ms) / MS_PER_S, UTC)
-        return {**said, "status": "TERMINATED", "lastStopTimestamp": at.isoformat()}
+        return {**listed, "status": "TERMINATED", "lastStopTimestamp": at.isoformat()}
 
-    def needs(self, _kind: str, said: Said, names: set[str]) -> bool:
+    def needs(self, _kind: str, listed: Listed, names: set[str]) -> bool:
         """Operations count while their instance is known."""
-        return str(said.get("targetId")) in names
+        return str(listed.get("targetId")) in names
 
-    def tell(self) -> Iterator[tuple[str, list[TableRow]]]:
+    def list_runs(self) -> Iterator[tuple[str, list[TableRow]]]:
         """The rows that `loadfactor import gce` would make of the lists; what runs has no end."""
         answers = GceAnswers()
         self._put_preemptions(answers)
-        answers.put([said for _, said in self.runs.values()], self.label)
+        answers.add([listed for _, listed in self.runs.values()], self.label)
         nodes = answers.name_nodes()
-        for run, (at_ms, said) in self.runs.items():
-            instance = read_instance(said)
+        for run, (at_ms, listed) in self.runs.items():
+            instance = read_instance(listed)
             if instance is not None:
                 node = nodes[instance.number, instance.began_ms]
-                yield run, list(tell_instance(answers, instance, node, at_ms, None))
+                yield run, list(list_instance_rows(answers, instance, node, at_ms, None))
 
     def _put_preemptions(self, answers: GceAnswers) -> None:
-        answers.put(list(self.others.get(PREEMPTIONS, {}).values()), self.label)
+        answers.add(list(self.others.get(PREEMPTIONS, {}).values()), self.label)

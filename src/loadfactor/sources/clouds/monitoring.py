@@ -24,7 +24,7 @@ from loadfactor.sources.prometheus.families import GKE_TYPES, OPS_AGENT_TYPE
 PROMETHEUS_TYPE: Final = "prometheus.googleapis.com/"
 DCGM_TYPE: Final = f"{PROMETHEUS_TYPE}DCGM_FI_"
 ASKED: Final = (OPS_AGENT_TYPE, *GKE_TYPES, DCGM_TYPE)
-"""How the types of metrics begin that are asked for."""
+"""How the types of metrics begin that are requested."""
 _SHARES: Final = ("utilization", "duty_cycle")
 _NUMBERED: Final = re.compile(r"(?:nvidia)?\d{1,2}")
 _MEMORY: Final = "memory/bytes_used"
@@ -47,42 +47,45 @@ def read_time_series(
 ) -> Iterator[CloudSeries]:
     """The series of GPUs among these; `job`: what to call where they come from. Raises SourceError for what is no time series."""
     for one in found:
-        said = as_object(one, label)
-        metric, resource = as_object(said.get("metric"), label), as_object(said.get("resource"), label)
+        entry = as_object(one, label)
+        metric, resource = as_object(entry.get("metric"), label), as_object(entry.get("resource"), label)
         metric_type = str(metric.get("type", ""))
         if not is_kept(metric_type):
             leave_out("time series that are not of GPUs")
             continue
         places = {str(k): str(v) for k, v in as_object(resource.get("labels") or {}, label).items()}
-        told = {str(k): str(v) for k, v in as_object(metric.get("labels") or {}, label).items()}
-        system = as_object(as_object(said.get("metadata") or {}, label).get("systemLabels") or {}, label)
-        labels = _read_labels(metric_type, told, places, system, job)
+        metric_labels = {str(k): str(v) for k, v in as_object(metric.get("labels") or {}, label).items()}
+        system = as_object(as_object(entry.get("metadata") or {}, label).get("systemLabels") or {}, label)
+        labels = _read_labels(metric_type, metric_labels, places, system, job)
         if labels is None:
             leave_out("time series that do not say which GPU it is")
             continue
-        points = [_read_point(as_object(point, label), label) for point in as_list(said.get("points"), label)]
+        points = [_read_point(as_object(point, label), label) for point in as_list(entry.get("points"), label)]
         yield CloudSeries(
             labels, points
         )  # shares are percentages, whatever their unit says: the Ops Agent writes 100 times NVML's
 
 
 def _read_labels(
-    metric_type: str, told: Mapping[str, str], places: Mapping[str, str], system: Mapping[str, Any], job: str
+    metric_type: str, metric_labels: Mapping[str, str], places: Mapping[str, str], system: Mapping[str, Any], job: str
 ) -> dict[str, str] | None:
     if metric_type.startswith(PROMETHEUS_TYPE):
         name = metric_type.removeprefix(PROMETHEUS_TYPE).partition("/")[0]
-        return {**told, NAME: name, "job": job}
+        return {**metric_labels, NAME: name, "job": job}
     labels = {NAME: metric_type, "job": job}
     if metric_type.endswith(_MEMORY):
-        labels[NAME] += f"/{told.get('memory_state', '')}"
-    if told.get("model"):
-        labels["modelname"] = told["model"]
+        labels[NAME] += f"/{metric_labels.get('memory_state', '')}"
+    if metric_labels.get("model"):
+        labels["modelname"] = metric_labels["model"]
     if places.get("pod_name"):
         labels |= {"pod": places["pod_name"], "namespace": places.get("namespace_name", "")}
     node = str(
         system.get("node_name") or places.get("node_name") or system.get("name") or places.get("instance_id") or ""
     )
-    uuid, number = told.get("uuid") or told.get("accelerator_id", ""), told.get("gpu_number", "")
+    uuid, number = (
+        metric_labels.get("uuid") or metric_labels.get("accelerator_id", ""),
+        metric_labels.get("gpu_number", ""),
+    )
     if _NUMBERED.fullmatch(uuid):
         uuid, number = "", uuid
     if uuid:

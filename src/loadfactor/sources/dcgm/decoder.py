@@ -13,7 +13,7 @@ from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
 from loadfactor.sources.dcgm.metric_lines import LineBatch, LineReader, find_values, sort_by_time
 from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, WindowSteps, date_values
-from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents, LastTold
+from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents, LastReadings
 from loadfactor.sources.gpu_scrapes.fields import FieldValues, join_values
 from loadfactor.sources.gpu_scrapes.known_devices import Numbering
 from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps, Timeline
@@ -33,14 +33,14 @@ class SeriesCache:
 
     def __init__(self) -> None:
         self.known = KnownSeries()
-        self.last = LastTold()
+        self.last = LastReadings()
         self._bytes = 0
 
     def begin(self) -> None:
         """Another decoding begins; what would grow without end starts again."""
         if self.known.is_large:
             self.known = KnownSeries()
-            self.last = LastTold()
+            self.last = LastReadings()
 
     def choose_follow(self, block: TextBlock) -> Callable[..., None]:
         """`follow_lines`, compiled once so much has been read that it pays."""
@@ -131,14 +131,14 @@ def decode_scrapes(
                 waiting.append(readings)
                 if sum(map(len, waiting)) >= VALUES_AT_ONCE:
                     waiting, ready = [], waiting
-                    yield from decoding.put(ready, reader.texts)
-                    yield from gaps.take()
+                    yield from decoding.feed(ready, reader.texts)
+                    yield from gaps.drain()
     except SourceError:
-        yield from decoding.put(waiting, reader.texts)  # what is wrong before it is said first
+        yield from decoding.feed(waiting, reader.texts)  # what is wrong before it is reported first
         raise
-    yield from decoding.put(waiting, reader.texts)
+    yield from decoding.feed(waiting, reader.texts)
     yield from decoding.end()
-    yield from gaps.take()
+    yield from gaps.drain()
 
 
 class _Decoding:
@@ -152,13 +152,13 @@ class _Decoding:
         self._events = DeviceEvents(known, where, options.events_before, cache.last)
         self._rows = ScrapeRows(options.pool, where, known, gaps)
 
-    def put(self, values: list[FieldValues], texts: list[str]) -> Iterator[Rows]:
+    def feed(self, values: list[FieldValues], texts: list[str]) -> Iterator[Rows]:
         """Adds values; the rows of the older scrapes where so many are held that those are taken out."""
         if not values:
             return
-        readings = self._events.put(date_values(join_values(values), self._options, texts, self._gaps))
+        readings = self._events.feed(date_values(join_values(values), self._options, texts, self._gaps))
         while len(readings):
-            readings = readings.pick(slice(self._window.put(readings, texts), None))
+            readings = readings.pick(slice(self._window.feed(readings, texts), None))
             if self._window.full:
                 yield from self._take(everything=False)
 
@@ -169,8 +169,8 @@ class _Decoding:
         yield from self._rows.make_devices(self._rows.gpus)
 
     def _take(self, everything: bool) -> Iterator[Rows]:
-        ripe = self._window.take(everything)
+        ripe = self._window.drain(everything)
         line = Timeline(ripe.scrapes)
         self._steps.find_intervals(line, ripe.times_ms)
         yield from self._rows.add(ripe.scrapes, line)
-        yield from self._events.take(None if everything else self._window.done_ms)
+        yield from self._events.drain(None if everything else self._window.done_ms)

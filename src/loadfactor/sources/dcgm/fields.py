@@ -105,7 +105,7 @@ def explain_blank(text: str, number: float, field: Field) -> str | None:
 
 
 def may_be_blank(values: NDArray[np.float64], large: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """True where `explain_blank` has to be asked; `large` as `is_large`."""
+    """True where `explain_blank` may find a blank; `large` as `is_large`."""
     found = (values >= BLANK_INT32) & ~large | (values >= BLANK_INT64)
     for base in (BLANK_INT32, BLANK_FP64):
         found |= (values >= base) & (values < base + len(BLANKS))

@@ -165,7 +165,7 @@ class LineReader:
         values, times = np.full(n, np.nan), np.full(n, np.nan)
         values[valued] = _read_numbers(words.values.take(pa.array(first[valued])))
         times[timed] = _read_numbers(words.values.take(pa.array(first[timed] + 1)))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             unclear = may_be_blank(values, _IS_LARGE[key]) | (
                 _IS_MASK[key] & ((values < 0) | (values != np.floor(values)))
             )
@@ -247,7 +247,7 @@ def is_name(head: str) -> bool:
 
 
 def _find_first_ms(source: Input) -> int:
-    """The first time in a text, 0 when its first lines have none; what is wrong with it is said when it is read."""
+    """The first time in a text, 0 when its first lines have none; what is wrong with it is reported when it is read."""
     try:
         for block in split_blocks(source, 1):
             for line in block.data.decode().split("\n"):

@@ -46,7 +46,7 @@ class ScrapeWindow:
         """Through which time the scrapes of each GPU were taken out."""
         return np.append(self._done_ms, np.full(len(self._known.gpus) - len(self._done_ms), UNTIMED))
 
-    def put(self, readings: FieldValues, texts: list[str]) -> int:
+    def feed(self, readings: FieldValues, texts: list[str]) -> int:
         """Adds values to their scrapes, in their order, until the window is full; how many it took."""
         if len(self._known.places) > _PLACES_MAX:
             raise SourceError(f"{texts[0]}: more than {_PLACES_MAX} devices; import fewer files at once")
@@ -75,10 +75,10 @@ class ScrapeWindow:
         for gpu in first.gpu[begun][np.sort(np.unique(first.gpu[begun], return_index=True)[1])].tolist():
             self._order.setdefault(gpu, len(self._order))
         self._table.open_rows(first.pick(opened))
-        self._table.put(readings.pick(slice(stop)), row[cells[:stop]], texts)
+        self._table.feed(readings.pick(slice(stop)), row[cells[:stop]], texts)
         return stop
 
-    def take(self, everything: bool) -> Ripe:
+    def drain(self, everything: bool) -> Ripe:
         """Takes out the older half of the scrapes held, or all."""
         held = self._table.columns
         if not len(held):
@@ -89,7 +89,7 @@ class ScrapeWindow:
         newest = np.zeros(len(self._known.gpus), np.int64)  # may still be being read
         newest[list(times)] = [of_gpu[-1] for of_gpu in times.values()]
         ripe = (held.at_ms <= until) & (everything | (held.at_ms < newest[held.gpu]))
-        taken = self._table.take(ripe)
+        taken = self._table.drain(ripe)
         order = np.zeros(len(self._known.gpus), np.int64)
         order[list(self._order)] = list(self._order.values())
         taken = taken.pick(np.lexsort((np.arange(len(taken)), taken.at_ms, order[taken.gpu])))

@@ -28,68 +28,68 @@ from loadfactor.sources.gpu_scrapes.fields import (
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
 from loadfactor.tables.schema import table
 
-TOLD: Final = (*EVENT_KEYS, *SLOWING_BITS)
-"""What is remembered of each GPU: the last reading of each key, and the last hour told of each reason, ms since 1970 UTC."""
-_IS_TOLD: Final = np.array([key in EVENT_KEYS or key == THROTTLE for key in READ_KEYS])
+EVENT_COLUMNS: Final = (*EVENT_KEYS, *SLOWING_BITS)
+"""What is remembered of each GPU: the last reading of each key, and the last hour reported of each reason, ms since 1970 UTC."""
+_IS_EVENT: Final = np.array([key in EVENT_KEYS or key == THROTTLE for key in READ_KEYS])
 _MOST: Final = 2.0**53
 """From here on a number is no code, count or mask: it has lost its last digits."""
 
 
-class LastTold:
-    """What was told last of each GPU, a row for each number of KnownDevices, a column for each of TOLD; -1 where nothing was."""
+class LastReadings:
+    """The last readings of each GPU, a row for each number of KnownDevices, a column for each of EVENT_COLUMNS; -1 where nothing was."""
 
     def __init__(self) -> None:
-        self.values = np.empty((0, len(TOLD)), np.int64)
+        self.values = np.empty((0, len(EVENT_COLUMNS)), np.int64)
 
     def grow(self, gpus: int) -> None:
         """Room for so many GPUs."""
         missing = max(gpus - len(self.values), 0)
-        self.values = np.concatenate([self.values, np.full((missing, len(TOLD)), -1, np.int64)])
+        self.values = np.concatenate([self.values, np.full((missing, len(EVENT_COLUMNS)), -1, np.int64)])
 
 
 class DeviceEvents:
     """Collects the readings that tell of events, and makes rows of them in the order of time.
 
-    `last` is all that is remembered from one `take` to the next, where nothing waits.
+    `last` is all that is remembered from one `drain` to the next, where nothing waits.
     """
 
     def __init__(
-        self, known: KnownDevices, where: str, before: Iterable[DeviceEvent] = (), last: LastTold | None = None
+        self, known: KnownDevices, where: str, before: Iterable[DeviceEvent] = (), last: LastReadings | None = None
     ) -> None:
         """`before`: events that are known already; they count where `last` knows nothing of a GPU."""
         self._known, self._where = known, where
-        self.last = last or LastTold()
+        self.last = last or LastReadings()
         self._before: dict[str, list[DeviceEvent]] = defaultdict(list)
         for event in sorted(before, key=lambda e: (e.at_ms, e.kind != "reset")):  # set back, then counted
             self._before[event.device_id].append(event)
         self._waiting: list[NDArray[np.int64]] = []  # columns: GPU, key, time, value
 
-    def put(self, values: FieldValues) -> FieldValues:
+    def feed(self, values: FieldValues) -> FieldValues:
         """Takes what tells of events; the values that samples are made of."""
-        told = _IS_TOLD[values.key] & (values.at_ms != UNTIMED) & (values.value >= 0) & (values.value < _MOST)
-        at = np.flatnonzero(told)
+        is_event = _IS_EVENT[values.key] & (values.at_ms != UNTIMED) & (values.value >= 0) & (values.value < _MOST)
+        at = np.flatnonzero(is_event)
         if len(at):
             self._waiting.append(
                 np.stack([values.gpu[at], values.key[at], values.at_ms[at], values.value[at]], axis=1).astype(np.int64)
             )
-        return drop_told(values)
+        return drop_events(values)
 
-    def take(self, done_ms: NDArray[np.int64] | None = None) -> Iterator[Rows]:
+    def drain(self, done_ms: NDArray[np.int64] | None = None) -> Iterator[Rows]:
         """Events of the readings up to these times, by GPU; None: of all. Later calls bring later readings."""
         if not self._waiting:
             return
         found = np.concatenate(self._waiting)
         ripe = np.ones(len(found), bool) if done_ms is None else found[:, 2] <= done_ms[found[:, 0]]
         self._waiting = [] if ripe.all() else [found[~ripe]]
-        events = sorted(self._find_changes(_list_told(found[ripe])))
+        events = sorted(self._find_changes(_list_readings(found[ripe])))
         if events:
             data = pa.Table.from_pylist([_as_row(event) for event in events], table("device_events").schema)
             yield Rows("device_events", data, self._where)
 
-    def _find_changes(self, told: NDArray[np.int64]) -> Iterator[DeviceEvent]:
+    def _find_changes(self, readings: NDArray[np.int64]) -> Iterator[DeviceEvent]:
         """Events where a reading, or an hour, differs from the one before of its GPU."""
-        gpu, what, at_ms, value = told.T
-        n = len(told)
+        gpu, what, at_ms, value = readings.T
+        n = len(readings)
         first = np.append(True, (gpu[1:] != gpu[:-1]) | (what[1:] != what[:-1]))[:n]
         self.last.grow(len(self._known.gpus))
         last = np.where(first, self.last.values[gpu, what], np.roll(value, 1))
@@ -97,9 +97,9 @@ class DeviceEvents:
             last[i] = self._find_before(gpu[i], what[i], at_ms[i]) if self._before else 0
         ends = np.append(first[1:], True)[:n]
         self.last.values[gpu[ends], what[ends]] = value[ends]
-        changes = np.column_stack([told, last])[value != last].tolist()
+        changes = np.column_stack([readings, last])[value != last].tolist()
         for number, kind, when, now, before in changes:
-            name, detail = self._known.gpus.all[number], TOLD[kind]
+            name, detail = self._known.gpus.all[number], EVENT_COLUMNS[kind]
             if detail in SLOWING_BITS:
                 yield DeviceEvent(when, name, "throttle", detail)
             elif detail == XID:
@@ -109,16 +109,16 @@ class DeviceEvents:
 
     def _find_before(self, gpu: int, what: int, at_ms: int) -> int:
         known = self._before.get(self._known.gpus.all[gpu], ())
-        return find_last([event for event in known if event.at_ms < at_ms], TOLD[what])
+        return find_last([event for event in known if event.at_ms < at_ms], EVENT_COLUMNS[what])
 
 
-def drop_told(values: FieldValues) -> FieldValues:
+def drop_events(values: FieldValues) -> FieldValues:
     """Without those that only tell of events: they are no part of a sample."""
     return values.pick(values.key < len(KEYS)) if (values.key >= len(KEYS)).any() else values
 
 
-def _list_told(readings: NDArray[np.int64]) -> NDArray[np.int64]:
-    """GPU, place in TOLD, time and value, in this order, each once: of two values at one time the greater one.
+def _list_readings(readings: NDArray[np.int64]) -> NDArray[np.int64]:
+    """GPU, place in EVENT_COLUMNS, time and value, in this order, each once: of two values at one time the greater one.
 
     A mask is its reasons, one for each hour in which it slowed the GPU down: power caps come and go with every kernel, and each
     of them as an event would be thousands a day.
@@ -132,10 +132,10 @@ def _list_told(readings: NDArray[np.int64]) -> NDArray[np.int64]:
         slowed = masks[masks[:, 3] & bit != 0]
         slowed[:, 1], slowed[:, 3] = place, slowed[:, 2]
         parts.append(slowed)
-    told: NDArray[np.int64] = np.concatenate(parts)
-    told = told[np.lexsort(told.T[::-1])]
-    same = (told[1:, :3] == told[:-1, :3]).all(axis=1)  # pods and MIG instances repeat what their GPU says
-    return np.delete(told, np.flatnonzero(same), axis=0)
+    found: NDArray[np.int64] = np.concatenate(parts)
+    found = found[np.lexsort(found.T[::-1])]
+    same = (found[1:, :3] == found[:-1, :3]).all(axis=1)  # pods and MIG instances repeat what their GPU says
+    return np.delete(found, np.flatnonzero(same), axis=0)
 
 
 def _as_row(event: DeviceEvent) -> dict[str, object]:

@@ -67,26 +67,26 @@ def read_labels(
 
     `node` is what the caller calls the machine, `machine` what to call it where nobody says; `names` as LABELS.
     """
-    said = {ours: next((labels[n] for n in all_ if labels.get(n)), None) for ours, all_ in names.items()}
+    found = {ours: next((labels[n] for n in all_ if labels.get(n)), None) for ours, all_ in names.items()}
     places = [labels[n] for n in names["node"] if labels.get(n)]
     node = node or next((p for p in places if not _is_exporter(p)), None)  # Hostname may be the exporter's own pod
-    gpu, index = said["uuid"], said["index"]
+    gpu, index = found["uuid"], found["index"]
     if gpu is not None:
         gpu = _UUID.sub(r"\1", gpu)  # replicas of a time-sliced GPU are one GPU
     elif index is not None:
-        node = node or said["node"]
+        node = node or found["node"]
         gpu = f"{node or machine}/{index}"
-    slices = _INSTANCE.search(said["profile"] or "")
-    holder = _find_holder(said["job"], said["pod"], said["namespace"])
+    slices = _INSTANCE.search(found["profile"] or "")
+    holder = _find_holder(found["job"], found["pod"], found["namespace"])
     return DeviceLabels(
         gpu,
         node,
-        said["model"],
-        said["instance"],
+        found["model"],
+        found["instance"],
         int(slices[1]) if slices else None,
         holder,
-        said.get("user"),
-        said.get("experiment"),
+        found.get("user"),
+        found.get("experiment"),
         tag_labels(labels),
         read_index(index),
     )
@@ -200,8 +200,8 @@ class KnownDevices:
         self.places: Numbering[Place] = Numbering()
         self.labels: Numbering[GpuLabels] = Numbering()
         self.holders: Numbering[tuple[str, ...]] = Numbering()
-        self.told: dict[str, HolderFacts] = {}  # by holder, where anything is
-        self.retold: set[str] = set()  # holders of which more was told, until somebody takes them
+        self.holder_facts: dict[str, HolderFacts] = {}  # by holder, where anything is
+        self.changed_holders: set[str] = set()  # holders of which more is known, until the change is taken
         self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
 
     def list_places(self) -> PlaceFacts:
@@ -216,14 +216,14 @@ class KnownDevices:
         """The numbers of a series of this GPU."""
         number = self.gpus.number(gpu)
         if of.holder is not None and (of.user or of.experiment or of.tags):
-            self._tell(of.holder, of)
+            self._note_holder(of.holder, of)
         place = self.places.number((number, of.instance, of.instance is None or of.slices is not None))
         labels = self.labels.number(GpuLabels(of.node, of.model, of.instance, of.slices, of.index))
         return DeviceNumbers(number, place, labels, self.holders.number((of.holder,) if of.holder is not None else ()))
 
-    def _tell(self, holder: str, of: DeviceLabels) -> None:
-        """Keep what is said of a holder. Its processes need not all say it; of two that say different tags the first counts."""
-        before = self.told.get(holder, HolderFacts())
+    def _note_holder(self, holder: str, of: DeviceLabels) -> None:
+        """Keep what is known of a holder. Its processes need not all say it; of two that say different tags the first counts."""
+        before = self.holder_facts.get(holder, HolderFacts())
         tags = {**dict(of.tags), **json.loads(before.tags or "{}")}
         now = HolderFacts(
             of.user or before.user,
@@ -231,8 +231,8 @@ class KnownDevices:
             json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else None,
         )
         if now != before:
-            self.told[holder] = now
-            self.retold.add(holder)
+            self.holder_facts[holder] = now
+            self.changed_holders.add(holder)
 
     def name_place(self, place: int) -> str:
         """The device of a place."""

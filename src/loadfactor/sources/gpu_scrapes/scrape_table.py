@@ -14,14 +14,14 @@ from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
 
 @dataclass
 class Scrape:
-    """What one scrape said of one GPU or MIG instance, put in value by value, and who held it."""
+    """What one scrape holds of one GPU or MIG instance, put in value by value, and who held it."""
 
     holders: set[str] = field(default_factory=set)
     values: dict[str, float] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
     _of: dict[str, str | None] = field(default_factory=dict)
 
-    def put(self, key: str, counts: bool, value: float, holder: str | None) -> str | None:
+    def add(self, key: str, counts: bool, value: float, holder: str | None) -> str | None:
         """Adds a value; says what is wrong where the same field was read otherwise before.
 
         One series a pod repeats what the device did, so equal values are one. Where they differ, those of fields that
@@ -46,7 +46,7 @@ class Scrape:
 
 
 class TextGaps:
-    """Counts gaps by text; `take` hands them over and starts again."""
+    """Counts gaps by text; `drain` hands them over and starts again."""
 
     def __init__(self) -> None:
         self._of: dict[str, Gaps] = {}
@@ -55,11 +55,11 @@ class TextGaps:
         """`count` more of this kind."""
         self._of.setdefault(where, Gaps()).add(where, what, count)
 
-    def take(self) -> Iterator[Gap]:
+    def drain(self) -> Iterator[Gap]:
         """Every kind of every text once."""
         of, self._of = self._of, {}
         for gaps in of.values():
-            yield from gaps.take()
+            yield from gaps.drain()
 
 
 _WHOLE: Final = np.array([key in WHOLE for key in KEYS])
@@ -122,7 +122,7 @@ class ScrapeTable:
         columns.place[new], columns.gpu[new], columns.at_ms[new] = readings.place, readings.gpu, readings.at_ms
         columns.labels[new], columns.holders[new], columns.state[new] = readings.labels, readings.holders, UNREAD
 
-    def put(self, readings: FieldValues, row: NDArray[np.int64], texts: list[str]) -> None:
+    def feed(self, readings: FieldValues, row: NDArray[np.int64], texts: list[str]) -> None:
         """Adds values to these rows, in their order; -1 where the size of the device is not known, which is a gap.
 
         What is of the whole GPU says on the row of a MIG instance only that the GPU was held.
@@ -150,7 +150,7 @@ class ScrapeTable:
         for number in np.unique(row[odd]).tolist():
             self._write(number)
 
-    def take(self, which: NDArray[np.bool_]) -> ScrapeColumns:
+    def drain(self, which: NDArray[np.bool_]) -> ScrapeColumns:
         """Takes these rows out; those that stay move up."""
         columns, stay = self.columns, np.flatnonzero(~which)
         self._columns, self._size = columns.pick(stay), len(stay)
@@ -166,7 +166,7 @@ class ScrapeTable:
         scrape.holders.update(held)
         if is_part:
             key = KEYS[readings.key[i]]
-            wrong = scrape.put(key, bool(readings.is_total[i]), float(readings.value[i]), held[0] if held else None)
+            wrong = scrape.add(key, bool(readings.is_total[i]), float(readings.value[i]), held[0] if held else None)
             if wrong:
                 self._gaps.add(texts[readings.text[i]], f"{self._known.names.all[readings.name[i]]} {wrong}")
 
@@ -177,7 +177,7 @@ class ScrapeTable:
         for number in np.flatnonzero(self._columns.state[row]):
             counts = self._columns.state[row, number] == IS_TOTAL
             value = float(self._columns.values[row, number])
-            scrape.put(KEYS[number], bool(counts), value, holders[0] if holders else None)
+            scrape.add(KEYS[number], bool(counts), value, holders[0] if holders else None)
         return scrape
 
     def _write(self, row: int) -> None:

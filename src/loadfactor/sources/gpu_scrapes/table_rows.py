@@ -96,7 +96,7 @@ class GpuFacts:
         self.index: int | None = None
         self.tdp_w: float | None = None
         self.history = MigHistory()
-        self.said: tuple[int, ...] = ()  # numbers of the labels last read
+        self.label_numbers: tuple[int, ...] = ()  # numbers of the labels last read
         self.parts: tuple[tuple[str, float | None], ...] = ()  # what they say it is cut into
         self.is_divided = False  # into MIG instances
         self.is_too_much = False  # more of them than the GPU
@@ -112,9 +112,9 @@ class GpuFacts:
 
     def read_all(self, gpu_id: str, labels: list[GpuLabels]) -> None:
         """The labels of all lines of one scrape."""
-        for said in labels:
-            self.read_labels(said.node, said.model, said.number)
-        instances = {said.instance: said.slices for said in labels if said.instance and said.slices is not None}
+        for label in labels:
+            self.read_labels(label.node, label.model, label.number)
+        instances = {label.instance: label.slices for label in labels if label.instance and label.slices is not None}
         whole = count_slices(self.model)
         self.parts = divide(gpu_id, instances, whole)
         self.is_divided, self.is_too_much = bool(instances), sum(instances.values()) > whole
@@ -141,7 +141,7 @@ class ScrapeRows:
         self._names_team = names_team
         self._pool, self._where, self._known, self._gaps = pool, where, known, gaps
         self.gpus: dict[int, GpuFacts] = {}
-        self.changed: set[int] = set()  # GPUs that were told otherwise, until somebody takes them
+        self.changed: set[int] = set()  # GPUs whose labels changed, until the change is taken
         self.rates = CounterRates()
         self.holders = Holders()
         self._names = pa.array([], pa.string())  # of the places
@@ -187,7 +187,7 @@ class ScrapeRows:
         """Says where a GPU is and what it is, where the labels of its fields do not."""
         facts = self.gpus.setdefault(gpu, GpuFacts())
         facts.read_labels(node, model)
-        facts.said = ()
+        facts.label_numbers = ()
         self.changed.add(gpu)
 
     def _read_labels(self, line: Timeline, scrapes: ScrapeColumns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -197,8 +197,8 @@ class ScrapeRows:
         if len(firsts) == len(scrapes):
             new = scrapes.labels[1:] != scrapes.labels[:-1]
         else:
-            said = [tuple(labels[a:b]) for a, b in zip(firsts, ends, strict=True)]
-            new = np.array([now != before for now, before in zip(said[1:], said, strict=False)], bool)
+            labels_now = [tuple(labels[a:b]) for a, b in zip(firsts, ends, strict=True)]
+            new = np.array([now != before for now, before in zip(labels_now[1:], labels_now, strict=False)], bool)
         begins = np.flatnonzero(np.append(True, new) | line.is_first)
         lasts = np.append(begins[1:], len(line.gpu)) - 1
         start_ms, at_ms = line.start_ms[begins].tolist(), line.at_ms[lasts].tolist()
@@ -209,15 +209,15 @@ class ScrapeRows:
         self._gaps.add(self._where, "MIG instances that are more than their GPU", int(lengths[list(is_too_much)].sum()))
         return np.repeat(np.array(is_divided, bool), lengths), np.repeat(np.array(tdp_w, float), lengths)
 
-    def _read_run(self, number: int, said: tuple[int, ...], from_ms: int, to_ms: int) -> _Shape:
+    def _read_run(self, number: int, labels_now: tuple[int, ...], from_ms: int, to_ms: int) -> _Shape:
         """What the GPU is in these scrapes in a row, which have the same labels."""
         gpu = self.gpus.get(number)
         if gpu is None:
             gpu = self.gpus[number] = GpuFacts()
-        if said != gpu.said:
-            gpu.said = said
+        if labels_now != gpu.label_numbers:
+            gpu.label_numbers = labels_now
             self.changed.add(number)
-            gpu.read_all(self._known.gpus.all[number], [self._known.labels.all[label] for label in said])
+            gpu.read_all(self._known.gpus.all[number], [self._known.labels.all[label] for label in labels_now])
         gpu.history.see(gpu.parts, from_ms, to_ms)
         return gpu.is_divided, gpu.is_too_much, gpu.tdp_w
 
@@ -265,15 +265,15 @@ class ScrapeRows:
         held = list(held)
         for i in range(0, len(held), BATCH_ROWS):
             part = held[i : i + BATCH_ROWS]
-            told = [self._known.told.get(h.job_id, HolderFacts()) for h in part]
+            facts = [self._known.holder_facts.get(h.job_id, HolderFacts()) for h in part]
             team = {"team": [find_team(h.job_id) for h in part]} if self._names_team else {}
             yield self._make_rows(
                 "allocations",
                 {
                     **team,
-                    "user": [t.user for t in told],
-                    "experiment_id": [t.experiment_id for t in told],
-                    "tags": [t.tags for t in told],
+                    "user": [t.user for t in facts],
+                    "experiment_id": [t.experiment_id for t in facts],
+                    "tags": [t.tags for t in facts],
                     "job_id": [h.job_id for h in part],
                     "device_id": self._name_devices(np.array([h.place for h in part], np.int32)),
                     "share": [h.share for h in part],

@@ -139,7 +139,7 @@ class KubernetesDecoder:
             self._rows.setdefault("quotas", {})[key] = {**row, "cluster": self.cluster.name or None}
         taken, self._rows = self._rows, {}
         yield from write_tables(((name, row) for name, named in taken.items() for row in named.values()), self._where)
-        yield from self._gaps.take()
+        yield from self._gaps.drain()
 
     def count_unsure(self) -> int:
         """How many pods are on nodes that do not say how they divide their GPUs."""

@@ -37,7 +37,7 @@ class Heading:
 
     @property
     def kept(self) -> dict[str, int]:
-        """What we call a column, and where it stands; the first where one was asked for twice."""
+        """What we call a column, and where it stands; the first where one stands twice."""
         found: dict[str, int] = {}
         for i, name in enumerate(self.names):
             ours = QUERY_NAMES.get(name.lower())

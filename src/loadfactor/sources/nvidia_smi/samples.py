@@ -63,19 +63,19 @@ class GpuNames:
         numbers: dict[NamedGpu, int] = {}
         places = np.full(len(first), -1, dtype=np.int64)
         for i in np.argsort(first):
-            said = {name: texts[name][cells.codes[first[i]]] for name, cells in present.items()}
-            device = self._name_gpu(said, int(often[i]))
+            named = {name: texts[name][cells.codes[first[i]]] for name, cells in present.items()}
+            device = self._name_gpu(named, int(often[i]))
             if device is not None:
                 places[i] = numbers.setdefault(device, len(numbers))
         return list(numbers), places[inverse]
 
     def _name_gpu(self, row: Mapping[str, str], often: int) -> NamedGpu | None:
-        said = {name: text for name, text in row.items() if not is_unmeasured(text)}
-        node = self._node or said.get("hostname")
-        known = find_accelerator(said["name"]) if "name" in said else None
-        own = said.get("index", said.get("bus_id"))
-        names = [(node, said[name]) for name in ("index", "bus_id") if name in said]
-        uuid = said.get("uuid")
+        known_texts = {name: text for name, text in row.items() if not is_unmeasured(text)}
+        node = self._node or known_texts.get("hostname")
+        known = find_accelerator(known_texts["name"]) if "name" in known_texts else None
+        own = known_texts.get("index", known_texts.get("bus_id"))
+        names = [(node, known_texts[name]) for name in ("index", "bus_id") if name in known_texts]
+        uuid = known_texts.get("uuid")
         if uuid is not None and _MASKED.issuperset(uuid.lower()):
             self._gaps.add(self._log.label, "masked UUID; the GPU is called by its node and number", often)
             uuid = None
@@ -89,10 +89,12 @@ class GpuNames:
                 self._gaps.add(self._log.label, "row that does not say of which GPU it is", often)
                 return None
             own = "0"  # a log of a machine with one GPU, see `refuse_several`
-        if uuid is None:  # its name needs a node; one with a UUID sits where nobody said, and may be in many files
+        if uuid is None:  # its name needs a node; one with a UUID sits where nobody knows, and may be in many files
             node = node or strip_endings(self._log.name or self._log.label)
             uuid = f"{node}/{own}"
-        return NamedGpu(uuid, node, known.id if known else said.get("name"), read_index(said.get("index")))
+        return NamedGpu(
+            uuid, node, known.id if known else known_texts.get("name"), read_index(known_texts.get("index"))
+        )
 
 
 def _find_distinct(code: NDArray[np.int64], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -250,13 +252,13 @@ def _find_throttle_mask(texts: Mapping[str, Cells], count: int) -> NDArray[np.in
         mask |= np.where(_select(cells, "active"), REASONS[name], 0)
         if name in SLOWING:
             known &= _select(cells, "active", "not active")
-    mask[(mask == 0) & ~known] = _UNKNOWN  # what was not asked may have slowed it
+    mask[(mask == 0) & ~known] = _UNKNOWN  # what was not recorded may have slowed it
     return mask
 
 
-def _select(cells: Cells, *wanted: str) -> Which:
+def _select(cells: Cells, *expected: str) -> Which:
     """The rows with one of these texts, however it is capitalized."""
-    return np.array([text.lower() in wanted for text in cells.distinct()], dtype=bool)[cells.codes]
+    return np.array([text.lower() in expected for text in cells.distinct()], dtype=bool)[cells.codes]
 
 
 def _to_arrow(name: str, values: NDArray[Any]) -> pa.Array:

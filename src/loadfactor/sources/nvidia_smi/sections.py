@@ -223,5 +223,5 @@ def decode_logs(logs: Iterable[Input], options: ReadOptions) -> Iterator[Rows | 
     seen, gaps = DevicesSeen(options, DEFAULT_STEP_S, _LEARN_FROM), Gaps()
     for log in logs:
         yield from LogSections(log, SampleBuilder(log, options, seen, gaps)).read()
-        yield from gaps.take()
+        yield from gaps.drain()
     yield from seen.make_rows()

@@ -49,9 +49,9 @@ def _parse_header(label: str, line: str) -> tuple[str, ...]:
     if not any(names):
         raise SourceError(f"{label}: the first line is empty; it must name the columns")
     if len(names) == 1:
-        for mark, said in ((";", "semicolons"), ("\t", "tabs")):
+        for mark, name in ((";", "semicolons"), ("\t", "tabs")):
             if mark in line:
-                raise SourceError(f"{label}: its columns are separated by {said}; write commas")
+                raise SourceError(f"{label}: its columns are separated by {name}; write commas")
     for i, name in enumerate(names):
         if not name:
             raise SourceError(f"{label}: column {i + 1} has no name in the first line")

@@ -13,13 +13,13 @@ from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.tables.schema import DEVICES, REACH_STEPS
 
 EXPORTER_STEP_S: Final = 30.0
-"""What dcgm-exporter collects at unless it is told otherwise: the step of a series that shows none."""
+"""What dcgm-exporter collects at unless it is configured otherwise: the step of a series that shows none."""
 
 
 def learn_step(gaps_ms: NDArray[np.int64], step_s: float | None) -> int | None:
-    """The step in ms: as told (`step_s`), else the median distance between neighbouring samples, an hour at most.
+    """The step in ms: as given (`step_s`), else the median distance between neighbouring samples, an hour at most.
 
-    None when nothing was told and there are no two samples.
+    None when none is given and there are no two samples.
 
     >>> learn_step(np.array([30_000, 30_000, 540_000]), None), learn_step(np.array([]), None)
     (30000, None)

@@ -139,8 +139,8 @@ class _SharedLabels(NamedTuple):
 class PrometheusDecoder:
     """Turns the points of one origin into rows. For one thread at a time.
 
-    Series are numbered by `identify`; `put` takes points with the number of the body they came in; `take` gives the rows of what is
-    ripe. `state` is all that later rows depend on, as it was after the last `take`: a decoder made from it, to which the bodies
+    Series are numbered by `identify`; `feed` takes points with the number of the body they came in; `drain` gives the rows of what is
+    ripe. `state` is all that later rows depend on, as it was after the last `drain`: a decoder made from it, to which the bodies
     that are not done yet are put again, goes on with the same rows.
     """
 
@@ -206,7 +206,7 @@ class PrometheusDecoder:
             device = shared.devices[id(family)]
             number = None if device is None else self._add_series(device, family, field, labels)
             if field is None:
-                return NOT_UNDERSTOOD  # its labels said all
+                return NOT_UNDERSTOOD  # its labels are all it has
         elif of_node is not None:
             source = self._find_source(NODE_EXPORTER, labels.get("job", ""))
             number = None if source is None else self._add_node_series(source, *of_node, labels)
@@ -246,7 +246,7 @@ class PrometheusDecoder:
                 self.last_sample_ms[source.name] = int(source.steps.last_ms.max())
 
     def _find_device(self, family: Family, labels: Mapping[str, str]) -> "_SeriesDevice | None":
-        """The GPU of the series with these labels; None where they are of none, or of more sources than are told apart."""
+        """The GPU of the series with these labels; None where they are of none, or of more sources than are kept apart."""
         source = self._find_source(family.name, labels.get("job", ""))
         lower, machine = _read_machine(labels)
         device = read_labels(lower, None, machine, list_labels(family))
@@ -299,16 +299,16 @@ class PrometheusDecoder:
         facts = (number, self._number_unit(number, target), target, series, 0, 0, 0, metric)
         return self._facts.add(facts, None, has_blanks=False)
 
-    def put(self, points: Points, body: int, arrived_s: float) -> None:
+    def feed(self, points: Points, body: int, arrived_s: float) -> None:
         """Adds the points of a body, their bodies in order; `arrived_s` on any clock that only goes on."""
-        self._pending.put(points, body, arrived_s)
+        self._pending.feed(points, body, arrived_s)
 
-    def take(self, ripe_s: float | None) -> Iterator[Rows | Gap]:
+    def drain(self, ripe_s: float | None) -> Iterator[Rows | Gap]:
         """Rows of all scrapes whose first point arrived before `ripe_s`, of all where it is None. Use it up.
 
         `where` of rows and gaps is their source. Devices and allocations are given as far as they were seen by now.
         """
-        ripe, late = self._pending.take(ripe_s)
+        ripe, late = self._pending.drain(ripe_s)
         for points, is_late in ((ripe, False), (late, True)):
             if not len(points.series):
                 continue
@@ -318,18 +318,18 @@ class PrometheusDecoder:
                 some = points if mine.all() else pick_points(points, mine)
                 yield from self._decode(self._sources[number], some, is_late)
 
-    def take_progress(self, has_ended: bool = False) -> Iterator[Rows | Gap]:
+    def drain_progress(self, has_ended: bool = False) -> Iterator[Rows | Gap]:
         """What serving engines made, new or longer since it was taken last: all that was taken, where nothing more is to come."""
         for source in self._sources:
             if isinstance(source, EngineSource):
-                yield from source.take_progress(has_ended)
+                yield from source.drain_progress(has_ended)
 
     def done(self) -> int | None:
         """The number of the last body all of whose points were taken; None where none was put."""
         return self._pending.done()
 
     def state(self) -> bytes:
-        """What `PrometheusDecoder(state)` begins with: bytes of our own format, as after the last `take` and `take_progress`."""
+        """What `PrometheusDecoder(state)` begins with: bytes of our own format, as after the last `drain` and `drain_progress`."""
         gpus = [source for source in self._sources if isinstance(source, GpuSource)]
         nodes = [source for source in self._sources if isinstance(source, NodeSource)]
         engines = [source for source in self._sources if isinstance(source, EngineSource)]

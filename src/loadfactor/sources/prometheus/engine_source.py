@@ -23,7 +23,7 @@ _APART: Final = "\0"
 
 
 class EngineSource:
-    """The engines that a Prometheus scrapes, and what is remembered of them. `last_ms`: when one told something last."""
+    """The engines that a Prometheus scrapes, and what is remembered of them. `last_ms`: when one reported last."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,14 +48,14 @@ class EngineSource:
         return self.series.number((name, tuple(sorted(others.items())))) if is_told(name, others) else None
 
     def decode(self, values: FieldValues, is_late: bool) -> Iterator[Rows | Gap]:
-        """Count the pages that these values make; `take_progress` gives what they tell. Late values are not counted."""
+        """Count the pages that these values make; `drain_progress` gives what they tell. Late values are not counted."""
         if is_late:
             self.gaps.add(self.name, LATE, len(values))
         else:
             self._count_pages(values)
-        yield from self.gaps.take()
+        yield from self.gaps.drain()
 
-    def take_progress(self, has_ended: bool) -> Iterator[Rows | Gap]:
+    def drain_progress(self, has_ended: bool) -> Iterator[Rows | Gap]:
         """The rows that are new or longer; all of them where nothing more is to come (`has_ended`)."""
         if has_ended:
             self.counts.end()
@@ -65,9 +65,9 @@ class EngineSource:
         self.steps.grow(len(self.known.gpus))
         order = np.lexsort((values.at_ms, values.gpu))
         columns = (column[order].tolist() for column in (values.gpu, values.at_ms, values.place, values.value))
-        told = zip(*columns, strict=True)
+        points = zip(*columns, strict=True)
         pages = []
-        for (target, at_ms), page in groupby(told, lambda one: (one[0], one[1])):
+        for (target, at_ms), page in groupby(points, lambda one: (one[0], one[1])):
             pages.append((target, self._make_page(target, at_ms, [(series, value) for *_, series, value in page])))
         numbers = np.array([target for target, _ in pages], np.int32)
         times = np.array([page.at_ms for _, page in pages], np.int64)
@@ -78,10 +78,10 @@ class EngineSource:
                 self.last_ms = max(page.at_ms or 0, self.last_ms or 0)
                 self.counts.feed_page(page, float(step_ms[number]))
 
-    def _make_page(self, target: int, at_ms: int, told: list[tuple[int, float]]) -> EnginePage:
+    def _make_page(self, target: int, at_ms: int, values: list[tuple[int, float]]) -> EnginePage:
         job, replica, _ = self.known.gpus.all[target].split(_APART)
         page = EnginePage((job, replica), at_ms)
-        for series, value in told:
+        for series, value in values:
             name, labels = self.series.all[series]
             add_series(page, name, dict(labels), value)
         return page

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.gpu_scrapes.device_events import TOLD, DeviceEvents, drop_told
+from loadfactor.sources.gpu_scrapes.device_events import EVENT_COLUMNS, DeviceEvents, drop_events
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, TOTALS, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import HolderFacts, KnownDevices, find_team
 from loadfactor.sources.gpu_scrapes.sample_columns import ENERGY
@@ -111,10 +111,10 @@ class WatchedRows:
         places, last = np.unique(scrapes.place[::-1], return_index=True)
         to_ms = scrapes.at_ms[::-1][last]
         places_of_all = self._known.places.all
-        if self._known.retold:
-            retold, self._known.retold = self._known.retold, set()
+        if self._known.changed_holders:
+            names, self._known.changed_holders = self._known.changed_holders, set()
             spans = self._rows.holders.open.items()
-            self._rows.holders.changed |= {place for place, span in spans if not retold.isdisjoint(span.holders)}
+            self._rows.holders.changed |= {place for place, span in spans if not names.isdisjoint(span.holders)}
         changed = self._rows.holders.changed
         seen = set(places.tolist())
         beside = {p for p in seen if places_of_all[p][0] in self._divided} if self._divided else set()
@@ -130,9 +130,9 @@ class WatchedRows:
                 self._shared.add(place)
             elif span is not None:
                 holder = span.holders[0]
-                told = self._known.told.get(holder, HolderFacts())
+                facts = self._known.holder_facts.get(holder, HolderFacts())
                 device = self._known.name_place(place)
-                self._allocations.put(place, (holder, device, find_team(holder), *told, LABELS, span.from_ms))
+                self._allocations.put(place, (holder, device, find_team(holder), *facts, LABELS, span.from_ms))
         self._rows.holders.changed = changed - seen
 
     def _make(self, name: str, data: pa.Table) -> Iterator[Rows]:
@@ -170,11 +170,11 @@ class GpuSource:
         """The rows of values; late ones are not later than all of their GPUs that were decoded before."""
         for rows in self._decode_late(values) if is_late else self._decode_next(values):
             yield self._say_window(rows)
-        yield from self.gaps.take()
+        yield from self.gaps.drain()
 
     def _decode_next(self, values: FieldValues) -> Iterator[Rows]:
-        scrapes = self._find_scrapes(self.events.put(values))
-        yield from self.events.take()
+        scrapes = self._find_scrapes(self.events.feed(values))
+        yield from self.events.drain()
         self.steps.grow(len(self.known.gpus))
         line = Timeline(scrapes)
         line.start_ms, line.step_ms, _ = self.steps.follow(line.gpu, line.at_ms)
@@ -188,7 +188,7 @@ class GpuSource:
         The power of a GPU that counts its energy comes from there: a glimpse of it must not stand in its place. Events are changes
         from what was read last, so late values tell of none.
         """
-        scrapes = self._find_scrapes(drop_told(values))
+        scrapes = self._find_scrapes(drop_events(values))
         counted = np.flatnonzero(self.rows.rates.has_total(ENERGY, len(self.known.places))[scrapes.place])
         scrapes.state[counted[:, None], _POWER] = UNREAD
         steps = RunningSteps()
@@ -214,7 +214,7 @@ class GpuSource:
         sized = self.known.list_places().sized[first.place]
         row = np.where(sized, np.cumsum(sized) - 1, -1)
         table.open_rows(first.pick(sized))
-        table.put(values, row[cells], [self.name])
+        table.feed(values, row[cells], [self.name])
         found = table.columns
         return found.pick(np.lexsort((found.at_ms, found.gpu)))
 
@@ -240,7 +240,7 @@ GPUS: Final = pa.schema(
         "from_ms": pa.list_(_INT),
         "last_ms": _INT,
         "gaps_ms": pa.list_(_INT, GAPS),
-        "told": pa.list_(_INT, len(TOLD)),
+        "told": pa.list_(_INT, len(EVENT_COLUMNS)),
         "index": _INT,  # missing in states that earlier versions wrote
     }
 )
@@ -276,7 +276,7 @@ def list_gpus(source: GpuSource) -> pa.Table:
         [[from_ms for _, from_ms in span.values()] for span in spans],
         last_ms[kept],
         pa.FixedSizeListArray.from_arrays(pa.array(source.steps.gaps_ms[kept].ravel()), GAPS),
-        pa.FixedSizeListArray.from_arrays(pa.array(source.events.last.values[kept].ravel()), len(TOLD)),
+        pa.FixedSizeListArray.from_arrays(pa.array(source.events.last.values[kept].ravel()), len(EVENT_COLUMNS)),
         [gpu.index for gpu in facts],
     ]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, GPUS, strict=True)], schema=GPUS)

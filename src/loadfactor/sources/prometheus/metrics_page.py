@@ -22,7 +22,7 @@ _AS_TITLED: Final = -2
 _BROKEN: Final = -3
 _COUNTER: Final = " counter"
 TargetLabels = tuple[tuple[str, str], ...]
-"""What is said of the exporter that was asked; labels that it says itself come first."""
+"""Labels of the exporter that was scraped; those that it writes itself come first."""
 Identify = Callable[[dict[str, str]], int]
 
 
@@ -37,7 +37,7 @@ class PageReader:
         self._size = 0
 
     def read(self, page: bytes, target: TargetLabels, at_ms: int) -> Points:
-        """The points of a page that was asked for at `at_ms` (ms UTC); a line with a time of its own keeps it.
+        """The points of a page that was scraped at `at_ms` (ms UTC); a line with a time of its own keeps it.
 
         Lines that cannot be read are left out and counted. Raises SourceError, of one line, for what is no page, or half of one.
         """
@@ -97,8 +97,8 @@ class PageReader:
         titled = f"{base} {{{labels}"  # with a space, which the heads of no line have
         number = known.get(titled)
         if number is None:
-            said = list_labels(labels.rpartition("}")[0])
-            number = known[titled] = self._identify({**dict(target), **said, "__name__": base})
+            own = list_labels(labels.rpartition("}")[0])
+            number = known[titled] = self._identify({**dict(target), **own, "__name__": base})
             self._size += 1
         return number
 

@@ -134,7 +134,7 @@ class NodeSource:
             yield Rows(
                 "node_samples", self._make_table(columns, node, start_ms, at_ms).filter(pa.array(some)), self.name
             )
-        yield from self.gaps.take()
+        yield from self.gaps.drain()
 
     def _add_rates(
         self,

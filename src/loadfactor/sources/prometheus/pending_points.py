@@ -106,7 +106,7 @@ class PendingPoints:
         if missing > 0:
             self.taken_ms = np.append(self.taken_ms, np.full(max(missing, len(self.taken_ms)), NEVER))
 
-    def put(self, points: Points, body: int, arrived_s: float) -> None:
+    def feed(self, points: Points, body: int, arrived_s: float) -> None:
         """Adds the points of a body; of one that was put once before only those that were not taken."""
         kept = np.ascontiguousarray(points.value).view(np.int64) != _STALE
         if body <= self._before:
@@ -118,7 +118,7 @@ class PendingPoints:
             self._parts.append(_Part(points, np.full(n, body), np.full(n, arrived_s)))
         self._last = max(body, self._last or body)
 
-    def take(self, ripe_s: float | None) -> Taken:
+    def drain(self, ripe_s: float | None) -> Taken:
         """All late points, and those of the scrapes that began to arrive before `ripe_s` or are older than such a one."""
         self.through = max(self.through, self._last or self.through)
         if not self._parts:

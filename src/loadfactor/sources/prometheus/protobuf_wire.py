@@ -46,7 +46,7 @@ def read_varint(data: Bytes, i: int, end: int) -> tuple[int, int]:
     """A number of up to 64 bits, as a signed one, and where it stopped."""
     if i >= end:
         return 0, TRUNCATED
-    byte: Any = np.int64(data[np.uint64(i)])  # unsigned places never count from the end, which would have to be asked
+    byte: Any = np.int64(data[np.uint64(i)])  # unsigned places never count from the end, which would take a check
     if byte < _MORE:
         return byte, i + 1
     found: Any = byte & _PAYLOAD

@@ -68,9 +68,9 @@ def _list_series(answer: bytes) -> list[Any]:
     except (ValueError, RecursionError):
         raise SourceError("the answer is no JSON; is it the address of a Prometheus?") from None
     if not isinstance(found, dict) or found.get("status") != "success":
-        said = found.get("error") if isinstance(found, dict) else None
-        said = next(iter(str(said or "").split("\n")), "") or "no success"
-        raise SourceError(f"the server answers with an error: {shorten(said)}")
+        reason = found.get("error") if isinstance(found, dict) else None
+        reason = next(iter(str(reason or "").split("\n")), "") or "no success"
+        raise SourceError(f"the server answers with an error: {shorten(reason)}")
     data = found.get("data")
     kind, result = (data.get("resultType"), data.get("result")) if isinstance(data, dict) else (None, None)
     if kind != "matrix" or not isinstance(result, list):
@@ -116,12 +116,12 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
             content = join_pieces(answer.label, answer.chunks, LARGEST_FILE_BYTES, "ask for shorter times")
             points = read_answer(content, identify)
         except SourceError as error:
-            said = str(error)
-            raise SourceError(said if answer.label in said else f"{answer.label}: {said}") from None
-        decoder.put(points, number, 0.0)
-    for item in decoder.take(None):
+            reason = str(error)
+            raise SourceError(reason if answer.label in reason else f"{answer.label}: {reason}") from None
+        decoder.feed(points, number, 0.0)
+    for item in decoder.drain(None):
         yield name_source(item) if isinstance(item, Rows) else item
-    yield from decoder.take_progress(has_ended=True)
+    yield from decoder.drain_progress(has_ended=True)
     where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
     for name, series in decoder.not_understood.items():
         yield Gap(where, f"series not understood: {name}", series)

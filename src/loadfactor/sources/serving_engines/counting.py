@@ -21,7 +21,7 @@ from loadfactor.tables.schema import table
 
 REACH_STEPS: Final = 1.5
 HELD_PAGES: Final = 40
-"""Amounts of a process that does not say when it began are told so many pages later: until then it may prove to be several."""
+"""Amounts of a process that does not say when it began are emitted so many pages later: until then it may prove to be several."""
 MOST_FALLS: Final = 2
 """A process may begin again so often within `HELD_PAGES`; with more falls it is several."""
 MOST_PROCESSES: Final = 50
@@ -43,7 +43,7 @@ class Amount:
 
 @dataclass
 class EngineProcess:
-    """What a process told last: when, and by counter and labels how much. `declared`: counters that had a title at least."""
+    """Last page of a process: when, and its counters by name and labels. `declared`: counters that had a title at least."""
 
     at_ms: int
     counters: dict[str, tuple[int, dict[Labels, float]]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class ReplicaCounts:
     unknown: dict[str, int] = field(default_factory=dict)
     """Why something is unknown, and how often."""
 
-    def put(self, page: EnginePage) -> Iterator[Amount]:
+    def add_page(self, page: EnginePage) -> Iterator[Amount]:
         """Add the next page, which has a time; what is known now to have been made."""
         at_ms, process = page.at_ms, self.processes.get(page.start_ms)
         assert at_ms is not None
@@ -226,16 +226,16 @@ def store_page(page: EnginePage) -> Stored:
     }
 
 
-def restore_page(said: Stored) -> EnginePage:
+def restore_page(stored: Stored) -> EnginePage:
     """The page that was stored. Raises KeyError, TypeError or ValueError where it is none."""
-    job, replica = said["place"]
+    job, replica = stored["place"]
     return EnginePage(
         (job, replica),
-        said["at_ms"],
-        said["start_ms"],
-        {name: _restore_values(values) for name, values in said["counters"].items()},
-        said["gauges"],
-        frozenset(said["declared"]),
+        stored["at_ms"],
+        stored["start_ms"],
+        {name: _restore_values(values) for name, values in stored["counters"].items()},
+        stored["gauges"],
+        frozenset(stored["declared"]),
     )
 
 
@@ -254,16 +254,16 @@ def store_counts(counts: ReplicaCounts) -> Stored:
     }
 
 
-def restore_counts(said: Stored) -> ReplicaCounts:
+def restore_counts(stored: Stored) -> ReplicaCounts:
     """The counts that were stored. Raises as `restore_page`."""
     return ReplicaCounts(
         **{
-            **said,
-            "processes": {start: _restore_process(process) for start, process in said["processes"]},
-            "fell_from": {name: _restore_values(values) for name, values in said["fell_from"].items()},
+            **stored,
+            "processes": {start: _restore_process(process) for start, process in stored["processes"]},
+            "fell_from": {name: _restore_values(values) for name, values in stored["fell_from"].items()},
             "held": [
                 (number, Amount(unit, from_ms, to_ms, amount))
-                for number, from_ms, to_ms, amounts in said["held"]
+                for number, from_ms, to_ms, amounts in stored["held"]
                 for unit, amount in amounts.items()
             ],
         }
@@ -288,8 +288,8 @@ def _store_process(process: EngineProcess) -> list[Any]:
     return [process.at_ms, counters, sorted(process.declared)]
 
 
-def _restore_process(said: list[Any]) -> EngineProcess:
-    at_ms, counters, declared = said
+def _restore_process(stored: list[Any]) -> EngineProcess:
+    at_ms, counters, declared = stored
     found = {name: (last_ms, _restore_values(values)) for name, (last_ms, values) in counters.items()}
     return EngineProcess(at_ms, found, frozenset(declared))
 
@@ -298,8 +298,8 @@ def _store_values(values: dict[Labels, float]) -> list[Any]:
     return [[labels, value] for labels, value in values.items()]
 
 
-def _restore_values(said: list[Any]) -> dict[Labels, float]:
-    return {tuple((name, value) for name, value in labels): amount for labels, amount in said}
+def _restore_values(stored: list[Any]) -> dict[Labels, float]:
+    return {tuple((name, value) for name, value in labels): amount for labels, amount in stored}
 
 
 ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
@@ -330,8 +330,8 @@ def find_part(to_ms: int) -> int:
 def make_row(job: str, replica: str, of: Amount) -> ProgressRow:
     """The row of an amount."""
     is_lost = of.unit == PREEMPTION
-    told = {"job_id": job, "replica": replica, "from_utc": of.from_ms, "to_utc": of.to_ms, "unit": of.unit}
-    return {**told, "amount": of.amount, "kept": not is_lost, "cause": "preemption" if is_lost else None}
+    row = {"job_id": job, "replica": replica, "from_utc": of.from_ms, "to_utc": of.to_ms, "unit": of.unit}
+    return {**row, "amount": of.amount, "kept": not is_lost, "cause": "preemption" if is_lost else None}
 
 
 def make_rows(rows: Sequence[ProgressRow], where: str) -> Rows:

@@ -66,12 +66,12 @@ def _count_replicas(
     rows: list[ProgressRow] = []
     for (job, replica), pages in replicas.items():
         counts = ReplicaCounts(options.step_s * MS_PER_S if options.step_s else find_step_ms(pages))
-        amounts = [a for page in sorted(pages, key=lambda page: page.at_ms or 0) for a in counts.put(page)]
-        told = join_amounts([*amounts, *counts.end()], {})
+        amounts = [a for page in sorted(pages, key=lambda page: page.at_ms or 0) for a in counts.add_page(page)]
+        joined = join_amounts([*amounts, *counts.end()], {})
         unknown.update(counts.unknown)
         if len(pages) == 1:
             unknown["a replica with a single page: unknown what it made before"] += 1
-        rows += [make_row(job, replica, amount) for amount in told]
+        rows += [make_row(job, replica, amount) for amount in joined]
         while len(rows) >= MOST_ROWS:
             yield make_rows(rows[:MOST_ROWS], label)
             rows = rows[MOST_ROWS:]

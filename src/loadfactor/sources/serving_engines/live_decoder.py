@@ -68,7 +68,7 @@ class LiveServingDecoder:
         """The next page of a replica, which tells every `step_ms`."""
         replica = self._replicas.setdefault(page.place, _Replica(ReplicaCounts(step_ms)))
         replica.counts.step_ms = step_ms
-        self._tell(page.place, replica, replica.counts.put(page))
+        self._tell(page.place, replica, replica.counts.add_page(page))
         self._gaps.update(replica.counts.unknown)
         replica.counts.unknown.clear()
 
@@ -117,14 +117,14 @@ class LiveServingDecoder:
             if version != _VERSION:
                 raise ValueError(f"version {version}")
             for (job, name), counts, open_ in replicas:
-                amounts = [Amount(*said) for said in open_]
+                amounts = [Amount(*stored) for stored in open_]
                 self._replicas[job, name] = _Replica(restore_counts(counts), {one.unit: one for one in amounts})
         except (zlib.error, ValueError, TypeError, KeyError) as error:
             raise SourceError(f"the state of serving engines cannot be read: {error}") from error
 
 
 def read_scrape(page: bytes, labels: Mapping[str, str], at_ms: int, step_ms: float) -> list[dict[str, Any]]:
-    """The events of a page that was scraped at `at_ms` (ms UTC) of a target with these labels, asked every `step_ms`.
+    """The events of a page that was scraped at `at_ms` (ms UTC) of a target with these labels `step_ms`.
 
     The job is the label `job`, else the pod that the page names; the replica what the page calls it, else the label `instance`.
     Raises SourceError of one line: it is cut off, tells nothing of an engine, or nothing names the job.

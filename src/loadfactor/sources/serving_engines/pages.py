@@ -1,4 +1,4 @@
-"""Text of /metrics of serving engines into pages: what one replica told at one instant.
+"""Text of /metrics of serving engines into pages: what one replica reported at one instant.
 
 Times are those of the lines; else of a line that is nothing but a time, before the page; else in the name of the file. A series
 that comes again begins another page.
@@ -25,7 +25,7 @@ _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namesp
 
 @dataclass
 class EnginePage:
-    """What one replica told. `counters` by metric and labels, `gauges` by unit; `declared` are counters that it has a title for.
+    """What one replica reported. `counters` by metric and labels, `gauges` by unit; `declared` are counters that it has a title for.
 
     `at_ms` is None where nothing says when; `start_ms` where nothing says when the process began.
     """
@@ -36,7 +36,7 @@ class EnginePage:
     counters: dict[str, dict[Labels, float]] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     declared: frozenset[str] = frozenset()
-    told: set[tuple[str, Labels]] = field(default_factory=set, repr=False, compare=False)  # gauges that were read
+    seen: set[tuple[str, Labels]] = field(default_factory=set, repr=False, compare=False)  # gauges that were read
 
     @property
     def is_empty(self) -> bool:
@@ -89,9 +89,9 @@ def add_series(page: EnginePage, name: str, labels: Mapping[str, str], value: fl
         if counts(name, labels):
             page.counters.setdefault(name, {}).setdefault(drop_copies(name, labels), value)
     elif (unit := find_gauge(name, labels)) is not None:
-        told = name, drop_copies(name, labels)
-        if told not in page.told:
-            page.told.add(told)
+        key = name, drop_copies(name, labels)
+        if key not in page.seen:
+            page.seen.add(key)
             page.gauges[unit] = page.gauges.get(unit, 0.0) + value
 
 

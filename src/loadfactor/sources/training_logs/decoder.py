@@ -30,7 +30,7 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     where = run[0].where if run else ""
     yield from list_rows(options.held_by, intervals, where)
     yield from sections.rows(options.held_by, where)
-    yield from gaps.take()
+    yield from gaps.drain()
 
 
 def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
