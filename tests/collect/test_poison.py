@@ -24,19 +24,19 @@ POISON = 666.0
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder with a defect: it fails on the value 666."""
-    put, take = PrometheusDecoder.put, PrometheusDecoder.take
+    feed, drain = PrometheusDecoder.feed, PrometheusDecoder.drain
 
-    def bad_put(self: Any, points: Points, body: int, arrived_s: float) -> None:
+    def bad_feed(self: Any, points: Points, payload: int, arrived_s: float) -> None:
         self.is_poisoned = getattr(self, "is_poisoned", False) or POISON in points.value
-        put(self, points, body, arrived_s)
+        feed(self, points, payload, arrived_s)
 
-    def bad_take(self: Any, ripe_s: float | None) -> Iterator[Any]:
-        yield from take(self, ripe_s)
+    def bad_drain(self: Any, complete_s: float | None) -> Iterator[Any]:
+        yield from drain(self, complete_s)
         if getattr(self, "is_poisoned", False):
             raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(PrometheusDecoder, "put", bad_put)
-    monkeypatch.setattr(PrometheusDecoder, "take", bad_take)
+    monkeypatch.setattr(PrometheusDecoder, "feed", bad_feed)
+    monkeypatch.setattr(PrometheusDecoder, "drain", bad_drain)
 
 
 def bad_body() -> bytes:

@@ -14,7 +14,7 @@ from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.dcgm import decoder, known_series, metric_lines, scrape_window
 from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
 from loadfactor.sources.dcgm.metric_lines import LineReader
-from loadfactor.sources.gpu_scrapes.device_events import LastTold
+from loadfactor.sources.gpu_scrapes.device_events import LastReadings
 
 CAREFUL, PLAIN = True, False
 Said = tuple[list[str], Counter[tuple[str, str]]] | str
@@ -70,7 +70,7 @@ def test_scanner_and_careful_reader_agree(shared_cache: SeriesCache, seed: int) 
     held = r.choice([0, 0, 4, 16])
     wanted = decode(CAREFUL, inputs, held=held, **options)
     assert decode(PLAIN, inputs, held=held, **options) == wanted
-    shared_cache.last = LastTold()  # other expositions are no earlier logs of the same GPUs
+    shared_cache.last = LastReadings()  # other expositions are no earlier logs of the same GPUs
     assert sort_rows(decode(PLAIN, inputs, shared_cache, held=held, **options)) == sort_rows(wanted)
 
 

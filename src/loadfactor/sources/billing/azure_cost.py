@@ -1,8 +1,8 @@
 """Decoder of Azure cost exports: Enterprise, Microsoft Customer Agreement and pay-as-you-go; actual and amortized; any header.
 
 Azure exports a period in two ways. The actual one says what is invoiced: commitments are purchases, usage they cover costs 0, and
-what that usage cost effectively is not stated. The amortized one says what usage cost effectively and what of commitments was unused,
-and not what was paid for them. A row says which of the two it is from, where the path or the rows tell; where a file holds nothing
+its effective cost is not stated. The amortized one says what usage cost effectively and what of commitments was unused, and not
+what was paid for them. A row says which of the two it is from, where the path or the rows tell; where a file holds nothing
 of a commitment, both say the same. `charges.py` says which column counts where a period has both.
 """
 

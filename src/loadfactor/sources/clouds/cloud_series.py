@@ -78,7 +78,7 @@ def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | 
     gaps: Counter[tuple[str, str]] = Counter()
     waiting: list[tuple[int, int, float]] = []
     labels: list[str] = []
-    body, found = 0, 0
+    payload, found = 0, 0
     for source in inputs:
         labels.append(source.label)
 
@@ -93,22 +93,22 @@ def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | 
             found += 1
             waiting.extend((number, at_ms, value) for at_ms, value in series.points)
             if len(waiting) >= POINTS_AT_ONCE:
-                body += 1
-                yield from _take(decoder, waiting, body)
+                payload += 1
+                yield from _take(decoder, waiting, payload)
                 waiting = []
     if not found:
         others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         why = "; ".join(f"{what}: {count}" for (_, what), count in gaps.most_common(3))
         raise SourceError(f"no series of GPUs in {labels[0]}{others}{f' ({why})' if why else ''}")
-    yield from _take(decoder, waiting, body + 1)
+    yield from _take(decoder, waiting, payload + 1)
     for (where, what), count in gaps.items():
         yield Gap(where, what, count)
 
 
-def _take(decoder: PrometheusDecoder, points: list[tuple[int, int, float]], body: int) -> Iterator[Rows | Gap]:
+def _take(decoder: PrometheusDecoder, points: list[tuple[int, int, float]], payload: int) -> Iterator[Rows | Gap]:
     if not points:
         return
     series, at_ms, value = zip(*sorted(set(points), key=lambda point: point[:2]), strict=True)
     kept = Points(np.array(series, np.int32), np.array(at_ms, np.int64), np.array(value, np.float64))
-    decoder.feed(kept, body, 0.0)
+    decoder.feed(kept, payload, 0.0)
     yield from decoder.drain(None)

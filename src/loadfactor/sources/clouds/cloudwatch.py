@@ -314,7 +314,7 @@ SOURCE = Source(
     watches=True,
 )
 METRIC_STREAM: Final = "metric-stream"
-"""The first word of such origins."""
+"""The first word of such stream ids."""
 SERIES, ASIDE = "series", "aside"
 SET_ASIDE: Final = "objects of the metric stream that cannot be read"
 _NUMBER_BYTES: Final = 8
@@ -326,7 +326,7 @@ class LiveMetricStreamDecoder:
     def __init__(self, name: str, state: bytes = b"") -> None:
         """`name`: of the account. `state`: as `state()` gave it; empty for a new one."""
         self._label = f"cloudwatch:{name}" if name else "cloudwatch"
-        self._bodies = int.from_bytes(state[:_NUMBER_BYTES], "little")
+        self._payloads = int.from_bytes(state[:_NUMBER_BYTES], "little")
         self._decoder = PrometheusDecoder(state[_NUMBER_BYTES:])
         self._aside = 0
 
@@ -344,9 +344,9 @@ class LiveMetricStreamDecoder:
             if not points:
                 continue
             series, at_ms, values = zip(*sorted(set(points), key=lambda point: point[:2]), strict=True)
-            self._bodies += 1
+            self._payloads += 1
             kept = Points(np.array(series, np.int32), np.array(at_ms, np.int64), np.array(values, np.float64))
-            self._decoder.feed(kept, self._bodies, 0.0)
+            self._decoder.feed(kept, self._payloads, 0.0)
 
     def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new."""
@@ -359,4 +359,4 @@ class LiveMetricStreamDecoder:
 
     def state(self) -> bytes:
         """All of it, to go on from here in another process."""
-        return self._bodies.to_bytes(_NUMBER_BYTES, "little") + self._decoder.state()
+        return self._payloads.to_bytes(_NUMBER_BYTES, "little") + self._decoder.state()

@@ -207,8 +207,8 @@ def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
 def list_instance_rows(
     answers: GceAnswers, instance: GceInstance, node: str, at_ms: int, until_ms: int | None, pool: str | None = None
 ) -> Iterator[TableRow]:
-    """The rows of an instance; none where it has no GPUs. `at_ms`: when it was listed; `until_ms`: until when what goes on is known,
-    None where that is to be seen.
+    """The rows of an instance; none where it has no GPUs. `at_ms`: when it was listed; `until_ms`: until when what goes on is
+    known, None where that is to be seen.
 
     GPUs are known by their number alone (`node:gpu0`): where an exporter or the Ops Agent names them, they count once.
     """

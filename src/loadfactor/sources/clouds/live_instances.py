@@ -1,6 +1,6 @@
 """Decoder of instances that a cloud lists again and again: what they were when, and what of it outlasts a restart.
 
-An event is [when it was reported (ms), kind, what]. Kinds: `instances` (those that are new or changed), `all` (the names of all that
+An event is [when it was reported (ms), kind, what]. Kinds: `instances` (new or changed ones), `all` (the names of all that
 are there), `seen` (they are as before); any other is a list of what explains them. An instance that is not there any more, or was
 started again, ended when it was seen last, where nobody says when it did.
 """

@@ -169,8 +169,8 @@ class _Decoding:
         yield from self._rows.make_devices(self._rows.gpus)
 
     def _take(self, everything: bool) -> Iterator[Rows]:
-        ripe = self._window.drain(everything)
-        line = Timeline(ripe.scrapes)
-        self._steps.find_intervals(line, ripe.times_ms)
-        yield from self._rows.add(ripe.scrapes, line)
+        complete = self._window.drain(everything)
+        line = Timeline(complete.scrapes)
+        self._steps.find_intervals(line, complete.times_ms)
+        yield from self._rows.add(complete.scrapes, line)
         yield from self._events.drain(None if everything else self._window.done_ms)

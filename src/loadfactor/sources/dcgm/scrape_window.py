@@ -21,7 +21,7 @@ _TIME_BITS: Final = EPOCH_MS_BELOW.bit_length()
 _PLACES_MAX: Final = 1 << 63 - _TIME_BITS
 
 
-class Ripe(NamedTuple):
+class Drained(NamedTuple):
     """Scrapes that are taken out, by GPU in the order of time; and the times of all that were held, by GPU, to see its step in."""
 
     scrapes: ScrapeColumns
@@ -78,18 +78,18 @@ class ScrapeWindow:
         self._table.feed(readings.pick(slice(stop)), row[cells[:stop]], texts)
         return stop
 
-    def drain(self, everything: bool) -> Ripe:
+    def drain(self, everything: bool) -> Drained:
         """Takes out the older half of the scrapes held, or all."""
         held = self._table.columns
         if not len(held):
-            return Ripe(held, {})
+            return Drained(held, {})
         times = _list_times(held)
         all_times = np.sort(np.concatenate(list(times.values())))
         until = all_times[-1 if everything else len(all_times) // 2]
         newest = np.zeros(len(self._known.gpus), np.int64)  # may still be being read
         newest[list(times)] = [of_gpu[-1] for of_gpu in times.values()]
-        ripe = (held.at_ms <= until) & (everything | (held.at_ms < newest[held.gpu]))
-        taken = self._table.drain(ripe)
+        complete = (held.at_ms <= until) & (everything | (held.at_ms < newest[held.gpu]))
+        taken = self._table.drain(complete)
         order = np.zeros(len(self._known.gpus), np.int64)
         order[list(self._order)] = list(self._order.values())
         taken = taken.pick(np.lexsort((np.arange(len(taken)), taken.at_ms, order[taken.gpu])))
@@ -101,7 +101,7 @@ class ScrapeWindow:
         codes = np.unique(_encode(left.gpu, left.at_ms))
         self._scrapes.add(codes, np.zeros(len(codes), np.int64))
         self._limit, self.full = 2 * len(self._scrapes), False
-        return Ripe(taken, times)
+        return Drained(taken, times)
 
     def _refuse(self, readings: FieldValues, i: int, texts: list[str]) -> None:
         label, gpu, at_ms = texts[readings.text[i]], self._known.gpus.all[readings.gpu[i]], int(readings.at_ms[i])

@@ -36,7 +36,7 @@ _MOST: Final = 2.0**53
 
 
 class LastReadings:
-    """The last readings of each GPU, a row for each number of KnownDevices, a column for each of EVENT_COLUMNS; -1 where nothing was."""
+    """The last readings: a row for each GPU of KnownDevices, a column for each of EVENT_COLUMNS; -1 where there was none."""
 
     def __init__(self) -> None:
         self.values = np.empty((0, len(EVENT_COLUMNS)), np.int64)
@@ -79,9 +79,9 @@ class DeviceEvents:
         if not self._waiting:
             return
         found = np.concatenate(self._waiting)
-        ripe = np.ones(len(found), bool) if done_ms is None else found[:, 2] <= done_ms[found[:, 0]]
-        self._waiting = [] if ripe.all() else [found[~ripe]]
-        events = sorted(self._find_changes(_list_readings(found[ripe])))
+        complete = np.ones(len(found), bool) if done_ms is None else found[:, 2] <= done_ms[found[:, 0]]
+        self._waiting = [] if complete.all() else [found[~complete]]
+        events = sorted(self._find_changes(_list_readings(found[complete])))
         if events:
             data = pa.Table.from_pylist([_as_row(event) for event in events], table("device_events").schema)
             yield Rows("device_events", data, self._where)

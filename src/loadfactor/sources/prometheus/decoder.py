@@ -65,7 +65,7 @@ _MAGIC: Final = b"lfpd"
 
 
 class DecoderState(NamedTuple):
-    """Bodies through which all was put once, how many series were alive, and tables of what is remembered."""
+    """Bodies through which all was fed once, how many series were alive, and tables of what is remembered."""
 
     through: int
     series: int
@@ -137,11 +137,11 @@ class _SharedLabels(NamedTuple):
 
 
 class PrometheusDecoder:
-    """Turns the points of one origin into rows. For one thread at a time.
+    """Turns the points of one stream into rows. For one thread at a time.
 
-    Series are numbered by `identify`; `feed` takes points with the number of the body they came in; `drain` gives the rows of what is
-    ripe. `state` is all that later rows depend on, as it was after the last `drain`: a decoder made from it, to which the bodies
-    that are not done yet are put again, goes on with the same rows.
+    Series are numbered by `identify`; `feed` takes points with the number of their payload; `drain` gives the rows of
+    complete scrapes. `state` is all that later rows depend on, as after the last `drain`: a decoder made from it, to which payloads
+    that are not done yet are fed again, goes on with the same rows.
     """
 
     def __init__(self, state: bytes = b"") -> None:
@@ -299,17 +299,17 @@ class PrometheusDecoder:
         facts = (number, self._number_unit(number, target), target, series, 0, 0, 0, metric)
         return self._facts.add(facts, None, has_blanks=False)
 
-    def feed(self, points: Points, body: int, arrived_s: float) -> None:
-        """Adds the points of a body, their bodies in order; `arrived_s` on any clock that only goes on."""
-        self._pending.feed(points, body, arrived_s)
+    def feed(self, points: Points, payload: int, arrived_s: float) -> None:
+        """Adds the points of a payload, their payloads in order; `arrived_s` on any clock that only goes on."""
+        self._pending.feed(points, payload, arrived_s)
 
-    def drain(self, ripe_s: float | None) -> Iterator[Rows | Gap]:
-        """Rows of all scrapes whose first point arrived before `ripe_s`, of all where it is None. Use it up.
+    def drain(self, complete_s: float | None) -> Iterator[Rows | Gap]:
+        """Rows of all scrapes whose first point arrived before `complete_s`, of all where it is None. Use it up.
 
         `where` of rows and gaps is their source. Devices and allocations are given as far as they were seen by now.
         """
-        ripe, late = self._pending.drain(ripe_s)
-        for points, is_late in ((ripe, False), (late, True)):
+        complete, late = self._pending.drain(complete_s)
+        for points, is_late in ((complete, False), (late, True)):
             if not len(points.series):
                 continue
             source = self._facts.of[points.series, SOURCE_NUMBER]
@@ -325,7 +325,7 @@ class PrometheusDecoder:
                 yield from source.drain_progress(has_ended)
 
     def done(self) -> int | None:
-        """The number of the last body all of whose points were taken; None where none was put."""
+        """The number of the last payload all of whose points were taken; None where none was fed."""
         return self._pending.done()
 
     def state(self) -> bytes:

@@ -74,25 +74,25 @@ NEVER: Final = -1
 
 
 class _Part(NamedTuple):
-    """Points of one body."""
+    """Points of one payload."""
 
     points: Points
-    body: NDArray[np.int64]
+    payload: NDArray[np.int64]
     arrived_s: NDArray[np.float64]
 
 
-class Taken(NamedTuple):
-    """Points in the order they came: those that are ripe, and those that came after later ones of their device were taken."""
+class Drained(NamedTuple):
+    """Points in the order they came: those that are complete, and those that came after later ones of their device were taken."""
 
-    ripe: Points
+    complete: Points
     late: Points
 
 
 class PendingPoints:
-    """Points by the body they came in. `taken_ms` is through when each unit (a GPU or a node) was taken, NEVER before that."""
+    """Points by the payload they came in. `taken_ms` is through when each unit (a GPU or a node) was taken, NEVER before that."""
 
     def __init__(self, facts: SeriesFacts, through: int) -> None:
-        """`through`: of bodies up to this number all was put once before."""
+        """`through`: of payloads up to this number all was fed once before."""
         self.taken_ms = np.empty(0, np.int64)
         self.through = through
         self._facts = facts
@@ -106,47 +106,47 @@ class PendingPoints:
         if missing > 0:
             self.taken_ms = np.append(self.taken_ms, np.full(max(missing, len(self.taken_ms)), NEVER))
 
-    def feed(self, points: Points, body: int, arrived_s: float) -> None:
-        """Adds the points of a body; of one that was put once before only those that were not taken."""
+    def feed(self, points: Points, payload: int, arrived_s: float) -> None:
+        """Adds the points of a payload; of one that was fed once before only those that were not taken."""
         kept = np.ascontiguousarray(points.value).view(np.int64) != _STALE
-        if body <= self._before:
+        if payload <= self._before:
             kept &= points.at_ms > self.taken_ms[self._facts.of[points.series, UNIT]]
         if not kept.all():
             points = pick_points(points, kept)
         n = len(points.series)
         if n:
-            self._parts.append(_Part(points, np.full(n, body), np.full(n, arrived_s)))
-        self._last = max(body, self._last or body)
+            self._parts.append(_Part(points, np.full(n, payload), np.full(n, arrived_s)))
+        self._last = max(payload, self._last or payload)
 
-    def drain(self, ripe_s: float | None) -> Taken:
-        """All late points, and those of the scrapes that began to arrive before `ripe_s` or are older than such a one."""
+    def drain(self, complete_s: float | None) -> Drained:
+        """All late points, and those of the scrapes that began to arrive before `complete_s` or are older than such a one."""
         self.through = max(self.through, self._last or self.through)
         if not self._parts:
-            return Taken(_NOTHING, _NOTHING)
+            return Drained(_NOTHING, _NOTHING)
         parts = [part.points for part in self._parts]
         points = Points(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
         arrived_s = np.concatenate([part.arrived_s for part in self._parts])
-        body = np.concatenate([part.body for part in self._parts])
+        payload = np.concatenate([part.payload for part in self._parts])
         unit = self._facts.of[points.series, UNIT]
         is_late = points.at_ms <= self.taken_ms[unit]
         late = pick_points(points, is_late & (points.at_ms != self._facts.last_ms[points.series]))
         until_ms = np.full(len(self.taken_ms), NEVER)
-        begun = ~is_late if ripe_s is None else ~is_late & (arrived_s < ripe_s)
+        begun = ~is_late if complete_s is None else ~is_late & (arrived_s < complete_s)
         np.maximum.at(until_ms, unit[begun], points.at_ms[begun])
-        is_ripe = ~is_late & (points.at_ms <= until_ms[unit])
-        ripe = pick_points(points, is_ripe)
+        is_complete = ~is_late & (points.at_ms <= until_ms[unit])
+        complete = pick_points(points, is_complete)
         np.maximum(self.taken_ms, until_ms, out=self.taken_ms)
-        for some in (ripe, late):
+        for some in (complete, late):
             np.maximum.at(self._facts.last_ms, some.series, some.at_ms)
-        rest = ~(is_ripe | is_late)
-        self._parts = [_Part(pick_points(points, rest), body[rest], arrived_s[rest])] if rest.any() else []
-        return Taken(ripe, late)
+        rest = ~(is_complete | is_late)
+        self._parts = [_Part(pick_points(points, rest), payload[rest], arrived_s[rest])] if rest.any() else []
+        return Drained(complete, late)
 
     def done(self) -> int | None:
-        """The last body all of whose points were taken; None where none was put."""
+        """The last payload all of whose points were taken; None where none was fed."""
         if not self._parts:
             return self._last
-        return min(int(part.body.min()) for part in self._parts) - 1
+        return min(int(part.payload.min()) for part in self._parts) - 1
 
 
 def pick_points(points: Points, which: NDArray[Any]) -> Points:

@@ -123,12 +123,12 @@ class RemoteWriteScanner:
         self._numbers: NDArray[np.int32] = np.zeros(room[0], np.int32)
         self._identified = 0
 
-    def scan(self, body: bytes) -> Points:
+    def scan(self, payload: bytes) -> Points:
         """The points of one request as it came, packed with snappy.
 
         Raises SourceError where it is malformed, BodyTooLarge where it passes the limits; then nothing of it counts.
         """
-        data = self._unpack(body)
+        data = self._unpack(payload)
         counts = np.zeros(HISTOGRAMS + 1, np.int64)
         i = k = settled = 0
         try:
@@ -149,19 +149,19 @@ class RemoteWriteScanner:
         self.histograms += int(counts[HISTOGRAMS])
         return self._take_points(k)
 
-    def _unpack(self, body: bytes) -> NDArray[np.uint8]:
+    def _unpack(self, payload: bytes) -> NDArray[np.uint8]:
         """The request, unpacked no further than the limits say; valid until the next one."""
         limits = self._limits
-        if len(body) > limits.packed_bytes:
-            raise _too_large("bytes packed", len(body), limits.packed_bytes)
+        if len(payload) > limits.packed_bytes:
+            raise _too_large("bytes packed", len(payload), limits.packed_bytes)
         try:
-            size = cramjam.snappy.decompress_raw_len(body)
+            size = cramjam.snappy.decompress_raw_len(payload)
             if size > limits.unpacked_bytes:
                 raise _too_large("bytes unpacked", size, limits.unpacked_bytes)
-            if not body or size > _MOST_UNPACKED * len(body):
-                raise cramjam.DecompressionError(f"{len(body)} bytes cannot hold {size:,}")
+            if not payload or size > _MOST_UNPACKED * len(payload):
+                raise cramjam.DecompressionError(f"{len(payload)} bytes cannot hold {size:,}")
             data = self._data if size <= len(self._data) else np.empty(size, np.uint8)
-            unpacked = cramjam.snappy.decompress_raw_into(body, data.data) if size else 0
+            unpacked = cramjam.snappy.decompress_raw_into(payload, data.data) if size else 0
         except cramjam.DecompressionError as error:
             raise SourceError(
                 f"a remote_write request is not packed with snappy's block format ({error}); have the sender use it"

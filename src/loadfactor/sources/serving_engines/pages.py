@@ -25,7 +25,7 @@ _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namesp
 
 @dataclass
 class EnginePage:
-    """What one replica reported. `counters` by metric and labels, `gauges` by unit; `declared` are counters that it has a title for.
+    """What one replica reported. `counters` by metric and labels, `gauges` by unit; `declared`: counters that have a title.
 
     `at_ms` is None where nothing says when; `start_ms` where nothing says when the process began.
     """
