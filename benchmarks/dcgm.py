@@ -4,9 +4,7 @@
 same bytes that can give the same numbers, all of the text at once, and one sorted Parquet file (zstd) of the same rows. The scan
 knows where a line should begin, compares that byte by byte (labels are the identity of a series), reads number and time digit by
 digit and puts them into arrays; it checks nothing else, makes no rows and looks a beginning up in a list where the guess fails.
-It is compiled and warm, and so is the import. `dcgm_decode_over_floor` is decoding alone over the same floor, and
-`dcgm_rescrape_over_floor` is one call for every 64 answers of exporters with what was learnt from earlier ones, as live collection
-calls it, over the scan alone.
+It is compiled and warm, and so is the import. `dcgm_decode_over_floor` is decoding alone over the same floor.
 """
 
 import tempfile
@@ -22,14 +20,12 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.sources.base import Input, ReadOptions, Rows
+from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.dcgm import SOURCE
-from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
 from loadfactor.store.importing import import_files
 
 NAME = "dcgm"
 NODES, GPUS, STEP_S, BEGAN_MS = 4, 8, 30, 1_770_000_000_000
-ROUND = 64  # answers that are decoded in one call
 POD_SCRAPES = 400  # after so many another pod holds the node
 FIELDS = (
     ("DEV_SM_CLOCK", "gauge", 1980, "{:.0f}"),
@@ -69,19 +65,12 @@ def run(quick: bool) -> dict[str, float]:
         scan = min(_cpu_s(lambda: _scan(data, heads)) for _ in range(3))
         write = min(_cpu_s(lambda: _write_sorted(decoded[0], Path(folder) / "floor.parquet")) for _ in range(3))
         whole = _cpu_s(lambda: _import(Path(folder) / "books", path))
-        cache = SeriesCache()
-        rounds = [texts[i : i + ROUND] for i in range(0, len(texts), ROUND)]
-        half = len(rounds) // 2
-        for answers in rounds[:half]:
-            _rescrape(answers, cache)
-        again = _cpu_s(lambda: [_rescrape(answers, cache) for answers in rounds[half:]])
     floor = scan + write
     return {
         "dcgm_rows": float(len(samples)),
         "dcgm_floor_us_per_row": 1e6 * floor / len(samples),
         "dcgm_over_floor": whole / floor,
         "dcgm_decode_over_floor": decode / floor,
-        "dcgm_rescrape_over_floor": again / scan * len(rounds) / (len(rounds) - half),
     }
 
 
@@ -118,12 +107,6 @@ def _import(folder: Path, path: Path) -> None:
 def _decode(path: Path) -> pa.Table:
     rows = SOURCE.read((path,), ReadOptions())
     return pa.concat_tables(item.data for item in rows if isinstance(item, Rows) and item.table == "samples")
-
-
-def _rescrape(texts: list[bytes], cache: SeriesCache) -> None:
-    answers = [Input(f"node-{i}:9400", [text]) for i, text in enumerate(texts)]
-    for _ in decode_scrapes(answers, ReadOptions(), cache):
-        pass
 
 
 def _write_sorted(samples: pa.Table, path: Path) -> None:

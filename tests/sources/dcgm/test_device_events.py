@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loadfactor.books.books import Books
 from loadfactor.sources.base import DeviceEvent, Input, ReadOptions, Rows
-from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
+from loadfactor.sources.dcgm.decoder import decode_scrapes
 
 AT_MS = 1_700_000_000_000
 HOUR_MS = 1_699_999_200_000
@@ -23,12 +23,12 @@ def scrape(step: int, gpu: int = 0, instance: str = "", **values: int) -> str:
     return "".join(f"DCGM_FI_{name}{{{labels}}} {value} {AT_MS + step * 30_000}\n" for name, value in fields.items())
 
 
-def decode(text: str, before: tuple[DeviceEvent, ...] = (), cache: SeriesCache | None = None) -> list[DeviceEvent]:
+def decode(text: str, before: tuple[DeviceEvent, ...] = ()) -> list[DeviceEvent]:
     """The events of a text."""
     source = Input("log.prom", [text.encode()])
     return [
         DeviceEvent(r["at_utc"], r["device_id"], r["kind"], r["detail"], r["count"] and int(r["count"]))
-        for rows in decode_scrapes([source], ReadOptions(events_before=before), cache)
+        for rows in decode_scrapes([source], ReadOptions(events_before=before))
         if isinstance(rows, Rows) and rows.table == "device_events"
         for r in rows.data.to_pylist()
     ]
@@ -78,19 +78,16 @@ STEP = st.fixed_dictionaries({name: st.sampled_from([0, 0, 1, 4, 79]) for name i
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(STEP, min_size=1, max_size=12), st.sets(st.integers(1, 11)), st.booleans())
-def test_a_log_in_pieces_tells_what_the_whole_tells(steps: list[dict[str, int]], cuts: set[int], kept: bool) -> None:
-    """Cut anywhere, read piece by piece with what is known by then, by the books or by the reader; a piece twice adds nothing."""
+@given(st.lists(STEP, min_size=1, max_size=12), st.sets(st.integers(1, 11)))
+def test_a_log_in_pieces_tells_what_the_whole_tells(steps: list[dict[str, int]], cuts: set[int]) -> None:
+    """Cut anywhere, read piece by piece with what the books know by then; a piece twice adds nothing."""
     scrapes = [scrape(k, gpu, **step) for k, step in enumerate(steps) for gpu in range(2)]
     bounds = [0, *sorted(2 * cut for cut in cuts if cut < len(steps)), len(scrapes)]
-    cache = SeriesCache() if kept else None
     known: set[DeviceEvent] = set()
     for first, last in pairwise(bounds):
         piece = "".join(scrapes[first:last])
-        before = () if kept else tuple(known)
-        known |= set(decode(piece, before, cache))
-        if not kept:
-            assert set(decode(piece, tuple(known))) <= known
+        known |= set(decode(piece, tuple(known)))
+        assert set(decode(piece, tuple(known))) <= known
     assert known == set(decode("".join(scrapes)))
 
 

@@ -12,18 +12,11 @@ from tests.sources.dcgm.expositions import AT_MS, STEP_MS, make_exposition
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.dcgm import decoder, known_series, metric_lines, scrape_window
-from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
+from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.dcgm.metric_lines import LineReader
-from loadfactor.sources.gpu_scrapes.device_events import LastReadings
 
 CAREFUL, PLAIN = True, False
 Said = tuple[list[str], Counter[tuple[str, str]]] | str
-
-
-@pytest.fixture(scope="module")
-def shared_cache() -> SeriesCache:
-    """One cache for all expositions, as live collection has."""
-    return SeriesCache()
 
 
 def read_nothing(_reader: LineReader, _data: bytes, starts: object, *_ends: object) -> metric_lines._Columns:
@@ -32,9 +25,7 @@ def read_nothing(_reader: LineReader, _data: bytes, starts: object, *_ends: obje
     return metric_lines._Columns(np.full(n, -1, np.int32), np.full(n, np.nan), np.full(n, -1))
 
 
-def decode(
-    careful: bool, inputs: list[Input], cache: SeriesCache | None = None, held: int = 0, **options: object
-) -> Said:
+def decode(careful: bool, inputs: list[Input], held: int = 0, **options: object) -> Said:
     """Rows and gaps, or the error, line by line or in columns, and a window of so many scrapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "COMPILE_FROM_BYTES", 1 << 60 if careful else -1)
@@ -45,7 +36,7 @@ def decode(
         rows: list[str] = []
         gaps: Counter[tuple[str, str]] = Counter()
         try:
-            for item in decode_scrapes(inputs, ReadOptions(**options), cache):  # type: ignore[arg-type]
+            for item in decode_scrapes(inputs, ReadOptions(**options)):  # type: ignore[arg-type]
                 if isinstance(item, Rows):
                     rows += [f"{item.table} {row}" for row in item.data.to_pylist()]
                 else:
@@ -55,23 +46,16 @@ def decode(
         return rows, gaps
 
 
-def sort_rows(said: Said) -> Said:
-    """The same, rows in an order that does not depend on which GPU was seen first."""
-    return said if isinstance(said, str) else (sorted(said[0]), said[1])
-
-
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_scanner_and_careful_reader_agree(shared_cache: SeriesCache, seed: int) -> None:
-    """Rows, gaps and messages of random expositions are the same line by line, scanned, and scanned with what others taught."""
+def test_scanner_and_careful_reader_agree(seed: int) -> None:
+    """Rows, gaps and messages of random expositions are the same line by line and in columns."""
     r = Random(seed)
     inputs = [Input(f"{i}.prom", [make_exposition(r)]) for i in range(r.choice([1, 1, 2, 3]))]
     options = {"at_ms": r.choice([AT_MS] * 9 + [None]), "step_s": r.choice([None, 15.5]), "node": r.choice([None, "m"])}
     held = r.choice([0, 0, 4, 16])
     wanted = decode(CAREFUL, inputs, held=held, **options)
     assert decode(PLAIN, inputs, held=held, **options) == wanted
-    shared_cache.last = LastReadings()  # other expositions are no earlier logs of the same GPUs
-    assert sort_rows(decode(PLAIN, inputs, shared_cache, held=held, **options)) == sort_rows(wanted)
 
 
 NUMBER = st.one_of(
@@ -122,15 +106,12 @@ def test_what_was_seen_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatc
     parse = known_series.parse_series
     monkeypatch.setattr(known_series, "parse_series", lambda head, *of: heads.append(head) or parse(head, *of))
     monkeypatch.delattr(LineReader, "parse")  # of lines that are not plain
-    cache = SeriesCache()
-    said = decode(PLAIN, [Input("a", [scrape(0) + scrape(1)])], cache)
+    rows, _ = decode(PLAIN, [Input("a", [scrape(0) + scrape(1)]), Input("b", [scrape(2)])])
     assert len(heads) == 32
-    assert len(said[0]) == 16 + 8 + 8
+    assert len(rows) == 24 + 8 + 8
     heads.clear()
-    decode(PLAIN, [Input("b", [scrape(2)])], cache)
-    assert heads == []
-    decode(PLAIN, [Input("b", [scrape(3, pod="q")])], cache)
-    assert len([head for head in heads if "pod" in head]) == 32
+    decode(PLAIN, [Input("a", [scrape(2)]), Input("b", [scrape(3, pod="q")])])
+    assert len([head for head in heads if 'pod="q"' in head]) == 32
 
 
 @pytest.mark.parametrize("careful", [CAREFUL, PLAIN])
@@ -151,11 +132,9 @@ def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, carefu
 def test_a_gpu_named_after_its_file_is_another_in_another_file() -> None:
     """Without UUID and node a GPU is called by the file, also where the same labels are known of another file."""
     line = [b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n']
-    cache = SeriesCache()
     for careful in (CAREFUL, PLAIN):
-        for name in ("a", "b", "a"):
-            rows, _ = decode(careful, [Input(name, line)], cache, at_ms=AT_MS)
-            assert f"'device_id': '{name}/0'" in rows[0]
+        rows, _ = decode(careful, [Input(name, line) for name in ("a", "b", "a")], at_ms=AT_MS, step_s=30.0)
+        assert {row.split("'")[3] for row in rows if row.startswith("samples")} == {"a/0", "b/0"}
 
 
 def test_only_the_compiled_order_is_compiled() -> None:

@@ -13,39 +13,15 @@ from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
 from loadfactor.sources.dcgm.metric_lines import LineBatch, LineReader, find_values, sort_by_time
 from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, WindowSteps, date_values
-from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents, LastReadings
+from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents
 from loadfactor.sources.gpu_scrapes.fields import FieldValues, join_values
 from loadfactor.sources.gpu_scrapes.known_devices import Numbering
 from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps, Timeline
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
-from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks, strip_endings
+from loadfactor.sources.parsing.text_blocks import EmptyInputError, split_blocks, strip_endings
 
 COMPILE_FROM_BYTES: Final = 3 * BYTES_PER_MIB
 """From here on the order of lines is followed by compiled code; for less, loading Numba takes longer."""
-
-
-class SeriesCache:
-    """What is known of the series of exporters that are read again and again.
-
-    Hand the same one to every call for the same exporters: their names and labels are then compared, not parsed, and events are
-    emitted once. It is bounded.
-    """
-
-    def __init__(self) -> None:
-        self.known = KnownSeries()
-        self.last = LastReadings()
-        self._bytes = 0
-
-    def begin(self) -> None:
-        """Another decoding begins; what would grow without end starts again."""
-        if self.known.is_large:
-            self.known = KnownSeries()
-            self.last = LastReadings()
-
-    def choose_follow(self, block: TextBlock) -> Callable[..., None]:
-        """`follow_lines`, compiled once so much has been read that it pays."""
-        self._bytes += len(block.data)
-        return _compile_follow() if self._bytes > COMPILE_FROM_BYTES else follow_lines
 
 
 @cache
@@ -58,9 +34,10 @@ def _compile_follow() -> Callable[..., None]:
 class TextReader:
     """Reads one text after the other."""
 
-    def __init__(self, cache: SeriesCache, node: str | None, gaps: TextGaps) -> None:
-        self._cache, self._known, self._node, self._gaps = cache, cache.known, node, gaps
+    def __init__(self, known: KnownSeries, gaps: TextGaps) -> None:
+        self._known, self._gaps = known, gaps
         self._order = ScrapeOrder()
+        self._bytes = 0
         self._texts: Numbering[str] = Numbering()
 
     @property
@@ -74,13 +51,14 @@ class TextReader:
         SourceError when the text holds no DCGM field at all; one among others may be a scrape of a node that had no GPU just then,
         or of an exporter that did not answer.
         """
-        self._known.begin(self._node, strip_endings(source.name or source.label))
+        self._known.begin(strip_endings(source.name or source.label))
         text = self._texts.number(source.label)
         self._order.begin(text)
         reader = LineReader(source.label, self._known, self._gaps)
         try:
             for block in split_blocks(source):
-                yield self._follow(reader.read(block), self._cache.choose_follow(block), text)
+                self._bytes += len(block.data)
+                yield self._follow(reader.read(block), text)
                 if len(self._known) > SERIES_MAX:
                     self._order.forget_series(self._known)
         except EmptyInputError:
@@ -96,34 +74,30 @@ class TextReader:
                 "curl http://NODE:9400/metrics > dcgm.prom"
             )
 
-    def _follow(self, batch: LineBatch, follow: Callable[..., None], text: int) -> FieldValues:
+    def _follow(self, batch: LineBatch, text: int) -> FieldValues:
         """The values of a batch, each with its scrape and whether it is a total."""
         state = self._order.grow(self._known)
         is_total = np.zeros(len(batch.series), bool)
         before = np.empty(len(batch.series), np.int64)
+        follow = _compile_follow() if self._bytes > COMPILE_FROM_BYTES else follow_lines
         follow(batch.series, batch.at_ms, batch.values, self._known.facts, state, is_total, before)
         return find_values(batch, self._known.facts, is_total, before, text)
 
 
-__all__ = ["SeriesCache", "decode_scrapes"]
 VALUES_AT_ONCE: Final = 200_000
 
 
-def decode_scrapes(
-    scrapes: Sequence[Input], options: ReadOptions, cache: SeriesCache | None = None
-) -> Iterator[Rows | Gap]:
+def decode_scrapes(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
     """The rows and gaps of these texts, in the order of the first times in them; scrapes without times come before.
 
-    `cache` remembers names and labels from one call to the next, where the same exporters are read again and again.
     Raises SourceError naming the text: no DCGM field in it, no times and none given, lines far out of order.
     """
     if not scrapes:
         return
-    alone, gaps, cache = len(scrapes) == 1, TextGaps(), cache or SeriesCache()
-    cache.begin()
-    reader = TextReader(cache, options.node, gaps)
+    alone, gaps, known = len(scrapes) == 1, TextGaps(), KnownSeries(options.node)
+    reader = TextReader(known, gaps)
     where = scrapes[0].label if alone else f"{scrapes[0].label} …"
-    decoding = _Decoding(options, where, cache, gaps)
+    decoding = _Decoding(options, where, known, gaps)
     waiting: list[FieldValues] = []
     try:
         for text in sort_by_time(scrapes):
@@ -144,12 +118,11 @@ def decode_scrapes(
 class _Decoding:
     """Values into scrapes, and scrapes into rows, in the order of time."""
 
-    def __init__(self, options: ReadOptions, where: str, cache: SeriesCache, gaps: TextGaps) -> None:
-        known = cache.known
+    def __init__(self, options: ReadOptions, where: str, known: KnownSeries, gaps: TextGaps) -> None:
         self._options, self._gaps = options, gaps
         self._window = ScrapeWindow(known, gaps)
         self._steps = WindowSteps(options.step_s)
-        self._events = DeviceEvents(known, where, options.events_before, cache.last)
+        self._events = DeviceEvents(known, where, options.events_before)
         self._rows = ScrapeRows(options.pool, where, known, gaps)
 
     def feed(self, values: list[FieldValues], texts: list[str]) -> Iterator[Rows]:

@@ -52,7 +52,6 @@ def _parse_labels(text: str, node: str | None, machine: str) -> DeviceLabels:
 
 SERIES_MAX: Final = 100_000
 """So many are known at most; then all but those of the scrape at hand are forgotten."""
-_NUMBERED_MAX: Final = 2 * SERIES_MAX
 TITLE, FOREIGN, UNKEPT, NOWHERE, VALUE = range(5)
 """Kinds of lines: # …; of no DCGM field; of one that is not kept; of one that does not say of which GPU; of one that is kept."""
 NEVER, ALWAYS, AS_TITLED = range(3)
@@ -67,32 +66,27 @@ WIDTH: Final = 10
 class KnownSeries(KnownDevices):
     """Numbers of names with labels and of titles, and the facts of each.
 
-    May be kept from one decoding to the next: a scrape repeats the names and labels of the scrape before it. What a series is
-    depends on what the caller calls the machine, so keep one for each.
+    `node` is what the caller calls the machine that the lines are of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, node: str | None) -> None:
         super().__init__()
-        self._node: str | None = None
-        self._machine = ""
+        self._node, self._machine = node, ""
         self._start()
 
     def _start(self) -> None:
         self.heads: list[str] = []
         self.facts: NDArray[np.int32] = np.full((1024, WIDTH), -1, np.int32)
         self.whats: Numbering[tuple[str, int, str | None]] = Numbering()
-        self.generation: object = object()  # another one where numbers have changed
         self._numbers: dict[str, int] = {}
         self._called_by_machine: list[str] = []  # heads whose GPU is named after the machine
 
-    def begin(self, node: str | None, machine: str) -> None:
-        """Says of which machine the lines are: `node` is what the caller calls it, `machine` its name where nobody says."""
-        if node != self._node:
-            self._start()
-        elif machine != self._machine and self._called_by_machine:
+    def begin(self, machine: str) -> None:
+        """Says what to call the machine of the next lines where nobody names it."""
+        if machine != self._machine and self._called_by_machine:
             others = set(self._called_by_machine)
             self.keep(head for head in self.heads if head not in others)
-        self._node, self._machine = node, machine
+        self._machine = machine
 
     def keep(self, heads: Iterable[str]) -> None:
         """Forgets all but these; numbers change."""
@@ -103,12 +97,6 @@ class KnownSeries(KnownDevices):
 
     def __len__(self) -> int:
         return len(self.heads)
-
-    @property
-    def is_large(self) -> bool:
-        """True when so much was numbered that it is better to start again, where nothing is being read."""
-        numbered = (self.names, self.gpus, self.places, self.labels, self.holders)
-        return max(len(self), *(len(one) for one in numbered)) > _NUMBERED_MAX
 
     def identify(self, head: str) -> int:
         """The number of a name with labels, or of a whole title."""

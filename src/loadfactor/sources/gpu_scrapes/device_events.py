@@ -53,12 +53,10 @@ class DeviceEvents:
     `last` is all that is remembered from one `drain` to the next, where nothing waits.
     """
 
-    def __init__(
-        self, known: KnownDevices, where: str, before: Iterable[DeviceEvent] = (), last: LastReadings | None = None
-    ) -> None:
+    def __init__(self, known: KnownDevices, where: str, before: Iterable[DeviceEvent] = ()) -> None:
         """`before`: events that are known already; they count where `last` knows nothing of a GPU."""
         self._known, self._where = known, where
-        self.last = last or LastReadings()
+        self.last = LastReadings()
         self._before: dict[str, list[DeviceEvent]] = defaultdict(list)
         for event in sorted(before, key=lambda e: (e.at_ms, e.kind != "reset")):  # set back, then counted
             self._before[event.device_id].append(event)
