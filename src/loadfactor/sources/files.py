@@ -164,7 +164,9 @@ def find_with(
 
     def is_one(path: Path) -> bool:
         named = without_ending is not None and without_ending.search(path.name) is not None
-        return path.is_file() and (named or _plain_name(path, rotated).endswith(endings))
+        return path.is_file() and (
+            named or (strip_rotation(path.name) if rotated else path.name.removesuffix(".gz")).endswith(endings)
+        )
 
     def find(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         found: list[Path] = []
@@ -207,7 +209,3 @@ def find_csvs_with(parts: Mapping[str, bool], trace: str) -> FindFiles:
         return tuple(dict.fromkeys(found))
 
     return find
-
-
-def _plain_name(path: Path, rotated: bool) -> str:
-    return strip_rotation(path.name) if rotated else path.name.removesuffix(".gz")

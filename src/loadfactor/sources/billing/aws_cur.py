@@ -182,7 +182,6 @@ class CurDecoder:
         columns["ConsumedUnit"] = pick(usage, columns["PricingUnit"], NO_TEXT)
 
     def _follow_plans(self, charges: pa.Table, kind: pa.Array, cost: pa.Array) -> None:
-        """Add up what savings plans' lines put in and take back."""
         lines = pc.is_in(kind, value_set=pa.array([_COVERED, _NEGATION]))
         if not lines.true_count:
             return

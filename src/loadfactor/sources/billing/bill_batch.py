@@ -74,7 +74,6 @@ class BillBatch:
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        """Where a column stands, by its folded name; the first of those with one name."""
         found: dict[str, int] = {}
         for index, name in enumerate(self.cells.schema.names):
             found.setdefault(fold_name(name), index)

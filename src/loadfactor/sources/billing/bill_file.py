@@ -153,7 +153,6 @@ class BillFile:
 
 
 def _flatten(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    """Columns by name, those of structs as `struct.field`, dictionaries decoded."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         yield from _flatten_column(name, column)
 

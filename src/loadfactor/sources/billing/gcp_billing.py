@@ -10,7 +10,7 @@ What Google writes and what FOCUS means by it:
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,7 +102,12 @@ def _parse_text(cells: pa.Array, position: CellPosition) -> pa.Array:
     lists: list[list[dict[str, str | None]] | None] = []
     for number, text in enumerate(encoded.dictionary.to_pylist()):
         try:
-            lists.append([_read_credit(item) for item in json.loads(text, parse_float=str, parse_int=str)])
+            lists.append(
+                [
+                    {name: None if item.get(name) is None else str(item[name]) for name in _FIELDS}
+                    for item in json.loads(text, parse_float=str, parse_int=str)
+                ]
+            )
         except (ValueError, TypeError, AttributeError, RecursionError):
             index = pc.index(encoded.indices, pa.scalar(number, encoded.indices.type)).as_py()
             raise position.refuse(
@@ -110,10 +115,6 @@ def _parse_text(cells: pa.Array, position: CellPosition) -> pa.Array:
             ) from None
     entry = pa.struct([(name, pa.string()) for name in _FIELDS])
     return pa.array(lists, pa.list_(entry)).take(encoded.indices)
-
-
-def _read_credit(item: dict[str, Any]) -> dict[str, str | None]:
-    return {name: None if item.get(name) is None else str(item[name]) for name in _FIELDS}
 
 
 def _scatter(rows: pa.Array, values: pa.Array, count: int) -> pa.Array:

@@ -60,7 +60,6 @@ def read_objects(texts: pa.Array, plain: ReadPlain, other: Callable[[pa.Array], 
 
 
 def _group(texts: pa.Array) -> Iterator[_SameKeys]:
-    """The plain objects among texts, by their keys."""
     encoded = pc.replace_substring_regex(texts, _PAIR, r"\1").dictionary_encode()
     codes = encoded.indices.to_numpy()
     times = np.bincount(codes, minlength=len(encoded.dictionary))
@@ -181,7 +180,6 @@ def _dump(value: Any) -> str:
 
 
 def _pair(item: Any) -> tuple[str, Any]:
-    """Key and value of an entry of a list or a map."""
     if isinstance(item, dict):
         key = next((item[n] for n in _KEY_NAMES if n in item), "")
         return str(key), next((item[n] for n in _VALUE_NAMES if n in item), None)

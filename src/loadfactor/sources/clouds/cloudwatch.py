@@ -228,7 +228,6 @@ def read_cloudwatch(source: Input, leave_out: LeaveOut, job: str = "") -> Iterat
 
 
 def _read_lines(source: Input, leave_out: LeaveOut) -> MetricPoints:
-    """The points of a metric stream in JSON; of GPUs alone, so that what else an account streams takes no memory."""
     points: MetricPoints = {}
     for number, line in enumerate(split_lines(source), 1):
         if not line.strip():

@@ -99,7 +99,6 @@ class GceAnswers:
         return max((at_ms for at_ms in found if not self._is_later(instance, at_ms)), default=None)
 
     def _is_later(self, instance: GceInstance, at_ms: int) -> bool:
-        """Whether it had been started again by then."""
         return any(number == instance.number and instance.began_ms < began <= at_ms for number, began in self.instances)
 
     def find_end(self, instance: GceInstance) -> int | None:

@@ -116,8 +116,6 @@ def decode_scrapes(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[R
 
 
 class _Decoding:
-    """Values into scrapes, and scrapes into rows, in the order of time."""
-
     def __init__(self, options: ReadOptions, where: str, known: KnownSeries, gaps: TextGaps) -> None:
         self._options, self._gaps = options, gaps
         self._window = ScrapeWindow(known, gaps)

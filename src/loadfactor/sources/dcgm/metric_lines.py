@@ -100,8 +100,6 @@ def sort_by_time(inputs: Sequence[Input]) -> Sequence[Input]:
 
 
 class _Columns(NamedTuple):
-    """Series, values and times of lines."""
-
     series: NDArray[np.int32]
     values: NDArray[np.float64]
     at_ms: Ints

@@ -139,7 +139,6 @@ class _Codes:
 
 
 def _encode(number: NDArray[np.int32], at_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A GPU or place and a time as one number."""
     return number.astype(np.int64) << _TIME_BITS | (at_ms & (1 << _TIME_BITS) - 1)
 
 

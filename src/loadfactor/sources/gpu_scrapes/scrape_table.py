@@ -181,7 +181,6 @@ class ScrapeTable:
         return scrape
 
     def _write(self, row: int) -> None:
-        """What a scrape says by now, into its row."""
         scrape, columns = self._odd[row], self._columns
         columns.state[row] = UNREAD
         for found, state in ((scrape.values, IS_VALUE), (scrape.totals, IS_TOTAL)):

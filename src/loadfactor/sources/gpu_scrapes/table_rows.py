@@ -242,7 +242,6 @@ class ScrapeRows:
             yield self._clear_failed_profiling(part, pa.array(hot[i : i + BATCH_ROWS]))
 
     def _name_devices(self, place: NDArray[np.int32]) -> pa.Array:
-        """The device of each place."""
         if len(self._names) < len(self._known.places):
             new = range(len(self._names), len(self._known.places))
             self._names = pa.concat_arrays([self._names, pa.array(map(self._known.name_place, new), pa.string())])

@@ -189,7 +189,6 @@ class SampleBuilder:
             yield Rows("samples", pa.table(batch), self.label)
 
     def _see(self, devices: list[NamedGpu], which: NDArray[np.int64], times: Instants) -> None:
-        """Note the devices of these rows, and when they were seen."""
         order = np.argsort(
             which.astype(np.int16) if len(devices) < _RADIX else which, kind="stable"
         )  # int16: radix sort
@@ -257,12 +256,10 @@ def _find_throttle_mask(texts: Mapping[str, Cells], count: int) -> NDArray[np.in
 
 
 def _select(cells: Cells, *expected: str) -> Which:
-    """The rows with one of these texts, however it is capitalized."""
     return np.array([text.lower() in expected for text in cells.distinct()], dtype=bool)[cells.codes]
 
 
 def _to_arrow(name: str, values: NDArray[Any]) -> pa.Array:
-    """A column of samples; what is not known is null."""
     unknown = values == _UNKNOWN if name == "throttle_mask" else None
     return pa.array(values, type=SAMPLES.schema.field(name).type, mask=unknown, from_pandas=True)
 

@@ -27,7 +27,6 @@ def _find_line_end(data: bytes, at: int) -> int:
 
 
 def _find_lines(data: bytes, at: int) -> Iterator[int]:
-    """Where the lines from `at` on begin."""
     while at < len(data):
         yield at
         at = _find_line_end(data, at) + 1
@@ -146,7 +145,6 @@ class LogSections:
         return any(data.find(name[-1:], at) >= 0 and data.find(name, at) >= 0 for name in names)
 
     def _begins_section(self, line: bytes) -> bool:
-        """True when this line begins another section."""
         text, section = line.strip(), self._section
         if not text or (isinstance(section, QueryLog) and text == section.line):
             return False

@@ -76,7 +76,6 @@ def find_failing(cells: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> in
 
 
 def _advise(text: str, kind: Kind) -> str:
-    """What to write instead."""
     if text.strip().lower() in _UNKNOWNS:
         return "; leave the cell empty where nothing is known"
     if text.rstrip().endswith("%"):

@@ -118,7 +118,6 @@ def _split_rows(label: str, names: tuple[str, ...], pieces: Iterator[bytes]) -> 
 
 
 def _explain(label: str, error: Exception, stream: _PieceReader, wrong: list[Any], row: int) -> SourceError:
-    """What Arrow found wrong, in our words."""
     if stream.error is not None:
         return stream.error
     if isinstance(error, SourceError):

@@ -97,7 +97,6 @@ def join_pieces(label: str, pieces: Iterable[bytes], limit_bytes: int, advice: s
 
 
 def _check_text(label: str, data: bytes, line: int) -> TextBlock:
-    """Checked to be text, with LF line ends."""
     try:
         if not data.isascii():
             data.decode()

@@ -21,8 +21,6 @@ _CACHE_MAX: Final = 100_000
 
 
 class _Above(NamedTuple):
-    """The row above."""
-
     local_ms: int
     second: bool  # of the second pass of a repeated hour
     repeated: bool  # of either pass

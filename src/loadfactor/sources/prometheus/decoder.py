@@ -359,7 +359,6 @@ class PrometheusDecoder:
             self.last_sample_ms[source.name] = max(newest_ms, self.last_sample_ms.get(source.name, newest_ms))
 
     def _read(self, source: GpuSource | NodeSource | EngineSource, points: Points) -> FieldValues:
-        """The values that are measurements, in our units."""
         facts = self._facts
         wrong = {**facts.find_blanks(points.series, points.value), **_find_unreal(points.value)}
         if wrong:

@@ -220,7 +220,6 @@ class GpuSource:
 
 
 def _drop_empty(rows: Rows) -> Rows:
-    """The rows in which something was measured."""
     measured = [rows.data[name].is_valid().to_numpy() for name in rows.data.column_names if name not in _KEY]
     return replace(rows, data=rows.data.filter(pa.array(np.logical_or.reduce(measured))))
 
@@ -333,6 +332,5 @@ def restore_places(source: GpuSource, places: pa.Table) -> None:
 
 
 def _find_recent(source: GpuSource) -> NDArray[np.int64]:
-    """The GPUs that were seen not long ago, by number."""
     last_ms = source.steps.last_ms[: len(source.known.gpus)]
     return np.flatnonzero((last_ms >= 0) & (last_ms >= last_ms.max(initial=0) - FORGET_AFTER_MS))

@@ -79,7 +79,6 @@ class PageReader:
         return Points(np.array(series, np.int32), np.array(times, np.int64), np.array(values, np.float64))
 
     def _learn(self, head: str, target: TargetLabels) -> int:
-        """The number of a series, or why it has none."""
         parts = split_head(head)
         if parts is None:
             return _BROKEN

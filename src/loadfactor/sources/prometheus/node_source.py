@@ -209,7 +209,6 @@ class _Cells:
 
 
 def _make_columns(cells: _Cells) -> _Columns:
-    """The measurements of each row, and which of them are known."""
     value, known = cells.value, cells.known
     core_seconds = value["cpu_idle"] + value["cpu_wait"] + value["cpu_work"]
     no_wait = cells.parts["cpu_wait"] == 0  # only Linux counts it
@@ -289,6 +288,5 @@ def restore_slots(source: NodeSource, slots: pa.Table) -> None:
 
 
 def _find_recent(source: NodeSource | EngineSource) -> NDArray[np.int64]:
-    """The nodes that were seen not long ago, by number."""
     last_ms = source.steps.last_ms[: len(source.known.gpus)]
     return np.flatnonzero((last_ms >= 0) & (last_ms >= last_ms.max(initial=0) - FORGET_AFTER_MS))

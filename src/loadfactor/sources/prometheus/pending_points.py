@@ -74,8 +74,6 @@ NEVER: Final = -1
 
 
 class _Part(NamedTuple):
-    """Points of one payload."""
-
     points: Points
     payload: NDArray[np.int64]
     arrived_s: NDArray[np.float64]

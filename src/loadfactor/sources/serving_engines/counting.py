@@ -161,7 +161,6 @@ class ReplicaCounts:
                 yield Amount(unit, from_ms, page.at_ms, sum(known.values()))
 
     def _count_growth(self, process: EngineProcess, page: EnginePage) -> Iterator[Amount]:
-        """What each unit grew by, by the best of its counters that tells it."""
         assert page.at_ms is not None
         for unit, names in COUNTED.items():
             for name in names:

@@ -98,7 +98,6 @@ def add_series(page: EnginePage, name: str, labels: Mapping[str, str], value: fl
 def _close(
     pages: dict[tuple[Place, int | None], EnginePage], seen: set[str], declared: set[str]
 ) -> Iterator[EnginePage]:
-    """The pages that are whole now."""
     for page in pages.values():
         if not page.is_empty:
             page.declared = frozenset(declared)
