@@ -16,7 +16,7 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, ReadFiles, ReadOptions, Rows, Source
 from loadfactor.sources.billing.bill_batch import BillBatch
 from loadfactor.sources.billing.bill_file import BillFile
-from loadfactor.sources.billing.holders import add_holders
+from loadfactor.sources.billing.tags import add_holders
 from loadfactor.sources.files import check_plain
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.schema import CURRENCY

@@ -1,96 +1,11 @@
 """Tags of bills as JSON objects with sorted keys, from the ways in which exports write them."""
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-_SPACE: Final = r"[ \t\n\r]*"
-_INSIDE: Final = r'[^"\\\x00-\x1f]*'
-_PAIR: Final = rf'("{_INSIDE}"){_SPACE}:{_SPACE}"{_INSIDE}"'
-_KEYS: Final = re.compile(
-    rf'{_SPACE}(\{{)?{_SPACE}("{_INSIDE}"(?:{_SPACE},{_SPACE}"{_INSIDE}")*){_SPACE}(\}})?{_SPACE}'
-)
-_FEWEST: Final = 16
-"""Fewer texts with the same keys are read one by one just as fast."""
-Columns = Sequence[pa.Array]
-ReadPlain = Callable[[Mapping[str, pa.Array]], Columns | None]
-"""A question to objects with the same keys: from their values by key, in the order they are written; None: read them singly."""
-
-
-@dataclass(frozen=True)
-class _SameKeys:
-    """Objects that have the same keys: where they stand, and their values by key."""
-
-    rows: pa.Array
-    values: Mapping[str, pa.Array]
-
-
-def read_objects(texts: pa.Array, plain: ReadPlain, other: Callable[[pa.Array], Columns]) -> Columns:
-    """What `plain` says of plain objects and `other` of all other texts, in the order of the texts. No text is null.
-
-    An object may lack its braces.
-
-    >>> texts = pa.array(['{"a":"x"}'] * 16 + ['{"a":1}'])
-    >>> [c.to_pylist()[-2:] for c in read_objects(texts, lambda values: [values["a"]], lambda rest: [rest])]
-    [['x', '{"a":1}']]
-    """
-    left = np.ones(len(texts), np.bool_)
-    places, parts = [], []
-    for same in _group(texts):
-        found = plain(same.values)
-        if found is not None:
-            left[same.rows.to_numpy()] = False
-            places.append(same.rows.to_numpy())
-            parts.append(found)
-    rest = np.flatnonzero(left)
-    if len(rest) or not parts:
-        places.append(rest)
-        parts.append(other(texts.take(pa.array(rest))))
-    if len(parts) == 1:
-        return parts[0]
-    order = pa.array(np.argsort(np.concatenate(places)))
-    return [pa.concat_arrays(columns).take(order) for columns in zip(*parts, strict=True)]
-
-
-def _group(texts: pa.Array) -> Iterator[_SameKeys]:
-    encoded = pc.replace_substring_regex(texts, _PAIR, r"\1").dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    times = np.bincount(codes, minlength=len(encoded.dictionary))
-    for code in np.flatnonzero(times >= _FEWEST).tolist():
-        keys = _read_keys(encoded.dictionary[code].as_py())
-        if keys is None:
-            continue
-        rows = pa.array(np.flatnonzero(codes == code))
-        found = pc.extract_regex(texts.take(rows), _write_pattern(*keys))
-        if found.null_count:  # not all of them are what they look like
-            rows, found = rows.filter(found.is_valid()), found.drop_null()
-        values = dict(zip(keys[0], found.flatten(), strict=True))
-        if len(values) == len(keys[0]):
-            yield _SameKeys(rows, values)
-
-
-def _read_keys(text: str) -> tuple[list[str], bool] | None:
-    """The keys of an object whose values were taken out, and whether it has braces; None where that is no plain object."""
-    found = _KEYS.fullmatch(text)
-    if found is None or bool(found[1]) != bool(found[3]):
-        return None
-    return json.loads(f"[{found[2]}]"), bool(found[1])
-
-
-def _write_pattern(keys: Sequence[str], braces: bool) -> str:
-    """The expression that exactly the plain objects with these keys match, a group for each value."""
-    pairs = (rf'"{re.escape(key)}"{_SPACE}:{_SPACE}"(?P<v{n}>{_INSIDE})"' for n, key in enumerate(keys))
-    inside = f"{_SPACE},{_SPACE}".join(pairs)
-    whole = rf"\{{{_SPACE}{inside}{_SPACE}\}}" if braces else inside
-    return f"^{_SPACE}{whole}{_SPACE}$"
-
 
 _SEPARATORS: Final = (",", ":")
 _OF_USERS: Final = ("user:", "user_")
@@ -108,8 +23,10 @@ def parse_objects(cells: pa.Array) -> tuple[pa.Array, int]:
         objects = [_write(value) for value in cells.to_pylist()]
         return pa.array(objects, pa.string()), 0
     encoded = cells.cast(pa.string()).dictionary_encode()
-    texts, wrong = read_objects(encoded.dictionary, _join_plain, _parse_singly)
-    return texts.take(encoded.indices), wrong.take(encoded.indices).true_count
+    parsed = [_parse(text) for text in encoded.dictionary.to_pylist()]
+    texts = pa.array([text or None for text in parsed], pa.string())
+    wrong = pa.array([text is False for text in parsed], pa.bool_())
+    return texts.take(encoded.indices), wrong.take(encoded.indices).true_count or 0
 
 
 def join_objects(tags: dict[str, pa.Array]) -> pa.Array:
@@ -131,26 +48,6 @@ def strip_owner(key: str) -> str:
     ('team', 'team', 'aws:createdBy')
     """
     return key[len("user:") :] if key.startswith(_OF_USERS) else key
-
-
-def _join_plain(values: Mapping[str, pa.Array]) -> list[pa.Array] | None:
-    """Objects of these plain values, and that none is wrong; None where two keys become one."""
-    named = {strip_owner(key): texts for key, texts in values.items()}
-    if len(named) < len(values):
-        return None
-    parts: list[pa.Array | str] = []
-    for key in sorted(named):
-        parts += [f'{"," if parts else "{"}{_dump(key)}:"', named[key], '"']
-    texts = pc.binary_join_element_wise(*parts, "}", "")
-    return [texts, pa.repeat(pa.scalar(False), len(texts))]
-
-
-def _parse_singly(texts: pa.Array) -> list[pa.Array]:
-    parsed = [_parse(text) for text in texts.to_pylist()]
-    return [
-        pa.array([text or None for text in parsed], pa.string()),
-        pa.array([text is False for text in parsed], pa.bool_()),
-    ]
 
 
 @lru_cache(_TEXTS_KEPT)
@@ -186,3 +83,47 @@ def _pair(item: Any) -> tuple[str, Any]:
     if isinstance(item, list | tuple) and len(item) == len(_SEPARATORS):
         return str(item[0]), item[1]
     return str(item), ""
+
+
+_HOLDER_KEYS: Final = {
+    "team": ("team",),
+    "project": ("project",),
+    "experiment_id": ("experiment", "experiment_id"),
+    "purpose": ("purpose",),
+    "user": ("user", "owner"),
+}
+"""Columns, and the keys of tags that fill them, the better one first."""
+_TAG_COLUMNS: Final = ("AllocatedTags", "Tags")
+"""Of a share of a split charge, the tags of what it was split to come first."""
+
+
+def add_holders(charges: pa.Table) -> pa.Table:
+    """Charges with the columns that their tags fill; what such a column holds already stays."""
+    found = [_read_holders(charges[name]) for name in _TAG_COLUMNS if charges[name].null_count < charges.num_rows]
+    for column in _HOLDER_KEYS if found else ():
+        values = pc.coalesce(charges[column], *(texts[column] for texts in found))
+        charges = charges.set_column(charges.column_names.index(column), column, values)
+    return charges
+
+
+def _read_holders(tags: pa.ChunkedArray) -> dict[str, pa.Array]:
+    encoded = tags.combine_chunks().dictionary_encode()
+    found = [_find_holders(text) for text in encoded.dictionary.to_pylist()]
+    return {
+        column: pa.array([of[column] for of in found], pa.string()).take(encoded.indices) for column in _HOLDER_KEYS
+    }
+
+
+@lru_cache(_TEXTS_KEPT)
+def _find_holders(text: str) -> dict[str, str | None]:
+    """The texts of one object of tags; of keys that differ in case the one in small letters, else the first that says something."""
+    tags: dict[str, Any] = json.loads(text)
+    spelled: dict[str, list[str]] = {}
+    for key in sorted(tags):
+        spelled.setdefault(key.lower(), []).append(key)
+    found: dict[str, str | None] = {}
+    for column, keys in _HOLDER_KEYS.items():
+        values = (tags[key] for low in keys for key in ([low] if low in tags else spelled.get(low, ())))
+        texts = ((value if isinstance(value, str) else json.dumps(value)).strip() for value in values)
+        found[column] = next(filter(None, texts), None)
+    return found
