@@ -23,6 +23,7 @@ from loadfactor.sources.dcgm.known_series import (
     WHAT,
     KnownSeries,
 )
+from loadfactor.sources.parsing.steps import grow
 
 Ints = NDArray[np.int64]
 SCRAPE, ABOVE, TEXT, BEGAN = range(4)
@@ -111,10 +112,7 @@ class ScrapeOrder:
         sizes = (len(known), len(known.whats), len(known.names), len(known.names)) + (len(known.gpus),) * 3
         new = (-1, -1, -1, 0, -1, -1, 0)
         for name, size, fill in zip(OrderState._fields[1:], sizes, new, strict=True):
-            array = getattr(self._state, name)
-            if len(array) < size:
-                more = np.full(2 * size - len(array), fill, np.int64)
-                self._state = self._state._replace(**{name: np.concatenate([array, more])})
+            self._state = self._state._replace(**{name: grow(getattr(self._state, name), size, fill)})
         return self._state
 
     def forget_series(self, known: KnownSeries) -> None:

@@ -26,6 +26,7 @@ from loadfactor.sources.gpu_scrapes.fields import (
     find_xid,
 )
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
+from loadfactor.sources.parsing.steps import grow
 from loadfactor.tables.schema import table
 
 EVENT_COLUMNS: Final = (*EVENT_KEYS, *SLOWING_BITS)
@@ -43,8 +44,7 @@ class LastReadings:
 
     def grow(self, gpus: int) -> None:
         """Room for so many GPUs."""
-        missing = max(gpus - len(self.values), 0)
-        self.values = np.concatenate([self.values, np.full((missing, len(EVENT_COLUMNS)), -1, np.int64)])
+        self.values = grow(self.values, gpus, -1)
 
 
 class DeviceEvents:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, KEYS, TOTALS
 from loadfactor.sources.gpu_scrapes.scrape_table import IS_TOTAL, IS_VALUE, ScrapeColumns
-from loadfactor.sources.parsing.steps import is_within_reach
+from loadfactor.sources.parsing.steps import grow, is_within_reach
 from loadfactor.tables.schema import IDLE_BELOW
 
 COLUMNS: Final = (
@@ -60,10 +60,7 @@ class CounterRates:
 
     def grow(self, places: int) -> None:
         """Room for so many devices."""
-        missing = places - len(self.at_ms)
-        if missing > 0:
-            self.at_ms = np.concatenate([self.at_ms, np.full((missing, len(TOTALS)), -1)])
-            self.total = np.concatenate([self.total, np.zeros((missing, len(TOTALS)))])
+        self.at_ms, self.total = grow(self.at_ms, places, -1), grow(self.total, places, 0)
 
     def has_total(self, key: str, places: int) -> NDArray[np.bool_]:
         """Of so many devices, those of which a total was read."""

@@ -1,6 +1,5 @@
 """Columns of text → numbers in our units; each different text is looked at once."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import NS_PER_MS
 from loadfactor.sources.base import Gaps
-from loadfactor.sources.nvidia_smi.columns import UNITS, UNMEASURED, Unit
+from loadfactor.sources.nvidia_smi.columns import UNMEASURED, Unit
 from loadfactor.sources.parsing.times import LocalClock, parse_slashed_ms, parse_stamp
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.int64] | NDArray[np.int32]
 _NUMBER: Final = r"^(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%/]*)$"
 _BLANKS: Final = ' \t\r"'
@@ -38,19 +36,6 @@ class Cells:
         return found
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """One column of a part of a log in our unit: the value of each row, NaN where there is none, and the text that was no number.
-
-    `codes` points into `texts` in every row without a value; elsewhere it may be anything.
-    """
-
-    name: str
-    values: Floats
-    texts: pa.Array
-    codes: Codes
-
-
 def merge_equal(cells: Cells) -> Cells:
     """The same column with every text once: spellings that differ in the blanks around them become one."""
     once = pc.dictionary_encode(cells.texts)
@@ -69,8 +54,8 @@ def encode_cells(name: str, unit: str | None, data: Any) -> Cells:
     return Cells(name, unit, pc.utf8_trim(texts, characters=_BLANKS), np.asarray(codes, np.int64))
 
 
-def parse_numbers(cells: Cells, units: dict[str, Unit]) -> Numbers:
-    """The values of a column in our unit.
+def parse_numbers(cells: Cells, units: dict[str, Unit]) -> NDArray[np.float64]:
+    """The value of each row in our unit, NaN where there is none.
 
     A unit in the cell counts before the one in the heading; without either the first of `units` is meant.
     """
@@ -85,7 +70,7 @@ def parse_numbers(cells: Cells, units: dict[str, Unit]) -> Numbers:
         if factor is not None:
             here = pc.fill_null(pc.equal(written, unit), False).to_numpy(zero_copy_only=False)
             found[here] = values[here] * factor[0] / factor[1]
-    return Numbers(cells.name, found[cells.codes], cells.texts, cells.codes)
+    return found[cells.codes]  # type: ignore[no-any-return]
 
 
 def explain_cell(text: str) -> str:
@@ -104,26 +89,18 @@ def is_unmeasured(text: str) -> bool:
     return text.lower() in UNMEASURED or (text.startswith("[") and text.endswith("]"))
 
 
+TIMESTAMP: Final = "timestamp"
 MISSING: Final = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True)
-class WrittenTimes:
-    """The column of times of a part of a log: ms since 1970, MISSING where a row has none, and in which ways they are written."""
-
-    name: str
-    at_ms: NDArray[np.int64]  # of UTC where the zone is written, else of the local clock
-    zoned: frozenset[bool]
-
-
-def parse_times(cells: Cells) -> WrittenTimes:
-    """The times in a column of text."""
+def parse_times(cells: Cells) -> tuple[NDArray[np.int64], set[bool]]:
+    """The time of each row in ms since 1970, of UTC where a zone is written, else of the local clock; whether zones are written."""
     slashed = parse_slashed_ms(cells.texts)
     if slashed is not None:
-        return WrittenTimes(cells.name, slashed.to_numpy(zero_copy_only=False)[cells.codes], frozenset((False,)))
+        return slashed.to_numpy(zero_copy_only=False)[cells.codes], {False}
     stamps = [parse_stamp(text) for text in cells.distinct()]
     distinct_ms = np.array([MISSING if s is None else s.at_ns // NS_PER_MS for s in stamps], dtype=np.int64)
-    return WrittenTimes(cells.name, distinct_ms[cells.codes], frozenset(s.zoned for s in stamps if s is not None))
+    return distinct_ms[cells.codes], {s.zoned for s in stamps if s is not None}
 
 
 class Timestamps:
@@ -134,16 +111,17 @@ class Timestamps:
         self._clock = LocalClock(zone) if zone is not None else None
         self._utc: bool | None = None
 
-    def place(self, written: WrittenTimes, line: int) -> NDArray[np.int64]:
+    def convert(self, cells: Cells, line: int) -> NDArray[np.int64]:
         """The instant of every row, MISSING where it has none."""
-        kinds = set(written.zoned) if self._utc is None else {*written.zoned, self._utc}
+        at_ms, zoned = parse_times(cells)
+        kinds = zoned if self._utc is None else {*zoned, self._utc}
         if len(kinds) == 2:
             raise SourceError(
                 f"{self._label}, near line {line}: times with and without a zone are mixed; split the file or write one kind"
             )
-        found = written.at_ms.copy()
+        found = at_ms.copy()
         readable = found != MISSING
-        self._gaps.add(self._label, f"row without a readable time in {written.name}", int((~readable).sum()))
+        self._gaps.add(self._label, f"row without a readable time in {cells.name}", int((~readable).sum()))
         if kinds == {False}:
             self._utc = False
             if self._clock is None:
@@ -161,26 +139,3 @@ class Timestamps:
         elif kinds:
             self._utc = True
         return found
-
-
-TIMESTAMP = "timestamp"
-
-
-@dataclass(frozen=True)
-class ParsedRows:
-    """`count` rows. Columns are named as in `columns.QUERY_NAMES`: measured ones are numbers, the time apart, all others texts."""
-
-    count: int
-    times: WrittenTimes | None
-    texts: Mapping[str, Cells]
-    numbers: Mapping[str, Numbers]
-
-
-def parse_columns(columns: Mapping[str, Cells]) -> ParsedRows:
-    """The rows of these columns of text, all of one length."""
-    return ParsedRows(
-        len(next(iter(columns.values())).codes),
-        parse_times(columns[TIMESTAMP]) if TIMESTAMP in columns else None,
-        {name: cells for name, cells in columns.items() if name not in UNITS and name != TIMESTAMP},
-        {name: parse_numbers(cells, UNITS[name]) for name, cells in columns.items() if name in UNITS},
-    )

@@ -62,8 +62,6 @@ MEASURES: Final = (
     Measure("pcie_tx_bytes_per_s", RATE, (), ("txpci",), ("pci/tx_util",)),
 )
 
-UNITS: Final = {name: measure.units for measure in MEASURES for name in (*measure.query, measure.column)}
-"""The units of each measured column, as we call it in a query log, in dmon or in XML."""
 
 REASONS: Final = {
     "gpu_idle": 0x1,

@@ -14,14 +14,13 @@ from loadfactor.sources.base import Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.gpu_scrapes.known_devices import read_index
 from loadfactor.sources.nvidia_smi.cells import (
     MISSING,
+    TIMESTAMP,
     Cells,
-    Numbers,
-    ParsedRows,
     Timestamps,
     explain_cell,
     is_unmeasured,
     merge_equal,
-    parse_columns,
+    parse_numbers,
 )
 from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS, SLOWING, Measure
 from loadfactor.sources.parsing.steps import DevicesSeen
@@ -154,25 +153,24 @@ class SampleBuilder:
 
     def build(self, columns: Mapping[str, Cells], line: int, at_ms: Instants | None = None) -> Iterator[Rows]:
         """The rows of these columns, all of one length; `line` is where they begin, `at_ms` their instants where known."""
-        rows = parse_columns(columns)
-        texts, count = rows.texts, rows.count
-        times = at_ms if at_ms is not None else self._find_instants(rows, line)
-        devices, which = self._gpus.find(texts, count)
+        count = len(next(iter(columns.values())).codes)
+        times = at_ms if at_ms is not None else self._find_instants(columns, count, line)
+        devices, which = self._gpus.find(columns, count)
         keep = (times != MISSING) & (which >= 0)
-        if not texts.keys() & {"uuid", "index", "bus_id"}:
+        if not columns.keys() & {"uuid", "index", "bus_id"}:
             refuse_several(self.label, times[keep])
-        if at_ms is None and rows.times is None:
+        if at_ms is None and TIMESTAMP not in columns:
             self._refuse_repeated([devices[i].device_id for i in which[keep]])
         data: dict[str, Any] = {"to_utc": times}
         for measure in MEASURES:
-            values = self._measure(measure, rows.numbers, keep)
+            values = self._measure(measure, columns, keep)
             if values is not None:
                 data[measure.column] = values
-        mask = _find_throttle_mask(texts, count)
+        mask = _find_throttle_mask(columns, count)
         if mask is not None:
             data["throttle_mask"] = mask
-        if "mig" in texts and "busy_share" in data:
-            on = _select(texts["mig"], "enabled")
+        if "mig" in columns and "busy_share" in data:
+            on = _select(columns["mig"], "enabled")
             lost = on & keep & ~np.isnan(data["busy_share"])
             self.gaps.add(
                 self.label, "utilization.gpu of a GPU divided by MIG, where it means nothing", int(lost.sum())
@@ -200,15 +198,15 @@ class SampleBuilder:
                 self._seen.name(device.device_id, device.node, device.accelerator, device.index)
                 self._seen.see_instants(device.device_id, int(seen_ms.min()), int(seen_ms.max()), map(int, seen_ms))
 
-    def _find_instants(self, rows: ParsedRows, line: int) -> Instants:
-        if rows.times is not None:
-            return self._times.place(rows.times, line)
+    def _find_instants(self, columns: Mapping[str, Cells], count: int, line: int) -> Instants:
+        if TIMESTAMP in columns:
+            return self._times.convert(columns[TIMESTAMP], line)
         if self.options.at_ms is None:
             raise SourceError(
                 f"{self.label}: it does not say when it was taken; record with timestamp among the fields of --query-gpu, "
                 "or say when with --at"
             )
-        return np.full(rows.count, self.options.at_ms, dtype=np.int64)
+        return np.full(count, self.options.at_ms, dtype=np.int64)
 
     def _refuse_repeated(self, seen: list[str]) -> None:
         """A snapshot without times has one row a GPU; more were taken at times nobody knows."""
@@ -219,18 +217,18 @@ class SampleBuilder:
                 )
             self._snapshot.add(device_id)
 
-    def _measure(self, measure: Measure, numbers: Mapping[str, Numbers], keep: Which) -> NDArray[np.float64] | None:
+    def _measure(self, measure: Measure, columns: Mapping[str, Cells], keep: Which) -> NDArray[np.float64] | None:
         """Values in our unit, NaN where not measured; None when the log has no such column."""
-        named = [numbers[name] for name in (*measure.query, measure.column) if name in numbers]
+        named = [columns[name] for name in (*measure.query, measure.column) if name in columns]
         if not named:
             return None
         first, *others = named
-        values = first.values
+        values = first_values = parse_numbers(first, measure.units)
         for other in others:
-            values = np.where(np.isnan(values), other.values, values)
+            values = np.where(np.isnan(values), parse_numbers(other, measure.units), values)
         missing = np.isnan(values) & keep
         if missing.any():
-            often, unread = np.bincount(first.codes[missing]), np.isnan(first.values)
+            often, unread = np.bincount(first.codes[missing]), np.isnan(first_values)
             for i in sorted(np.flatnonzero(often), key=lambda i: int(np.argmax(unread & (first.codes == i)))):
                 self.gaps.add(self.label, f"{explain_cell(first.texts[i].as_py())} in {first.name}", int(often[i]))
         return values

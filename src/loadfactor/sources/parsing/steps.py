@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,14 @@ def find_start(at_ms: int, previous_ms: int | None, step_ms: int) -> int:
     return at_ms - step_ms
 
 
+def grow(array: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
+    """An array with room for `size` entries at least, new ones `fill`; twice as long where it is too short."""
+    if len(array) >= size:
+        return array
+    more = max(size, 2 * len(array)) - len(array)
+    return np.concatenate([array, np.full((more, *array.shape[1:]), fill, array.dtype)])
+
+
 GAPS: Final = 9
 """The step is the median of so many distances between scrapes, of an even number the lower one."""
 NO_GAP: Final = np.iinfo(np.int64).max
@@ -77,11 +85,7 @@ class RunningSteps:
 
     def grow(self, devices: int) -> None:
         """Room for so many devices."""
-        missing = devices - len(self.last_ms)
-        if missing > 0:
-            missing = max(missing, len(self.last_ms))
-            self.last_ms = np.append(self.last_ms, np.full(missing, NEVER))
-            self.gaps_ms = np.concatenate([self.gaps_ms, np.full((missing, GAPS), NO_GAP)])
+        self.last_ms, self.gaps_ms = grow(self.last_ms, devices, NEVER), grow(self.gaps_ms, devices, NO_GAP)
 
     def follow(
         self, device: NDArray[np.int32], at_ms: NDArray[np.int64]

@@ -369,21 +369,10 @@ class PrometheusDecoder:
             right[list(wrong)] = False
             points = pick_points(points, right)
         series, n = points.series, len(points.series)
-        of = facts.of[series]
-        return FieldValues(
-            of[:, PLACE],
-            of[:, GPU],
-            of[:, KEY],
-            of[:, LABELS],
-            of[:, HOLDERS],
-            of[:, NAME],
-            facts.flags[series, TOTAL],
-            convert(points.value, facts.multiply[series], facts.divide[series]),
-            points.at_ms,
-            np.full(n, -1),
-            np.zeros(n, np.int64),
-            np.zeros(n, np.int32),
-        )
+        numbers = facts.of[series].T[[PLACE, GPU, KEY, LABELS, HOLDERS, NAME]]
+        value = convert(points.value, facts.multiply[series], facts.divide[series])
+        no_text = np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int32)
+        return FieldValues(*numbers, facts.flags[series, TOTAL], value, points.at_ms, *no_text)
 
 
 def _find_unreal(value: NDArray[np.float64]) -> dict[int, str]:

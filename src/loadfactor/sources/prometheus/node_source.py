@@ -13,7 +13,7 @@ from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.gpu_scrapes.fields import Field, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
 from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps
-from loadfactor.sources.parsing.steps import GAPS, NEVER, RunningSteps
+from loadfactor.sources.parsing.steps import GAPS, NEVER, RunningSteps, grow
 from loadfactor.sources.prometheus.engine_source import EngineSource
 from loadfactor.sources.prometheus.gpu_source import FORGET_AFTER_MS
 from loadfactor.tables.schema import table
@@ -92,11 +92,8 @@ class SlotTotals:
 
     def grow(self, slots: int) -> None:
         """Room for so many."""
-        if (missing := slots - len(self.at_ms)) > 0:
-            missing = max(missing, len(self.at_ms))
-            self.at_ms = np.append(self.at_ms, np.full(missing, NEVER))
-            self.total = np.append(self.total, np.zeros(missing))
-            self.series = np.append(self.series, np.zeros(missing, np.int64))
+        self.at_ms = grow(self.at_ms, slots, NEVER)
+        self.total, self.series = grow(self.total, slots, 0), grow(self.series, slots, 0)
 
 
 class NodeSource:

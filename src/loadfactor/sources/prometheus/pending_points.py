@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.sources.dcgm.fields import explain_blank, is_large, may_be_blank
 from loadfactor.sources.gpu_scrapes.fields import Field
+from loadfactor.sources.parsing.steps import NEVER, grow
 from loadfactor.sources.prometheus.remote_write import Points
 
 SOURCE_NUMBER, UNIT, GPU, PLACE, KEY, LABELS, HOLDERS, NAME = range(8)
@@ -70,7 +71,6 @@ class SeriesFacts:
 UNREADABLE: Final = "an unreadable value"
 _STALE: Final = 0x7FF0000000000002
 """The NaN by which Prometheus says that a series has ended."""
-NEVER: Final = -1
 
 
 class _Part(NamedTuple):
@@ -100,9 +100,7 @@ class PendingPoints:
 
     def grow(self, units: int) -> None:
         """Room for so many units."""
-        missing = units - len(self.taken_ms)
-        if missing > 0:
-            self.taken_ms = np.append(self.taken_ms, np.full(max(missing, len(self.taken_ms)), NEVER))
+        self.taken_ms = grow(self.taken_ms, units, NEVER)
 
     def feed(self, points: Points, payload: int, arrived_s: float) -> None:
         """Adds the points of a payload; of one that was fed once before only those that were not taken."""
