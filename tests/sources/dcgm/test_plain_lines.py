@@ -103,8 +103,8 @@ def scrape(step: int, pod: str = "p") -> bytes:
 def test_what_was_seen_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name with labels is parsed once, in a text or from call to call; plain lines are read without the careful reader."""
     heads: list[str] = []
-    parse = known_series.parse_series
-    monkeypatch.setattr(known_series, "parse_series", lambda head, *of: heads.append(head) or parse(head, *of))
+    split = known_series.split_head
+    monkeypatch.setattr(known_series, "split_head", lambda head: heads.append(head) or split(head))
     monkeypatch.delattr(LineReader, "parse")  # of lines that are not plain
     rows, _ = decode(PLAIN, [Input("a", [scrape(0) + scrape(1)]), Input("b", [scrape(2)])])
     assert len(heads) == 32

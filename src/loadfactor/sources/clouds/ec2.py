@@ -15,11 +15,10 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
-from loadfactor.sources.clouds.cloud_series import as_list, as_object, split_documents
-from loadfactor.sources.clouds.live_instances import Listed, LiveInstanceDecoder, write_instance_tags
+from loadfactor.sources.clouds.cloud_series import as_list, as_object
+from loadfactor.sources.clouds.live_instances import Listed, LiveInstanceDecoder, read_documents, write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.cells import TableRow, write_tables
-from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.slurm.gpus import MOST_ON_NODE
 from loadfactor.tables.schema import LIST, SEEN
 
@@ -218,7 +217,6 @@ def _read_type(gpu: Mapping[str, Any]) -> InstanceType:
     return InstanceType(count, known.id if known else name, float(gpu.get("GpuPartitionSize") or 1.0))
 
 
-LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 NOT_DESCRIBED: Final = "instances of a type that DescribeInstanceTypes does not describe here"
 NO_END: Final = "instances that are over, nobody says since when: taken to end when the answers were taken"
 _PREEMPTED: Final = "preempted"
@@ -227,16 +225,9 @@ _PRICED: Final = {"basis": "list", "currency": "USD", "source": "EC2's history o
 
 def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
     """Rows of all answers together. Raises SourceError for what is none, or where nothing says when they were taken."""
-    answers = Ec2Answers()
-    for source in inputs:
-        content = join_pieces(source.label, source.chunks, LARGEST_ANSWER_BYTES, "save fewer instances a file")
-        try:
-            documents = list(split_documents(content.decode()))
-        except (ValueError, RecursionError):
-            raise SourceError(f"{source.label} is no JSON of EC2; is it whole?") from None
-        for document in documents:
-            answers.add(document, source.label)
-    label = inputs[0].label
+    answers, label = Ec2Answers(), inputs[0].label
+    for where, document in read_documents(inputs, "EC2"):
+        answers.add(document, where)
     if options.at_ms is None:
         raise SourceError(f"{label}: answers of EC2 do not say when they were taken: give --at; docs/connect-clouds.md")
     if not answers.instances or not answers.described:
@@ -252,9 +243,7 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
     if not rows:
         raise SourceError(f"{label}: no instance with GPUs is among the {len(answers.instances):,} that are listed")
     yield from write_tables(rows, label)
-    for what, count in gaps.items():
-        if count:
-            yield Gap(label, what, count)
+    yield from (Gap(label, what, count) for what, count in gaps.items() if count)
 
 
 def list_instance_rows(

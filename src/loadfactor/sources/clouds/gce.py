@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
-from loadfactor.sources.clouds.cloud_series import as_list, as_object, split_documents
+from loadfactor.sources.clouds.cloud_series import as_list, as_object
 from loadfactor.sources.clouds.ec2 import read_instant
-from loadfactor.sources.clouds.live_instances import Listed, LiveInstanceDecoder, write_instance_tags
+from loadfactor.sources.clouds.live_instances import Listed, LiveInstanceDecoder, read_documents, write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.cells import TableRow, write_tables
-from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.slurm.gpus import MOST_ON_NODE
 
 OVER: Final = frozenset(("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED", "DEPROVISIONING"))
@@ -167,23 +166,15 @@ def _list_objects(listed: Any, label: str) -> Iterable[Mapping[str, Any]]:
     return [as_object(one, label) for one in as_list(items, label)]
 
 
-LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 NO_END: Final = "instances that are over, nobody says since when: taken to end when the list was taken"
 NO_GPUS_SAID: Final = "instances of a type with GPUs that list none"
 
 
 def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
     """Rows of all lists together. Raises SourceError for what is none, or where nothing says when they were taken."""
-    answers = GceAnswers()
-    for source in inputs:
-        content = join_pieces(source.label, source.chunks, LARGEST_ANSWER_BYTES, "save fewer instances a file")
-        try:
-            documents = list(split_documents(content.decode()))
-        except (ValueError, RecursionError):
-            raise SourceError(f"{source.label} is no JSON of Compute Engine; is it whole?") from None
-        for document in documents:
-            answers.add(document, source.label)
-    label = inputs[0].label
+    answers, label = GceAnswers(), inputs[0].label
+    for where, document in read_documents(inputs, "Compute Engine"):
+        answers.add(document, where)
     if options.at_ms is None:
         raise SourceError(
             f"{label}: lists of instances do not say when they were taken: give --at; docs/connect-clouds.md"
@@ -198,9 +189,7 @@ def decode_gce(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
     if not rows:
         raise SourceError(f"{label}: no instance with GPUs is among the {len(answers.instances):,} that are listed")
     yield from write_tables(rows, label)
-    for what, count in gaps.items():
-        if count:
-            yield Gap(label, what, count)
+    yield from (Gap(label, what, count) for what, count in gaps.items() if count)
 
 
 def list_instance_rows(

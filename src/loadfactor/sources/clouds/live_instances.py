@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import MS_PER_DAY
-from loadfactor.sources.base import Gap, Rows
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_DAY
+from loadfactor.sources.base import Gap, Input, Rows
+from loadfactor.sources.clouds.cloud_series import split_documents
 from loadfactor.sources.kubernetes.fields import choose_texts, write_tags
 from loadfactor.sources.parsing.cells import TableRow, write_tables
+from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.tables.schema import table
 
 
@@ -29,6 +31,18 @@ def write_instance_tags(name: str, tags: Mapping[str, str]) -> str | None:
     return write_tags({"job_name": name, **chosen})
 
 
+def read_documents(inputs: Sequence[Input], service: str) -> Iterator[tuple[str, Any]]:
+    """The JSON documents of saved answers, each with the label of its file. Raises SourceError for a file that is none."""
+    for source in inputs:
+        content = join_pieces(source.label, source.chunks, _LARGEST_ANSWER_BYTES, "save fewer instances a file")
+        try:
+            documents = list(split_documents(content.decode()))
+        except (ValueError, RecursionError):
+            raise SourceError(f"{source.label} is no JSON of {service}; is it whole?") from None
+        yield from ((source.label, document) for document in documents)
+
+
+_LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 INSTANCES, ALL, SEEN = "instances", "all", "seen"
 UNSEEN_END: Final = "instances that ended while nobody watched: taken to end when they were seen last"
 KEPT_MS: Final = MS_PER_DAY

@@ -13,27 +13,11 @@ from loadfactor.sources.gpu_scrapes.known_devices import (
     DeviceLabels,
     KnownDevices,
     Numbering,
-    SeriesIdentity,
     read_labels,
 )
 from loadfactor.sources.parsing.exposition import TOTAL, list_labels, split_head
 
 _LABELS_MAX: Final = 10_000
-
-
-def parse_series(head: str, node: str | None, machine: str) -> SeriesIdentity | None:
-    """What stands before the value; None when it is no exposition or no DCGM field.
-
-    `node` is what the caller calls the machine, `machine` what to call it where nobody says.
-
-    >>> s = parse_series('DCGM_FI_DEV_FB_USED{UUID="GPU-1",GPU_I_ID="9",GPU_I_PROFILE="1g.5gb",pod="p",namespace="n"}', None, "f")
-    >>> s.device.gpu, s.device.instance, s.device.slices, s.device.holder
-    ('GPU-1', '9', 1, 'n/p')
-    """
-    parts = split_head(head)
-    if parts is None or not parts[0].startswith(PREFIX):
-        return None
-    return SeriesIdentity(parts[0], find_field(parts[0]), _parse_labels(parts[1], node, machine))
 
 
 def find_field(name: str) -> Field | None:
@@ -119,29 +103,26 @@ class KnownSeries(KnownDevices):
             facts[COUNTS] = COUNTER if words[3].strip() == "counter" else GAUGE
 
     def _add_series(self, number: int, head: str) -> None:
-        facts, of = self.facts[number], parse_series(head, self._node, self._machine) if head else None
-        if of is None:
+        facts, parts = self.facts[number], split_head(head)
+        if parts is None or not parts[0].startswith(PREFIX):
             facts[KIND] = FOREIGN
             return
-        facts[NAME] = self.names.number(of.name)
-        if of.field is None:
+        name, field = parts[0], find_field(parts[0])
+        facts[NAME] = self.names.number(name)
+        if field is None:
             facts[KIND] = UNKEPT
             return
-        device = of.device
+        device = _parse_labels(parts[1], self._node, self._machine)
         if device.gpu is None:
             facts[KIND] = NOWHERE
             return
         if device.node is None and device.gpu.startswith(f"{self._machine}/"):
             self._called_by_machine.append(head)
-        facts[KIND], facts[KEY] = VALUE, KEY_NUMBER[of.field.key]
-        facts[BASE] = self.names.number(of.name.removesuffix(TOTAL))
+        facts[KIND], facts[KEY] = VALUE, KEY_NUMBER[field.key]
+        facts[BASE] = self.names.number(name.removesuffix(TOTAL))
         facts[GPU], facts[PLACE], facts[LABELS], facts[HOLDERS] = self.number(device.gpu, device)
-        facts[WHAT] = self.whats.number((of.name, int(facts[GPU]), device.instance))
-        facts[COUNTS] = _count(of)
-
-
-def _count(of: SeriesIdentity) -> int:
-    assert of.field is not None
-    if of.field.counts or (of.field.either and of.name.endswith(TOTAL)):
-        return ALWAYS
-    return AS_TITLED if of.field.either else NEVER
+        facts[WHAT] = self.whats.number((name, int(facts[GPU]), device.instance))
+        if field.counts or (field.either and name.endswith(TOTAL)):
+            facts[COUNTS] = ALWAYS
+        else:
+            facts[COUNTS] = AS_TITLED if field.either else NEVER

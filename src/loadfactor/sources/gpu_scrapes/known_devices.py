@@ -9,7 +9,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.parsing.environment_tags import tag_labels
 
 LABELS: Final = {
@@ -49,15 +48,6 @@ class DeviceLabels:
     experiment: str | None = None  # of which it is a run
     tags: tuple[tuple[str, str], ...] = ()  # what its environment says
     index: int | None = None  # the GPU's number on its node
-
-
-@dataclass(frozen=True)
-class SeriesIdentity:
-    """What a metric name with its labels says."""
-
-    name: str
-    field: Field | None  # None: a field that the tables do not keep
-    device: DeviceLabels
 
 
 def read_labels(
