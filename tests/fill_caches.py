@@ -33,7 +33,7 @@ def read_and_plan() -> None:
     compile_scanner()
     text = (EXAMPLES / "scrape.prom").read_bytes()
     with TemporaryDirectory() as folder:
-        long = Path(folder) / "scrape.prom"  # shorter files are read without a scanner
+        long = Path(folder) / "scrape.prom"  # shorter files are followed without compiled code
         long.write_bytes(text * (4 * BYTES_PER_MIB // len(text)))
         list(DCGM.read(DCGM.files([long]), ReadOptions(at_ms=1_700_000_000_000)))
     loadfactor.diagnose(trace=[EXAMPLES / "trace.json"])
