@@ -26,8 +26,7 @@ from loadfactor.sources.billing.bill_batch import (
     pick,
     rename,
 )
-from loadfactor.sources.billing.bill_file import BillFile
-from loadfactor.sources.billing.bill_reader import make_source
+from loadfactor.sources.billing.bill_reader import BillDecoder, make_source
 
 _COVERED, _NEGATION, _RESERVED = "savingsplancoveredusage", "savingsplannegation", "discountedusage"
 _PLAN_FEES: Final = ("savingsplanrecurringfee", "savingsplanupfrontfee")
@@ -66,7 +65,7 @@ _TEXTS: Final = {
 _GROUP: Final = ("BillingAccountId", "BillingPeriodStart", "BillingCurrency", "CommitmentDiscountId")
 
 
-class CurDecoder:
+class CurDecoder(BillDecoder):
     """Rows of a report as charges; holds, by savings plan, what its lines have not taken back yet."""
 
     what = "an AWS Cost and Usage Report"
@@ -75,13 +74,9 @@ class CurDecoder:
         ("lineItem/LineItemType",),
         ("lineItem/UsageStartDate", "bill/BillingPeriodStartDate"),
     )
-    month_first: bool | None = None
 
     def __init__(self) -> None:
         self._open: dict[tuple[object, ...], Decimal] = {}
-
-    def open(self, file: BillFile) -> None:
-        """Nothing to learn: every line says what it is."""
 
     def decode(self, batch: BillBatch) -> pa.Table:
         """These rows as charges, and the unused parts of commitments among them."""

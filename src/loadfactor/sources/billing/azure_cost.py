@@ -6,7 +6,6 @@ what was paid for them. A row says which of the two it is from, where the path o
 of a commitment, both say the same. `charges.py` says which column counts where a period has both.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from loadfactor.sources.billing.bill_batch import (
     rename,
 )
 from loadfactor.sources.billing.bill_file import BillFile
-from loadfactor.sources.billing.bill_reader import make_source
+from loadfactor.sources.billing.bill_reader import BillDecoder, make_source
 from loadfactor.tables.charges import ACTUAL, AMORTIZED
 
 _COST: Final = ("CostInBillingCurrency", "PreTaxCost", "ExtendedCost", "Cost")
@@ -64,7 +63,7 @@ _FREQUENCIES: Final = {"usagebased": "Usage-Based", "onetime": "One-Time", "recu
 _MODELS: Final = {"ondemand": "Standard", "spot": "Dynamic", "reservation": "Committed", "savingsplan": "Committed"}
 
 
-class AzureDecoder:
+class AzureDecoder(BillDecoder):
     """Rows of a cost export as charges."""
 
     what = "an Azure cost export"
@@ -85,7 +84,7 @@ class AzureDecoder:
             )
 
     def decode(self, batch: BillBatch) -> pa.Table:
-        """These rows as charges. SourceError names file, row, column and value of what cannot be read."""
+        """These rows as charges."""
         cost, kind = batch.exact(*_COST), self._read_kind(batch)
         columns = {name: batch.text(*names) for name, names in _TEXTS.items()}
         columns["ProviderName"] = columns["InvoiceIssuerName"] = batch.repeat("Microsoft")
@@ -98,10 +97,6 @@ class AzureDecoder:
         self._add_kinds(batch, kind, columns)
         self._add_costs(batch, kind, cost, columns)
         return make_charges(columns, len(batch))
-
-    def finish(self) -> Iterator[pa.Table]:
-        """Nothing: every row speaks for itself."""
-        yield from ()
 
     def _survey(self, file: BillFile) -> str | None:
         """The export whose rows these must be; None where none of them tells."""

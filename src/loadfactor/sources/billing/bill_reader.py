@@ -3,10 +3,11 @@
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,21 +86,26 @@ ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet", ".jsonl", ".ndjson")
 _HIDDEN: Final = (".", "_")
 
 
-class BillDecoder(Protocol):
+class BillDecoder(ABC):
     """Rows of one kind of bill as rows of charges."""
 
-    what: str  # it, with its article, for messages
-    needs: tuple[tuple[str, ...], ...]  # of each group of names one column must be there
-    month_first: bool | None  # what it writes in 5/1/25, where its maker documents it
+    what: str
+    """The kind of bill with its article, for messages."""
+    needs: tuple[tuple[str, ...], ...]
+    """Of each group of names one column must be present."""
+    month_first: bool | None = None
+    """What it writes in 5/1/25, where its maker documents it."""
 
-    def open(self, file: BillFile) -> None:
+    def open(self, file: BillFile) -> None:  # noqa: B027 - most kinds learn nothing from the names of columns
         """A file begins; its names are known."""
 
+    @abstractmethod
     def decode(self, batch: BillBatch) -> pa.Table:
-        """These rows as charges."""
+        """These rows as charges. SourceError names file, row, column and value of what cannot be read."""
 
     def finish(self) -> Iterator[pa.Table]:
         """Charges that follow from all rows together."""
+        yield from ()
 
 
 def make_source(name: str, decoder: Callable[[], BillDecoder]) -> Source:
@@ -182,15 +188,8 @@ def _find_copies(paths: Sequence[Path]) -> dict[Path, str]:
     for same in by_size.values():
         seen: dict[str, Path] = {}
         for path in same if len(same) > 1 else ():
-            first = seen.setdefault(_digest(path), path)
+            with path.open("rb") as file:
+                first = seen.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), path)
             if first != path:
                 copies[path] = f"the same bytes as {first}; read once"
     return copies
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(BYTES_PER_MIB):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -3,7 +3,6 @@
 A FOCUS bill says the four costs itself; they are taken as they stand. Times without a zone are UTC, as FOCUS says.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from loadfactor.sources.billing.bill_batch import (
     rename,
 )
 from loadfactor.sources.billing.bill_file import BillFile, fold_name
-from loadfactor.sources.billing.bill_reader import make_source
+from loadfactor.sources.billing.bill_reader import BillDecoder, make_source
 from loadfactor.tables.charges import CATEGORIES, CHARGES, COSTS
 
 _JSON: Final = ("Tags", "AllocatedTags", "SkuPriceDetails", "AllocatedMethodDetails")
@@ -40,7 +39,7 @@ _ONE_OF: Final = {
 }
 
 
-class FocusDecoder:
+class FocusDecoder(BillDecoder):
     """Rows of FOCUS as charges: the same columns, their values in FOCUS's own spelling."""
 
     what = "a FOCUS bill"
@@ -49,7 +48,6 @@ class FocusDecoder:
         ("EffectiveCost",),
         ("ChargePeriodStart", "BillingPeriodStart"),
     )
-    month_first: bool | None = None
 
     def open(self, file: BillFile) -> None:
         """Say which of the costs the file lacks, and what stands in place of days."""
@@ -61,7 +59,7 @@ class FocusDecoder:
                 file.count(f"no column {cost}; it stays unknown")
 
     def decode(self, batch: BillBatch) -> pa.Table:
-        """These rows as charges. SourceError names file, row, column and value of what cannot be read."""
+        """These rows as charges."""
         columns: dict[str, pa.Array] = {}
         for column in CHARGES.columns:
             names = (column.name, *_OTHER_NAMES.get(column.name, ()))
@@ -89,10 +87,6 @@ class FocusDecoder:
             find_aws_type(batch.text("x_UsageType"), columns["ChargeDescription"]),
         )
         return make_charges(columns, len(batch))
-
-    def finish(self) -> Iterator[pa.Table]:
-        """Nothing: every row speaks for itself."""
-        yield from ()
 
 
 SOURCE = make_source("focus", FocusDecoder)

@@ -8,7 +8,6 @@ What Google writes and what FOCUS means by it:
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +25,7 @@ from loadfactor.sources.billing.bill_batch import (
     rename,
 )
 from loadfactor.sources.billing.bill_file import BillFile
-from loadfactor.sources.billing.bill_reader import make_source
+from loadfactor.sources.billing.bill_reader import BillDecoder, make_source
 from loadfactor.sources.parsing.cells import CellPosition
 
 _COMMITTED: Final = {"COMMITTED_USAGE_DISCOUNT": "Usage", "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE": "Spend"}
@@ -153,12 +152,11 @@ _CORRECTED: Final = (
 )
 
 
-class GoogleDecoder:
+class GoogleDecoder(BillDecoder):
     """Rows of a billing export as charges."""
 
     what = "a Google Cloud billing export"
     needs: tuple[tuple[str, ...], ...] = (("cost",), ("usage_start_time",))
-    month_first: bool | None = None
 
     def open(self, file: BillFile) -> None:
         """Say when credits, which lower the bill, are not in the file."""
@@ -179,10 +177,6 @@ class GoogleDecoder:
         self._add_costs(batch, cost, credits_, columns)
         charges = make_charges(columns, len(batch))
         return pa.concat_tables([charges, _list_gifts(charges, credits_)])
-
-    def finish(self) -> Iterator[pa.Table]:
-        """Nothing: every row speaks for itself."""
-        yield from ()
 
     def _add_periods(self, batch: BillBatch, columns: dict[str, pa.Array]) -> None:
         charged_from = batch.instant("usage_start_time")

@@ -55,9 +55,22 @@ def find_values(
     """The lines of a batch that hold values."""
     at = np.flatnonzero((facts[batch.series, KIND] == VALUE) & ~np.isnan(batch.values))
     of = facts[batch.series[at]]
-    numbers = of.T[[PLACE, GPU, KEY, LABELS, HOLDERS, NAME]]
+    place, gpu, key, labels, holders, name = of.T[[PLACE, GPU, KEY, LABELS, HOLDERS, NAME]]
     texts = np.full(len(at), text, np.int32)
-    return FieldValues(*numbers, is_total[at], batch.values[at], batch.at_ms[at], before[at], batch.lines[at], texts)
+    return FieldValues(
+        place,
+        gpu,
+        key,
+        labels,
+        holders,
+        name,
+        is_total[at],
+        batch.values[at],
+        batch.at_ms[at],
+        before[at],
+        batch.lines[at],
+        texts,
+    )
 
 
 _WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing

@@ -70,7 +70,7 @@ def parse_numbers(cells: Cells, units: dict[str, Unit]) -> NDArray[np.float64]:
         if factor is not None:
             here = pc.fill_null(pc.equal(written, unit), False).to_numpy(zero_copy_only=False)
             found[here] = values[here] * factor[0] / factor[1]
-    return found[cells.codes]  # type: ignore[no-any-return]
+    return found[cells.codes]
 
 
 def explain_cell(text: str) -> str:

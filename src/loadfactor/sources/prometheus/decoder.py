@@ -369,10 +369,12 @@ class PrometheusDecoder:
             right[list(wrong)] = False
             points = pick_points(points, right)
         series, n = points.series, len(points.series)
-        numbers = facts.of[series].T[[PLACE, GPU, KEY, LABELS, HOLDERS, NAME]]
+        place, gpu, key, labels, holders, name = facts.of[series].T[[PLACE, GPU, KEY, LABELS, HOLDERS, NAME]]
         value = convert(points.value, facts.multiply[series], facts.divide[series])
         no_text = np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int32)
-        return FieldValues(*numbers, facts.flags[series, TOTAL], value, points.at_ms, *no_text)
+        return FieldValues(
+            place, gpu, key, labels, holders, name, facts.flags[series, TOTAL], value, points.at_ms, *no_text
+        )
 
 
 def _find_unreal(value: NDArray[np.float64]) -> dict[int, str]:
