@@ -1,7 +1,7 @@
 """The events that an exporter's values tell: XID and ECC errors, and what slowed a GPU down."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -21,9 +21,6 @@ from loadfactor.sources.gpu_scrapes.fields import (
     UNTIMED,
     XID,
     FieldValues,
-    find_counted,
-    find_last,
-    find_xid,
 )
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
 from loadfactor.sources.parsing.steps import grow
@@ -139,3 +136,41 @@ def _list_readings(readings: NDArray[np.int64]) -> NDArray[np.int64]:
 def _as_row(event: DeviceEvent) -> dict[str, object]:
     row = asdict(event)
     return {**row, "at_utc": row.pop("at_ms")}
+
+
+def find_xid(device_id: str, at_ms: int, code: int, last: int) -> Iterator[DeviceEvent]:
+    """The event of a gauge that holds the code of the last XID, 0 when there was none since the driver was loaded.
+
+    `last` is the reading before. The same code again does not show.
+
+    >>> [(e.kind, e.detail) for e in (*find_xid("g", 0, 79, 0), *find_xid("g", 1, 79, 79), *find_xid("g", 2, 0, 79))]
+    [('xid', '79'), ('reset', 'xid')]
+    """
+    if code != last:
+        yield DeviceEvent(at_ms, device_id, *((XID, str(code)) if code else ("reset", XID)))
+
+
+def find_counted(device_id: str, detail: str, at_ms: int, total: int, last: int) -> Iterator[DeviceEvent]:
+    """The events of a counter of ECC errors, with how many were new; `last` is the reading before. One that is less was set back.
+
+    >>> [(e.kind, e.count) for e in find_counted("g", "dbe_volatile", 0, 2, 5)]
+    [('reset', None), ('ecc', 2)]
+    """
+    if total < last:
+        yield DeviceEvent(at_ms, device_id, "reset", detail)
+        last = 0
+    if total > last:
+        yield DeviceEvent(at_ms, device_id, "ecc", detail, total - last)
+
+
+def find_last(events: Sequence[DeviceEvent], detail: str) -> int:
+    """What a gauge (`detail` XID) or a counter read after these events of one GPU, in the order of time; 0 without any."""
+    last = 0
+    for event in events:
+        if event.kind == "reset" and event.detail == detail:
+            last = 0
+        elif detail == XID and event.kind == XID:
+            last = int(event.detail) if event.detail.isdecimal() else 0
+        elif event.kind == "ecc" and event.detail == detail:
+            last += event.count or 1
+    return last
