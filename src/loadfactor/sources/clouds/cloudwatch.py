@@ -268,7 +268,8 @@ def _read_answer(source: Input, leave_out: LeaveOut, job: str) -> Iterator[Cloud
         raise SourceError(
             f"{source.label} has no MetricDataQueries beside MetricDataResults; docs/connect-clouds.md says how to save both"
         )
-    queries = {str(one.get("Id")): one for one in map(_as_query, as_list(record["MetricDataQueries"], source.label))}
+    listed = as_list(record["MetricDataQueries"], source.label)
+    queries = {str(one.get("Id")): one for one in (as_object(one, "a query of get-metric-data") for one in listed)}
     metrics = {id_: found for id_, one in queries.items() if (found := _find_metric(one)) is not None}
     chosen = choose_metrics(metrics.values(), job)
     for result in as_list(record["MetricDataResults"], source.label):
@@ -283,10 +284,6 @@ def _read_answer(source: Input, leave_out: LeaveOut, job: str) -> Iterator[Cloud
             raise SourceError(f"{source.label}: {id_} has {len(began)} times and {len(values)} values; is it whole?")
         period_ms = int(queries[id_]["MetricStat"].get("Period", S_PER_MIN)) * MS_PER_S
         yield CloudSeries(chosen[metric], end_points(began, values, period_ms))
-
-
-def _as_query(value: Any) -> dict[str, Any]:
-    return as_object(value, "a query of get-metric-data")
 
 
 def _find_metric(query: dict[str, Any]) -> CloudWatchMetric | None:

@@ -72,9 +72,11 @@ class GceAnswers:
             for one in _list_objects(listed, label):
                 kind = one.get("kind") or (_OPERATION if "operationType" in one else _INSTANCE)
                 if kind == _INSTANCE:
-                    self._put_instance(one)
+                    if (instance := read_instance(one)) is not None:
+                        self.instances[instance.number, instance.began_ms] = instance
                 elif kind == _OPERATION:
-                    self._put_operation(one)
+                    if one["operationType"] == PREEMPTED_BY:
+                        self.preempted.setdefault(str(one["targetId"]), set()).add(read_instant(one["insertTime"]))
                 else:
                     raise SourceError(
                         f"{label}: {str(kind)[:60]!r} is neither an instance nor an operation of Compute Engine"
@@ -83,22 +85,11 @@ class GceAnswers:
             reason = f"{type(error).__name__}: {error}"
             raise SourceError(f"{label} is not as Compute Engine writes it ({reason}); is it whole?") from None
 
-    def _put_instance(self, listed: Mapping[str, Any]) -> None:
-        one = read_instance(listed)
-        if one is not None:
-            self.instances[one.number, one.began_ms] = one
-
-    def _put_operation(self, listed: Mapping[str, Any]) -> None:
-        if listed["operationType"] == PREEMPTED_BY:
-            self.preempted.setdefault(str(listed["targetId"]), set()).add(read_instant(listed["insertTime"]))
-
     def find_preemption(self, instance: GceInstance) -> int | None:
         """When this run was taken away (ms): the last time that operations name."""
+        later = [began for number, began in self.instances if number == instance.number and began > instance.began_ms]
         found = [at_ms for at_ms in self.preempted.get(instance.number, ()) if at_ms >= instance.began_ms]
-        return max((at_ms for at_ms in found if not self._is_later(instance, at_ms)), default=None)
-
-    def _is_later(self, instance: GceInstance, at_ms: int) -> bool:
-        return any(number == instance.number and instance.began_ms < began <= at_ms for number, began in self.instances)
+        return max((at_ms for at_ms in found if not any(began <= at_ms for began in later)), default=None)
 
     def find_end(self, instance: GceInstance) -> int | None:
         """When it ended (ms), as it says, or the operation; None where nobody says."""

@@ -78,7 +78,8 @@ class DeviceEvents:
         self._waiting = [] if complete.all() else [found[~complete]]
         events = sorted(self._find_changes(_list_readings(found[complete])))
         if events:
-            data = pa.Table.from_pylist([_as_row(event) for event in events], table("device_events").schema)
+            rows = [{**asdict(event), "at_utc": event.at_ms} for event in events]
+            data = pa.Table.from_pylist(rows, table("device_events").schema)
             yield Rows("device_events", data, self._where)
 
     def _find_changes(self, readings: NDArray[np.int64]) -> Iterator[DeviceEvent]:
@@ -131,11 +132,6 @@ def _list_readings(readings: NDArray[np.int64]) -> NDArray[np.int64]:
     found = found[np.lexsort(found.T[::-1])]
     same = (found[1:, :3] == found[:-1, :3]).all(axis=1)  # pods and MIG instances repeat what their GPU says
     return np.delete(found, np.flatnonzero(same), axis=0)
-
-
-def _as_row(event: DeviceEvent) -> dict[str, object]:
-    row = asdict(event)
-    return {**row, "at_utc": row.pop("at_ms")}
 
 
 def find_xid(device_id: str, at_ms: int, code: int, last: int) -> Iterator[DeviceEvent]:

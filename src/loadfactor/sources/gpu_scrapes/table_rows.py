@@ -14,7 +14,6 @@ from loadfactor.sources.base import Rows
 from loadfactor.sources.gpu_scrapes.known_devices import GpuLabels, HolderFacts, KnownDevices, count_slices, find_team
 from loadfactor.sources.gpu_scrapes.sample_columns import (
     CounterRates,
-    Measured,
     find_hot,
     make_samples,
     read_values,
@@ -235,7 +234,9 @@ class ScrapeRows:
         schema = table("samples").schema
         data = {"device_id": self._name_devices(scrapes.place), "to_utc": pa.array(scrapes.at_ms)}
         for name, column in columns.items():
-            data[name] = _make_array(column, schema.field(name).type)
+            kind = schema.field(name).type
+            numbers = column.get(0).astype(np.int64) if kind == pa.int64() else column.values
+            data[name] = pa.array(numbers, kind, mask=~column.known)
         rows = pa.table(data)
         for i in range(0, len(scrapes), BATCH_ROWS):
             part = Rows("samples", rows.slice(i, BATCH_ROWS), self._where)
@@ -296,12 +297,6 @@ class ScrapeRows:
         schema = table(name).schema
         data = pa.table({k: pa.array(v, type=schema.field(k).type) for k, v in columns.items()})
         return Rows(name, data, self._where)
-
-
-def _make_array(column: Measured, kind: pa.DataType) -> pa.Array:
-    if kind == pa.int64():
-        return pa.array(column.get(0).astype(np.int64), kind, mask=~column.known)
-    return pa.array(column.values, kind, mask=~column.known)
 
 
 @dataclass

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from loadfactor.base.errors import DamageError
 from loadfactor.sources.base import Gap, Rows
@@ -360,7 +359,9 @@ class PrometheusDecoder:
 
     def _read(self, source: GpuSource | NodeSource | EngineSource, points: Points) -> FieldValues:
         facts = self._facts
-        wrong = {**facts.find_blanks(points.series, points.value), **_find_unreal(points.value)}
+        unreal = np.flatnonzero(~np.isfinite(points.value)).tolist()
+        wrong = facts.find_blanks(points.series, points.value)
+        wrong |= {i: "NaN" if np.isnan(points.value[i]) else "infinite" for i in unreal}
         if wrong:
             names = facts.of[points.series[list(wrong)], NAME].tolist()
             for (why, name), count in Counter(zip(wrong.values(), names, strict=True)).items():
@@ -375,11 +376,6 @@ class PrometheusDecoder:
         return FieldValues(
             place, gpu, key, labels, holders, name, facts.flags[series, TOTAL], value, points.at_ms, *no_text
         )
-
-
-def _find_unreal(value: NDArray[np.float64]) -> dict[int, str]:
-    unreal = np.flatnonzero(~np.isfinite(value))
-    return {i: "NaN" if np.isnan(value[i]) else "infinite" for i in unreal.tolist()}
 
 
 def _read_machine(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:

@@ -71,7 +71,9 @@ class ReplicaCounts:
         at_ms, process = page.at_ms, self.processes.get(page.start_ms)
         assert at_ms is not None
         if process is not None and at_ms <= process.at_ms:
-            if page.start_ms is None and (at_ms < process.at_ms or self._differs(process, page)):
+            counted = process.counters
+            differs = any(counted.get(name, (0, {}))[1] != values for name, values in page.counters.items())
+            if page.start_ms is None and (at_ms < process.at_ms or differs):
                 self._find_several()
             return
         self.pages += 1
@@ -194,9 +196,6 @@ class ReplicaCounts:
             if labels in page.counters.get(name, {})
         ]
         return bool(both) and all(now >= before for now, before in both)
-
-    def _differs(self, process: EngineProcess, page: EnginePage) -> bool:
-        return any(process.counters.get(name, (0, {}))[1] != values for name, values in page.counters.items())
 
     def _say(self, what: str) -> None:
         self.unknown[what] = self.unknown.get(what, 0) + 1
