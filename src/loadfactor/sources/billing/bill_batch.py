@@ -187,6 +187,7 @@ class BillBatch:
         return str(self.cells.schema.names[self._columns[fold_name(name)]]) if self.has(name) else name
 
     def position(self, name: str) -> CellPosition:
+        """Where the cells of a column stand, for messages."""
         return CellPosition(self.file.label, self._written(name), self.first_row)
 
 
