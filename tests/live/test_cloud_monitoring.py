@@ -13,7 +13,7 @@ from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.collect import google_cloud as cloud_monitoring
 from loadfactor.collect.google_cloud import MonitoringMetrics
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.http_fetch import FetchError
 from loadfactor.settings.sources import GcpProject
 
 MINUTES = 20

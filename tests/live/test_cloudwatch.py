@@ -18,7 +18,7 @@ from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect import amazon as cloudwatch
 from loadfactor.collect.amazon import CloudWatchMetrics
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.http_fetch import FetchError
 from loadfactor.collect.pull import CloudPull
 from loadfactor.settings.sources import CloudWatchAccount
 

@@ -1,1 +1,1 @@
-"""What receives and fetches samples live, on a schedule, and hands them to the store as rows. It knows no ledger and no metric."""
+"""Receives and fetches samples live, on a schedule, and hands them to the store as rows. It knows no ledger and no metric."""

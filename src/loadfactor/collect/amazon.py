@@ -90,7 +90,7 @@ def _take_role(session: Any, account: CloudWatchAccount, config: Any) -> Any:
 
 
 def describe_error(error: Exception) -> str:
-    """What Amazon says, in one line and without what it repeats of the request."""
+    """The message of an error of Amazon, in one line and without what it repeats of the request."""
     response = getattr(error, "response", None)
     answer = response.get("Error", {}) if isinstance(response, dict) else {}
     text = f"{answer.get('Code')}: {answer.get('Message')}" if answer.get("Code") else str(error)
@@ -208,7 +208,7 @@ class Ec2Instances:
         return str(instance["InstanceId"])
 
     def ask(self, part: str) -> dict[str, Sequence[Item]]:
-        """What EC2 says. Raises FetchError in its words; NotPermittedError with the line of the policy that is missing."""
+        """Answer of EC2. Raises FetchError in its words; NotPermittedError with the line of the policy that is missing."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -271,7 +271,7 @@ class Ec2Instances:
 
 
 def make_error(error: Exception) -> FetchError:
-    """What Amazon says; where it is a refusal, with the line of the policy that would allow it."""
+    """The message of an error of Amazon; of a refusal with the line of the policy that would allow it."""
     response = getattr(error, "response", None)
     code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
     operation = getattr(error, "operation_name", "")
@@ -301,7 +301,7 @@ def find_refused(account: CloudWatchAccount) -> Iterator[tuple[str, str]]:
 
 
 def _prune(instance: Mapping[str, Any]) -> Item:
-    """What the decoder reads of an instance; of its tags those that are not secret."""
+    """Fields of an instance that the decoder reads; of its tags those that are not secret."""
     tags = {str(tag["Key"]): str(tag["Value"]) for tag in instance.get("Tags") or ()}
     chosen = [{"Key": key, "Value": value} for key, value in sorted(tags.items()) if choose_texts({key: value}, {})]
     answer = {key: instance[key] for key in _KEPT if instance.get(key)}

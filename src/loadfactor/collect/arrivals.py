@@ -1,4 +1,4 @@
-"""What came into the books lately: since when it speaks, so that minutes that were judged without it are judged again."""
+"""Arrivals in the books lately: since when they speak, so that minutes that were judged without it are judged again."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence

@@ -34,7 +34,7 @@ AT_ONCE_BYTES = 128 * BYTES_PER_KIB
 
 @dataclass
 class Counts:
-    """What came in on one stream, since this process began."""
+    """Counts of one stream, since this process began."""
 
     received_samples: int = 0
     acknowledged_samples: int = 0

@@ -92,7 +92,7 @@ async def fetch_page(
 
 
 def trust_exporters(group: ExporterGroup) -> ssl.SSLContext:
-    """What the certificates of a group are checked against. Raises InputError where they cannot be read."""
+    """Certificates that those of a group are checked against. Raises InputError where they cannot be read."""
     try:
         return ssl.create_default_context(cafile=group.ca_file)
     except (OSError, ssl.SSLError) as error:
@@ -102,7 +102,7 @@ def trust_exporters(group: ExporterGroup) -> ssl.SSLContext:
 
 
 def make_finder(group: ExporterGroup) -> "TargetFinder":
-    """What finds the exporters of a group. Raises InputError where an address is none."""
+    """Make what finds the exporters of a group. Raises InputError where an address is none."""
     job = group.job if isinstance(group, ServingEngines) else group.name
     defaults = TargetDefaults(group.default_port, group.path, group.scheme == "https", job)
     if group.dns:
@@ -116,7 +116,7 @@ def make_finder(group: ExporterGroup) -> "TargetFinder":
 
 @dataclass(frozen=True)
 class TargetDefaults:
-    """What holds for targets that do not give their own. `port` 0: every target gives its own."""
+    """Defaults of targets that do not give their own. `port` 0: every target gives its own."""
 
     port: int = 0
     path: str = USUAL_PATH
@@ -176,7 +176,7 @@ class NamedTargets:
     _last: tuple[Target, ...] = ()
 
     async def find(self) -> FoundTargets:
-        """What the name has now."""
+        """Resolve the name."""
         try:
             async with asyncio.timeout(LONGEST_LOOK_UP_S):
                 found = await (self._find_services() if self.name.startswith("_") else self._find_addresses())
@@ -227,7 +227,7 @@ class FileTargets:
     _files: dict[str, _ReadFile] = field(default_factory=dict)
 
     async def find(self) -> FoundTargets:
-        """What stands in them now; a file that is broken keeps its last good list."""
+        """Read them; a file that is broken keeps its last good list."""
         return await asyncio.to_thread(self._find)
 
     def _find(self) -> FoundTargets:

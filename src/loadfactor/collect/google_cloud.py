@@ -138,7 +138,7 @@ def _instant(at_ms: int) -> dict[str, int]:
 
 
 def describe_error(error: Exception) -> str:
-    """What Google says, in one line; of a request that was tried again, what it said last."""
+    """The message of an error of Google, in one line; of a request that was tried again, the last one."""
     error = getattr(error, "cause", None) or error
     code = getattr(getattr(error, "grpc_status_code", None), "name", None) or type(error).__name__
     return " ".join(f"{code}: {getattr(error, 'message', None) or error}".split())[:300]
@@ -159,7 +159,7 @@ class GceInstances:
         return str(instance["id"])
 
     def ask(self, part: str) -> dict[str, Sequence[Item]]:
-        """What Compute Engine says. Raises FetchError in its words; NotPermittedError with the permission that is missing."""
+        """Answer of Compute Engine. Raises FetchError in its words; NotPermittedError with the permission that is missing."""
         return {part: list(self._list(part))}
 
     def find_refused(self) -> Iterator[tuple[str, str]]:
@@ -227,7 +227,7 @@ def _open_compute(project: GcpProject, part: str) -> Any:
 
 
 def _prune_instance(instance: Item) -> Item:
-    """What the decoder reads of an instance; of its labels those that are not secret."""
+    """Fields of an instance that the decoder reads; of its labels those that are not secret."""
     labels = sorted((instance.get("labels") or {}).items())
     public = {key: value for key, value in labels if not value or choose_texts({key: value}, {})}
     return {**{key: instance[key] for key in _KEPT if key in instance}, "labels": public}

@@ -1,4 +1,4 @@
-"""What a Prometheus-compatible server keeps of the past, read once as rows: for an import by hand."""
+"""History of a Prometheus-compatible server, read once as rows: for an import by hand."""
 
 import asyncio
 from collections import Counter

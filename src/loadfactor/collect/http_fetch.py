@@ -138,7 +138,7 @@ def find_proxy(url: SplitResult) -> HttpProxy | None:
 
 
 def write_basic(url: SplitResult) -> str:
-    """What a header says for the name and password in an address; empty where there are none."""
+    """The header for the name and password in an address; empty where there are none."""
     if not url.username and not url.password:
         return ""
     login = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
@@ -214,7 +214,7 @@ async def _enter_tunnel(connection: Connection, address: str, proxy: HttpProxy) 
 LONG_BYTES: Final = 256 * BYTES_PER_KIB
 """An answer of more than this is received in turn. The page of 64 GPUs is some 150 KiB, packed 10."""
 GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
-"""What zlib calls gzip."""
+"""The window size by which zlib knows gzip."""
 _PAUSE_S: Final = 5 / MS_PER_S
 """After each piece of a long answer, for everybody else: servers that never end would take all there is."""
 _UNPACKED_BYTES: Final = 512 * BYTES_PER_KIB
@@ -226,7 +226,7 @@ _LONGEST_BLANK_BYTES: Final = 100
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """What is sent, and where: `path` begins with a slash, `tls` is None where the server has none.
+    """A request and its server: `path` begins with a slash, `tls` is None where the server has none.
 
     A request with `content` is a POST, another a GET.
     """
@@ -260,7 +260,7 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class FetchBounds:
-    """What is taken of an answer: so many bytes, in so many seconds in all, of which so many may pass without a byte.
+    """Bounds of an answer: so many bytes, in so many seconds in all, of which so many may pass without a byte.
 
     `begins`: what a good answer begins with, but for blanks; of others, and of errors, only some is read. `unpacks`: whether the
     content is unpacked as it comes, or left as it was packed.
@@ -367,7 +367,7 @@ class _Deadline:
         self.timeout.reschedule(min(self._end, now + self._bounds.silence_s))
 
     def wait(self) -> None:
-        """What follows is not the server's fault."""
+        """Note that what follows is not the server's fault."""
         self.timeout.reschedule(self._end)
 
     @property

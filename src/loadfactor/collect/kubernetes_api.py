@@ -77,7 +77,7 @@ RESOURCES: Final = (
     Resource(CLAIM, "resourceclaims", "who holds GPUs by claims", *_CLAIMS, True, _DRA),
     PODS,
 )
-"""What is watched; pods last, because the others explain them."""
+"""The watched kinds; pods last, because the others explain them."""
 
 
 class KubernetesApi:
@@ -120,7 +120,7 @@ class KubernetesApi:
         answer.release_conn()
 
     def watch(self, resource: Resource, version: str, keep: Callable[[Any], None]) -> Iterator[list[dict[str, Any]]]:
-        """What changes after `version`, events as they come together; ends when the server ends it. `keep` gets the answer,
+        """Watch what changes after `version`, events as they come together; ends when the server ends it. `keep` gets the answer,
         whose connection may be shut to end it earlier."""
         answer = self._ask(
             resource,

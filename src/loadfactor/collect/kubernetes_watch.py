@@ -34,7 +34,7 @@ from loadfactor.store.source_status import SourceStatus
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = float(S_PER_MIN)
 ABSENT_PAUSE_S: Final = 10.0 * S_PER_MIN
-"""What the API does not have is looked for again so seldom: it may be installed."""
+"""Kinds that the API does not have are looked for again so seldom: they may be installed."""
 EXPLAINED_S: Final = 30.0
 """Pods wait so long for what explains them to be listed first."""
 ALIVE_EVERY_S: Final = 10.0

@@ -62,7 +62,7 @@ Log = Callable[..., None]
 
 
 class WriteAnswer(NamedTuple):
-    """What was in a request that is durable now: how many samples, and how many of them of series that no decoder knows."""
+    """Answer to a request that is durable now: how many samples, and how many of them of series that no decoder knows."""
 
     samples: int
     not_understood: int = 0
@@ -70,7 +70,7 @@ class WriteAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class ReceiverCounts:
-    """What was received since the process began. `refused` by reason, `errors` by source."""
+    """Counts since the process began. `refused` by reason, `errors` by source."""
 
     received: int = 0  # samples
     acknowledged: int = 0
@@ -176,7 +176,7 @@ class LiveService:
         await self.collector.write(payload, PROGRESS_ORIGIN, EVENTS)
 
     def counts(self) -> ReceiverCounts:
-        """What was received so far, on all streams."""
+        """Count what was received so far, on all streams."""
         streams = self.collector.counts.values()
         refused: Counter[str] = Counter()
         for counts in streams:
@@ -193,7 +193,7 @@ class LiveService:
         )
 
     def health(self) -> dict[str, Any]:
-        """What GET /health answers; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
+        """The answer of GET /health; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
         sources = self.statuses()
         wrong = [source for source in sources if source.status in ("failing", "degraded", "silent")]
         error = self.ingest_error or self.collector.keep_error or self._flush.error

@@ -74,7 +74,7 @@ class Recording:
     spool: Path
 
     def read_rows(self, price_per_gpu_hour: float | None) -> Iterator[Rows | Gap]:
-        """What its GPUs and the node did. Its GPUs were its own from beginning to end, where no other job was seen on them."""
+        """Samples of its GPUs and the node. Its GPUs were its own from beginning to end, where no other job was seen on them."""
         decoder = PrometheusDecoder()
 
         def identify(name: str, others: Others) -> int:

@@ -23,7 +23,7 @@ Numbered = tuple[int, ReceivedBody]
 
 
 class Received(NamedTuple):
-    """What was in a payload that is being kept: its samples, how many of them no decoder knows, and its number to come."""
+    """A payload that is being kept: its samples, how many of them no decoder knows, and its number to come."""
 
     samples: int
     not_understood: int
@@ -94,7 +94,7 @@ class PayloadStream(ABC):
 
     @property
     def not_understood(self) -> Mapping[str, int]:
-        """What no decoder knows, by metric name: samples that were sent, series that were requested."""
+        """Counts of unknown metrics by name: samples that were sent, series that were requested."""
         return {}
 
     def ingest(self, complete_s: float | None = None) -> int:

@@ -157,7 +157,7 @@ class CloudInstances(Protocol):
         """Everything there is now, by kind of event. It waits. Raises FetchError in the cloud's words, NotPermittedError."""
 
     def name(self, instance: Item) -> str:
-        """What tells an instance from others."""
+        """Key of an instance."""
 
 
 class InstanceWatch(PolledSource):

@@ -45,7 +45,7 @@ class ScheduledPull(ABC):
 
     overlap_s = OVERLAP_S
     lacking = ""
-    """What the last answer should have and has not."""
+    """Gap of the last answer."""
 
     def __init__(
         self, name: str, every_s: float, through_ms: int, keep: KeepChunk, over: tuple[Failure, ...] = ()
@@ -172,7 +172,7 @@ class CloudMetrics(Protocol):
 
     @property
     def lacking(self) -> str:
-        """What there should be and is not, since it was read last; empty where all is there."""
+        """Describe what there should be and is not, since it was read last; empty where all is there."""
 
     def read(self, from_ms: int, to_ms: int) -> list[CloudSeries]:
         """The series with points after `from_ms`, through `to_ms`. It waits. Raises FetchError in the cloud's words."""

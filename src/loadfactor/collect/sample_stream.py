@@ -126,7 +126,7 @@ class SampleStream(PayloadStream):
 
     @property
     def not_understood(self) -> dict[str, int]:
-        """What no decoder knows, by metric name: samples that were sent, series that were requested."""
+        """Counts of unknown metrics by name: samples that were sent, series that were requested."""
         return self._scanner.not_understood or self._decoder.not_understood
 
     def _ingest_all(self, complete_s: float | None) -> int:

@@ -40,7 +40,7 @@ class ScrapeGroup:
         self.failed = 0
         """Scrapes that failed, since the process began."""
         self.error = ""
-        """What is wrong with the list of exporters."""
+        """The error of the list of exporters."""
         self._settings = settings
         self._every_s = settings.every.s
         self._finder = finder or make_finder(settings)

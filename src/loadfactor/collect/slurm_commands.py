@@ -30,7 +30,7 @@ _LOOK_EVERY_S: Final = 0.5
 _COMPLAINT_BYTES: Final = 8192
 _COMPLAINT_CHARACTERS: Final = 200
 _NOT_THERE: Final = 127
-"""What `env` and remote shells end with where there is no such command."""
+"""Exit status of `env` and remote shells where there is no such command."""
 
 
 class CommandError(LoadfactorError):
@@ -44,7 +44,7 @@ class TooMuchOutputError(CommandError):
 def run_command(
     words: Sequence[str], name: str, timeout_s: float, most_bytes: int, stopped: threading.Event | None = None
 ) -> bytes:
-    """What a command writes. It and what it started are ended when time is up, or when `stopped` is set. Raises CommandError."""
+    """Output of a command. It and what it started are ended when time is up, or when `stopped` is set. Raises CommandError."""
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -185,7 +185,7 @@ class SlurmCommands:
         return self._ask_sacct("--starttime", _write_time(from_s), "--endtime", _write_time(to_s), "--state", STATES)
 
     def find_jobs(self, ids: Sequence[str]) -> Answer:
-        """What accounting knows of these jobs, whenever they were."""
+        """These jobs in accounting, whenever they were."""
         found = Answer()
         for first in range(0, len(ids), IDS_AT_ONCE):
             found = found.join(self._ask_sacct("--jobs", ",".join(ids[first : first + IDS_AT_ONCE])))
@@ -211,7 +211,7 @@ class SlurmCommands:
         return NodeAnswer([node for part in parts for node in part], unread, why)
 
     def run(self, name: str, *arguments: str) -> bytes:
-        """What a command of Slurm writes."""
+        """Output of a command of Slurm."""
         path = str(PurePosixPath(self._cluster.bin) / name) if self._cluster.bin else name
         words = [*self._cluster.command, "env", *ENVIRONMENT, path, *arguments]
         shown = " ".join((name, *arguments[:2])) if name == "scontrol" else name
@@ -234,7 +234,7 @@ class SlurmCommands:
 
 
 def read_leniently(data: bytes, heading: bytes, decode: Callable[[bytes], T]) -> tuple[list[T], int, str]:
-    """What `decode` makes of lines, those left out that it refuses; how many these are, and why the first one was refused."""
+    """Decode lines, those left out that `decode` refuses; how many these are, and why the first one was refused."""
     lines = data.split(b"\n")
     try:
         return [decode(heading + data)] if data.strip() else [], 0, ""

@@ -31,12 +31,12 @@ _NARROWED: Final = {"skip_steps": "true", "show_duplicates": "true"}
 _NEVER_STARTED: Final = {"state": "CANCELLED"}
 """Jobs that were cancelled before they could start are listed only where they are requested."""
 NOTHING: Final = "Nothing found"
-"""What it calls an error where there are no such jobs."""
+"""The name of its error where there are no such jobs."""
 _SHOWN_CHARACTERS: Final = 200
 
 
 def open_slurm(cluster: SlurmCluster, stopped: threading.Event | None = None) -> "SlurmCommands | SlurmRest":
-    """What a cluster is asked through. `stopped`: set when answers are no longer of use."""
+    """Connection to slurmrestd. `stopped`: set when answers are no longer of use."""
     return SlurmRest(cluster) if cluster.url else SlurmCommands(cluster, stopped)
 
 
@@ -55,7 +55,7 @@ class SlurmRest:
         return _read_jobs(self._ask(path, window)).join(_read_jobs(self._ask(path, window | _NEVER_STARTED)))
 
     def find_jobs(self, ids: Sequence[str]) -> Answer:
-        """What accounting knows of these jobs, whenever they were."""
+        """These jobs in accounting, whenever they were."""
         above = self._find_path("slurmdb")[0].rstrip("/").rpartition("/")[0]
         numbers = dict.fromkeys(name.partition("_")[0].partition("+")[0] for name in ids)
         return reduce(Answer.join, (_read_jobs(self._ask(f"{above}/job/{number}", {})) for number in numbers), Answer())

@@ -50,7 +50,7 @@ REACHED, SEEN_AT, OPEN = "reached", "asked", "open"
 
 
 class Slurm(Protocol):
-    """What a cluster is asked through: its commands, or slurmrestd. Its methods raise CommandError."""
+    """Connection to a cluster: its commands, or slurmrestd. Its methods raise CommandError."""
 
     def list_queue(self) -> Answer:
         """The GPU jobs that the controller knows."""
@@ -62,7 +62,7 @@ class Slurm(Protocol):
         """The runs of GPU jobs between two instants."""
 
     def find_jobs(self, ids: Sequence[str]) -> Answer:
-        """What accounting knows of these jobs."""
+        """These jobs in accounting."""
 
 
 class SlurmWatch(PolledSource):

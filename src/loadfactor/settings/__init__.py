@@ -1,1 +1,1 @@
-"""What loadfactor.toml and the environment say: one base class, a file a topic, and the reference that is generated from them."""
+"""Settings of loadfactor.toml and the environment: one base class, a file a topic, and the reference generated from them."""

@@ -75,7 +75,7 @@ AlertTables = Annotated[
 
 
 class AlertReceiver(SettingsTable):
-    """What all receivers have in common: which alerts they are sent, and how long it is tried."""
+    """A receiver of any kind: which alerts it is sent, and how long it is tried."""
 
     name: str = Field(default="", max_length=100, description="Name of the receiver. By default its kind.")
     rules: tuple[str, ...] = Field(default=(), description='Only these rules: ["gpu_*", "node_down"]. By default all.')
@@ -93,7 +93,7 @@ class AlertReceiver(SettingsTable):
 
 
 class HttpReceiver(AlertReceiver):
-    """What receivers have in common that are reached over HTTP."""
+    """A receiver that is reached over HTTP."""
 
     url: str = Field(default="", pattern=_URL_OR_NONE, description="Address at which the receiver listens.")
     url_file: HomePath | None = Field(default=None, description="File with the address, where the address is a secret.")

@@ -150,7 +150,7 @@ CHOSEN: Final = SettingsFile(Path(FILE))
 
 
 def sign_file(path: Path) -> Signature:
-    """What changes when a file does; None where there is none."""
+    """A stamp that changes when a file does; None where there is none."""
     try:
         status = path.stat()
     except OSError:

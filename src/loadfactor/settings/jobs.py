@@ -1,4 +1,4 @@
-"""What jobs are: the networks they train, tagging and privacy: the tables [[network]], [tagging] and [privacy]."""
+"""Settings of jobs, the networks they train, tagging and privacy: the tables [[network]], [tagging] and [privacy]."""
 
 from typing import Any, Final, Literal, Self
 
@@ -45,7 +45,7 @@ class JobNetwork(SettingsTable):
 
     @property
     def gives(self) -> dict[str, str]:
-        """What is given, by name."""
+        """Given settings by name."""
         values = {name: getattr(self, name) for name in ("model", "sequence_length", "datatype", "recompute")}
         return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -64,7 +64,7 @@ class TaggingSettings(SettingsTable):
 
 
 class PrivacySettings(SettingsTable):
-    """What the books say of people: the table [privacy]."""
+    """Names of people in the books: the table [privacy]."""
 
     users: Literal["names", "pseudonyms"] = Field(default="names", description="What stands for users in the books.")
     key_file: HomePath | None = Field(default=None, description="File with the key of pseudonyms.")

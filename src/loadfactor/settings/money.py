@@ -28,7 +28,7 @@ _MOST_COST: Final = 1e12
 
 
 class Bearing(BaseModel):
-    """Who bears the cost of a pool: a word, or a table of fixed shares by the names of owners."""
+    """Bearers of the cost of a pool: a word, or a table of fixed shares by the names of owners."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,7 +65,7 @@ def _bearing(way: Way, description: str) -> Any:
 
 
 class ChargebackPolicy(SettingsTable):
-    """Who pays for what: the table [chargeback].
+    """Rules of chargeback: the table [chargeback].
 
     A cost that nobody holds stays in its own pool, or is borne by owners in proportion to the GPU-hours they held or used
     effectively, evenly, or by fixed shares. Even and fixed shares are of the first name that statements are by.
@@ -99,7 +99,7 @@ class ChargebackPolicy(SettingsTable):
         return bearing
 
     def bearing_of(self, pool: str) -> Bearing:
-        """Who bears a pool, by the name it has on statements."""
+        """Bearers of a pool, by the name it has on statements."""
         bearing: Bearing = getattr(self, pool.replace(" ", "_"))
         return bearing
 
@@ -118,7 +118,7 @@ class ChargebackPolicy(SettingsTable):
 
 
 class Budget(SettingsTable):
-    """What a team or project may spend in a month, a quarter or a year: a table [[budget]]. Without either, everybody together."""
+    """Budget of a team or project in a month, a quarter or a year: a table [[budget]]. Without either, everybody together."""
 
     team: str | None = Field(default=None, description="The team whose budget it is.")
     project: str | None = Field(default=None, description="The project whose budget it is.")
@@ -148,7 +148,7 @@ class Budget(SettingsTable):
 
     @property
     def label(self) -> str:
-        """Whose budget it is."""
+        """Owner of the budget."""
         return " / ".join(name for name in (self.team, self.project) if name) or "everybody"
 
     @model_validator(mode="after")
@@ -287,7 +287,7 @@ class OwnedPool(SettingsTable):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What is said of a server, under the names of `plan own`."""
+        """Settings of a server, under the names of `plan own`."""
         left_out = {*_OF_MONEY, "pool"}
         return {
             name: value

@@ -1,4 +1,4 @@
-"""What all tables of `loadfactor.toml` have in common: one base class, and the types of their settings."""
+"""The base class of all tables of `loadfactor.toml`, and the types of their settings."""
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation

@@ -1,4 +1,4 @@
-"""What NVML gives of one card: questions, fields read together, counters and XID errors. What a card lacks is noted once."""
+"""Readings of one card from NVML: questions, fields read together, counters and XID errors. What a card lacks is noted once."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
@@ -76,7 +76,7 @@ class Card:
         self._lacks: set[str] = set()
 
     def ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function answers; None where it has no answer now or ever. Raises CardLostError."""
+        """Answer of the function; None where it has no answer now or ever. Raises CardLostError."""
         if what in self._lacks:
             return None
         try:

@@ -138,7 +138,7 @@ class RunningProcess(NamedTuple):
 
 
 class GpuReadings(NamedTuple):
-    """What one look at a GPU gave."""
+    """Values of one look at a GPU."""
 
     readings: list[SeriesValues]
     pids: set[int]
@@ -236,7 +236,7 @@ class GpuReader:
         return {f"DCGM_FI_DEV_{name}": size / BYTES_PER_MIB for name, size in found.items()}
 
     def _read_pcie(self) -> dict[str, float]:
-        """What passed in the last 20 ms: the call takes so long."""
+        """Bytes a second in the last 20 ms: the call takes so long."""
         found = {}
         for name, way in (("TX", pynvml.NVML_PCIE_UTIL_TX_BYTES), ("RX", pynvml.NVML_PCIE_UTIL_RX_BYTES)):
             rate = self.card.ask("PCIe traffic", pynvml.nvmlDeviceGetPcieThroughput, self.handle, way)
@@ -288,7 +288,7 @@ class GpuReader:
         return readings
 
     def _list_names(self, instance: GpuInstance | None) -> list[str]:
-        """What Kubernetes may call it: NVIDIA's device plugin its UUID, GKE's what its file is called."""
+        """Names that Kubernetes may have for it: NVIDIA's device plugin its UUID, GKE's what its file is called."""
         if instance is None:
             return [self.uuid, self._facts["device"]]
         return [*instance.uuids, f"{self._facts['device']}/gi{instance.number}"]

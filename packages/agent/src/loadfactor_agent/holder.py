@@ -1,4 +1,4 @@
-"""Who holds a GPU: the job, pod or command of a process that runs on it, from /proc, and the pods it was given to."""
+"""Holders of GPUs: the job, pod or command of a process that runs on it, from /proc, and the pods it was given to."""
 
 import os
 import pwd
@@ -57,7 +57,7 @@ RUNS: Final = (
 )
 """Variables that say which run of an experiment tracker a process is; each a label of this name in small letters."""
 _OTHERS: Final = "job_env_"
-"""What labels of other variables begin with."""
+"""Prefix of the labels of other variables."""
 _LONGEST_VALUE: Final = 200
 _SLURM_JOB: Final = re.compile(r"slurm.*/job_(\d+)(?:/|$)")
 _POD: Final = re.compile(r"kubepods.*[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
@@ -187,7 +187,7 @@ class HolderFinder:
 
 
 def _read_environment(folder: Path) -> Mapping[str, str]:
-    """What the process was started with; nothing where that may not be read."""
+    """Environment of the process; empty where that may not be read."""
     try:
         content = (folder / "environ").read_bytes()
     except OSError:

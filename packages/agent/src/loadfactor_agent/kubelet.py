@@ -42,7 +42,7 @@ class Attendant(Generic[T]):
             self._requests.put(None)
 
     def wait(self, until_s: float) -> T:
-        """What came out. Raises NotAnsweredError where nothing did by `until_s` (monotonic clock), else what the work raised."""
+        """Result of the work. Raises NotAnsweredError where nothing did by `until_s` (monotonic clock), else what the work raised."""
         try:
             answer = self._answers.get(timeout=max(0.0, until_s - time.monotonic()))
         except queue.Empty:
@@ -74,7 +74,7 @@ _NAME, _NAMESPACE, _CONTAINERS = 1, 2, 3
 _CONTAINER_NAME, _DEVICES = 1, 2
 _DEVICE_ID = 2
 _REPLICA: Final = re.compile(r"::\d+$|/vgpu\d+$")
-"""What follows the name of a device that is shared in time or by MPS: of NVIDIA's device plugin, and of GKE's."""
+"""Suffix of a device that is shared in time or by MPS: of NVIDIA's device plugin, and of GKE's."""
 PodsByDevice = dict[str, list[GivenPod]]
 
 

@@ -1,4 +1,4 @@
-"""What the node does, from /proc, under the names of node-exporter. Counters of all cores are one series a mode."""
+"""Load of the node, from /proc, under the names of node-exporter. Counters of all cores are one series a mode."""
 
 import os
 from collections.abc import Iterator

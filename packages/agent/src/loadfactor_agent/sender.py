@@ -23,7 +23,7 @@ _SHOWN_BYTES: Final = 300
 
 @dataclass
 class SendCounts:
-    """What became of bodies since the process began."""
+    """Counts of bodies since the process began."""
 
     sent_bodies: int = 0
     refused_bodies: int = 0

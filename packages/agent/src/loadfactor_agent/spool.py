@@ -43,7 +43,7 @@ class _Segment:
 
 @dataclass
 class SpoolCounts:
-    """What could not be kept since the process began."""
+    """Counts of what could not be kept since the process began."""
 
     dropped_bodies: int = 0
     dropped_samples: int = 0

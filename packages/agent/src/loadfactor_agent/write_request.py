@@ -93,7 +93,7 @@ class SeriesValues(NamedTuple):
 
 
 AGENT_PREFIX: Final = "loadfactor_agent_"
-"""What stands before the names of the agent's own counts."""
+"""Prefix of the names of the agent's own counts."""
 _COUNTED: Final = (
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",

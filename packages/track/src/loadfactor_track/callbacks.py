@@ -172,7 +172,7 @@ def make_trainer_callback(run: TrackedRun) -> Any:
 
 
 class _TrainerFacts:
-    """What the Trainer's state was last, and what that makes of a step."""
+    """The last state of the Trainer, and what that makes of a step."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._run = run

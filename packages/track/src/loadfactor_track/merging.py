@@ -1,4 +1,4 @@
-"""What `run.step` and its sisters reported, merged into few records: pure, called 20 times a second by the thread that writes."""
+"""Merges reports of `run.step` and its sisters into few records: pure, called 20 times a second by the thread that writes."""
 
 from __future__ import annotations
 

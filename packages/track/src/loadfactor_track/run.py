@@ -132,7 +132,7 @@ class TrackedRun:
 
     @property
     def dropped(self) -> int:
-        """What was reported and could not be kept, since the run began."""
+        """Count of reports that could not be kept, since the run began."""
         return self._dropped + (self._recorder.dropped if self._recorder else 0)
 
     def take(self, call: Call) -> None:
@@ -156,7 +156,7 @@ class TrackedRun:
                 recorder.wake()
 
     def _give(self) -> list[Call]:
-        """What was reported since the last call; the recorder's thread calls it."""
+        """Take what was reported since the last call; the recorder's thread calls it."""
         with self._lock:
             self._tail = None
             calls, self._calls = self._calls, []

@@ -1,4 +1,4 @@
-"""What clusters of Kubernetes and Slurm, and clouds, let be read: each kind and question asked once, and what would allow more."""
+"""Checks of clusters of Kubernetes and Slurm, and clouds: each kind and question asked once, and what would allow more."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class ClusterCheck:
 
 
 def check_cluster(cluster: KubernetesCluster) -> ClusterCheck:
-    """What a cluster lets be read. Raises no KubernetesError."""
+    """Ask a cluster for each kind. Raises no KubernetesError."""
     try:
         api = KubernetesApi(cluster)
     except KubernetesError as error:
@@ -97,7 +97,7 @@ class CloudCheck:
 
 
 def list_questions(settings: Settings) -> dict[str, Callable[[], Refused]]:
-    """What finds the questions about instances that are not permitted, by account or project."""
+    """Functions that find refused questions about instances, by account or project."""
     questions: dict[str, Callable[[], Refused]] = {
         f"ec2 {account.label}": partial(find_refused, account) for account in settings.cloudwatch if account.instances
     }
@@ -155,7 +155,7 @@ class SlurmCheck:
 
 
 def check_slurm(clusters: Mapping[str, Slurm]) -> list[SlurmCheck]:
-    """What each cluster answers, by name. Raises no CommandError."""
+    """Ask each cluster, by name. Raises no CommandError."""
     return [_SlurmQuestions(name, slurm).check() for name, slurm in clusters.items()]
 
 

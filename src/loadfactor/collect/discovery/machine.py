@@ -1,4 +1,4 @@
-"""What is found on the machine where `loadfactor init` runs: a driver, an exporter, Prometheus, Slurm, Kubernetes."""
+"""Probes of the machine where `loadfactor init` runs: a driver, an exporter, Prometheus, Slurm, Kubernetes."""
 
 import asyncio
 import shutil
@@ -41,7 +41,7 @@ class ProbedPlaces:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What was found. `None`, 0, False and () mean that it is not there.
+    """Findings on a machine. `None`, 0, False and () mean that it is not there.
 
     `driver` is its version, "unknown" where it does not say; `gpus` counts device files of GPUs; `exporter` and `exporter_gpus`
     are a dcgm-exporter and the GPUs it speaks of; `prometheus` is what a Prometheus gives.
@@ -59,7 +59,7 @@ class Surroundings:
 
 
 def look_around(places: ProbedPlaces) -> Surroundings:
-    """What is there. Each probe ends after a second; all run at once; none changes anything."""
+    """Find what is there. Each probe ends after a second; all run at once; none changes anything."""
     return asyncio.run(_look_around(places))
 
 

@@ -1,4 +1,4 @@
-"""What a source does not give, what that costs in answers, and what to enable."""
+"""Shortfalls of a source: what it does not give, what that costs in answers, and what to enable."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +21,7 @@ class Signal:
 
     @property
     def fields(self) -> str:
-        """What dcgm-exporter calls the field that gives it best."""
+        """The field of dcgm-exporter that gives it best."""
         return PREFIX + BY_KEY[self.keys[0]].names[0]
 
 
@@ -91,7 +91,7 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class SourceCheck:
-    """What one server or group of exporters gives. `clock_s`: how far its clock is ahead of ours; `step_s`: time between two
+    """Check of one server or group of exporters. `clock_s`: how far its clock is ahead of ours; `step_s`: time between two
     scrapes; `newest_s`: age of the newest sample by the server's clock; `signals`: the fields its exporters give of GPUs.
     `targets`: the exporters of a group, of which so many are `answering`.
 
@@ -116,7 +116,7 @@ class SourceCheck:
 
 
 def list_shortfalls(given: SourceCheck, unnamed_gpus: int) -> tuple[Shortfall, ...]:
-    """What is missing, what matters most first. `unnamed_gpus`: how many GPUs say no model."""
+    """List shortfalls, what matters most first. `unnamed_gpus`: how many GPUs say no model."""
     found = note_clock(given.clock_s)
     if not given.signals:
         has_nodes = given.targets is not None and NODE_EXPORTER in given.exporters  # a group of node-exporters is whole

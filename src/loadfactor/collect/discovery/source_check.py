@@ -1,4 +1,4 @@
-"""What Prometheus servers and groups of exporters give: whether they answer, which exporters, signals, labels, what is missing."""
+"""Checks of Prometheus servers and groups of exporters: whether they answer, which exporters, signals, labels, what is missing."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ from loadfactor.store.source_status import SourceStatus, read_statuses
 
 LONGEST_ANSWER_S: Final = 10.0
 LOOK_BACK_S: Final = 5 * S_PER_MIN
-"""What was scraped within so long is there, as for an instant query of Prometheus."""
+"""Samples that are not older are there, as for an instant query of Prometheus."""
 CLOCKS_AGREE_S: Final = 2.0
 """The header Date counts whole seconds."""
 MOST_AT_ONCE: Final = 200
@@ -56,7 +56,7 @@ _COSTS = {
 
 @dataclass(frozen=True)
 class CheckedSources:
-    """What all configured sources give, and their last statuses in `loadfactor up`.
+    """Checks of all configured sources, and their last statuses in `loadfactor up`.
 
     Of `clouds` no metrics are fetched, only whether instances may be listed.
     """
@@ -98,7 +98,7 @@ async def _check_samples(settings: Settings) -> list[SourceCheck]:
 
 
 async def check_server(server: PrometheusServer, match: str) -> SourceCheck:
-    """What a server gives of the series that `match` (matchers in braces, or nothing) chooses. Never raises a LoadfactorError."""
+    """Check a server, of the series that `match` (matchers in braces, or nothing) chooses. Never raises a LoadfactorError."""
     found = SourceCheck(server.name, hide_password(server.url), reachable=False)
     try:
         began_s = time.time()
@@ -210,7 +210,7 @@ def find_engines(metrics: Collection[str]) -> tuple[str, ...]:
 
 
 def list_engine_shortfalls(metrics: Collection[str]) -> tuple[Shortfall, ...]:
-    """What is unknown where engines have metrics of these names."""
+    """List what is unknown where engines have metrics of these names."""
     names = {spell(name) for name in metrics}
     if not find_engines(metrics):
         do = "name the engines in [[serving]] with the port of their /metrics (vLLM: 8000); SGLang: --enable-metrics"
@@ -239,7 +239,7 @@ class _Scraped:
 
 
 async def check_group(group: ExporterGroup, turns: asyncio.Semaphore) -> SourceCheck:
-    """What the exporters of a group give now. Raises InputError where the settings of the group cannot be used."""
+    """Scrape the exporters of a group once. Raises InputError where the settings of the group cannot be used."""
     listed = await make_finder(group).find()
     tls = trust_exporters(group)
     scraped = await asyncio.gather(*(_scrape(target, group, tls, turns) for target in listed.targets))

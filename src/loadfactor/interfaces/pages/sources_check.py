@@ -121,7 +121,7 @@ def _sum_up_slurm(one: SlurmCheck) -> str:
 
 
 def _draw_slurm(one: SlurmCheck) -> Section:
-    """What answers of a cluster, and what its configuration leaves out."""
+    """Shows what answers of a cluster, and what its configuration leaves out."""
     rows = [(command.command, "yes" if command.works else "no", command.error or "") for command in one.commands]
     tables = [DataTable(COMMANDS, rows)]
     if one.missing:
@@ -156,7 +156,7 @@ def _draw_source(one: SourceCheck) -> Section:
 
 
 def _describe_given(one: SourceCheck) -> str:
-    """What the source gives, in a sentence or two."""
+    """Describe what the source gives, in a sentence or two."""
     parts = []
     if one.targets is not None:
         parts.append(f"Exporters that answer: {one.answering} of {one.targets}.")
