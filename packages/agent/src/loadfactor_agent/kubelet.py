@@ -42,7 +42,7 @@ class Attendant(Generic[T]):
             self._requests.put(None)
 
     def wait(self, until_s: float) -> T:
-        """Result of the work. Raises NotAnsweredError where there is none by `until_s` (monotonic clock), and what the work raised."""
+        """Result of the work. Raises NotAnsweredError with none by `until_s` (monotonic clock), else what the work raised."""
         try:
             answer = self._answers.get(timeout=max(0.0, until_s - time.monotonic()))
         except queue.Empty:
