@@ -1,1 +1,1 @@
-"""What people see: documents, their renderers, reports, plans, commands. No formula: every number is read from elsewhere."""
+"""The faces of the project: documents, their renderers, reports, plans, commands. No formula: every number is read from elsewhere."""

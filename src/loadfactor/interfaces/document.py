@@ -89,7 +89,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Assumption:
-    """What was taken for granted: its value in words, where it comes from, and how old or sure it is ("2026-05, estimate")."""
+    """Something taken for granted: its value in words, where it comes from, and how old or sure it is ("2026-05, estimate")."""
 
     name: str
     value: str

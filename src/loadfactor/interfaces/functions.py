@@ -22,7 +22,7 @@ class Page:
 
     @property
     def data(self) -> Any:
-        """What the answer is made of: a frozen dataclass."""
+        """The numbers of the answer: a frozen dataclass."""
         return self.document.data
 
     @property

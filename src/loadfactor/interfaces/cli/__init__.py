@@ -438,7 +438,7 @@ COMMANDS = (
         ),
     ),
 )
-"""What builds a page and what it takes are imported when the command is run."""
+"""Modules of pages and requests are imported when the command is run."""
 
 
 class Commands(LazyGroup):

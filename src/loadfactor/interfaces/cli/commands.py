@@ -43,7 +43,7 @@ class CommandEntry:
 
     @property
     def help(self) -> str:
-        """What stands beside its name in a list of commands."""
+        """The sentence beside its name in a list of commands."""
         return self.about.partition("\n\n")[0]
 
 

@@ -115,7 +115,7 @@ def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Pa
 
 
 def save_standard_input(folder: Path) -> Path:
-    """What comes in, as a file: sources may read one twice."""
+    """Standard input as a file: sources may read one twice."""
     path = folder / "standard-input"
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)

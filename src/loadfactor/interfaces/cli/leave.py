@@ -125,7 +125,7 @@ def _leave_unexpected(error: Exception) -> NoReturn:
 
 
 def _words_of(error: Any) -> str:
-    """What is wrong with the words typed, and where to read what can be typed."""
+    """The mistake in the words typed, and where to read what can be typed."""
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx else "loadfactor"
     see = f"see `{path} --help`"

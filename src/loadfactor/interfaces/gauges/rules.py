@@ -99,7 +99,7 @@ def name_watched(rule: Rule, currency: str) -> str:
 
 
 def name_labels(rule: Rule) -> list[str]:
-    """What tells the groups of a rule apart: job_id for jobs, as other gauges have it; budget for budgets."""
+    """Labels that tell the groups of a rule apart: job_id for jobs, as other gauges have it; budget for budgets."""
     return [DIMENSIONS.get(by, by) for by in rule.by]
 
 

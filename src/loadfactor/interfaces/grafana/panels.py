@@ -1,4 +1,4 @@
-"""What a dashboard is made of, before Grafana's builders write it: pages of rows of panels, each with its queries and unit."""
+"""Parts of a dashboard, before Grafana's builders write it: pages of rows of panels, each with its queries and unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Panel:
 
     @property
     def description(self) -> str:
-        """What it says, once for each meaning, and the rule that its limit is from."""
+        """Its meanings, each once, and the rule that its limit is from."""
         meanings = [self.about] if self.about else list(dict.fromkeys(q.about for q in self.queries if q.about))
         return " ".join([*meanings, *([f"Limit of the rule {self.limit.rule}."] if self.limit else [])])
 
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """What a page is about: the label whose values can be chosen, and the gauge that has them."""
+    """The subject of a page: the label whose values can be chosen, and the gauge that has them."""
 
     label: str
     title: str
@@ -176,7 +176,7 @@ class Gauges:
         return Query(f"{name_coverage(by, window)}{{{where}}}", "percentunit", legend or "{{metric}}", about)
 
     def unit_costs(self, by: Sequence[str] = (), window: str = "", where: str = "") -> Query:
-        """What one of each unit cost, whichever there are."""
+        """Costs of one of each unit, whichever there are."""
         parts = "_".join(part for part in ("loadfactor", window, *by, "cost_per") if part)
         others = f"{parts}_effective_gpu_hour_{self.currency.lower()}"
         names = f'__name__=~"{parts}_.+",__name__!="{others}"'

@@ -33,7 +33,7 @@ MAY: dict[Right, str] = {"write": "send", "read": "read everything", "read-team"
 
 @dataclass(frozen=True)
 class TokenEntry:
-    """What is known of a token, without its hash. `right` is write, read or read-team."""
+    """Facts of a token, without its hash. `right` is write, read or read-team."""
 
     id: str
     name: str

@@ -33,14 +33,14 @@ class Compaction:
 
 @dataclass(frozen=True)
 class RepairResult:
-    """What is lost, in which files."""
+    """Losses, by file."""
 
     losses: tuple[Loss, ...]
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What was copied where."""
+    """A copy of the books."""
 
     folder: str
     files: int
@@ -109,7 +109,7 @@ def name_rows(rows: dict[str, int]) -> str:
 
 
 def _name_rows(table: str, count: int) -> str:
-    """What the rows of a table are called: one outage, two outages, progress either way."""
+    """Names of the rows of a table: one outage, two outages, progress either way."""
     words = table.replace("_", " ")
     return words.removesuffix("s") if count == 1 and table != "progress" else words
 
@@ -196,7 +196,7 @@ def build_document(books: Books) -> Document:
 
 
 def say_finding(finding: Finding, currency: str) -> str:
-    """What was found, the share that is covered, and the GPU-hours it is about with their cost."""
+    """A finding, the share that is covered, and the GPU-hours it is about with their cost."""
     parts = [] if finding.coverage is None else [percent(finding.coverage)]
     if finding.gpu_hours is not None:
         cost = "" if finding.cost is None else f", {money(finding.cost, currency)}"
@@ -223,7 +223,7 @@ SHOWN_FILES = 2
 
 @dataclass(frozen=True)
 class ImportsList:
-    """What was imported, in order."""
+    """The imports, in order."""
 
     imports: tuple[ImportRecord, ...]
 

@@ -152,7 +152,7 @@ def write_headline(review: BudgetReview) -> str:
 
 
 def describe_source(review: BudgetReview) -> str:
-    """What the amounts are read from, and through which day they are complete."""
+    """The source of the amounts, and through which day they are complete."""
     costs = {status.budget.column for status in review.statuses}
     of = (
         f"{' and '.join(sorted(costs))} of the bill"
@@ -241,7 +241,7 @@ def _list_notes(review: BudgetReview, store_words: str) -> list[str]:
 
 
 def _name(status: BudgetStatus, review: BudgetReview) -> str:
-    """Whose budget it is, and of which cost where budgets are of several."""
+    """The owner of a budget, and its kind of cost where budgets are of several."""
     costs = {one.budget.column for one in review.statuses}
     return (
         f"{status.budget.label} ({status.budget.column})"

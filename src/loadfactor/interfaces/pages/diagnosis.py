@@ -51,7 +51,7 @@ def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
 
 
 def say_fleet(found: FleetDiagnosis) -> str:
-    """What the jobs that were looked at lost, and for how much of it causes were found."""
+    """Losses of the jobs that were looked at, and for how much of it causes were found."""
     if not found.jobs:
         return f"Nothing of {found.of} lost GPU time that is known."
     low = sum(job.at_stake_gpu_hours.low for job in found.jobs)
@@ -66,7 +66,7 @@ def say_fleet(found: FleetDiagnosis) -> str:
 
 
 def say_rest(found: FleetDiagnosis) -> str:
-    """What was not looked at; nothing where that is nothing."""
+    """Jobs that were not looked at; nothing where there are none."""
     if not found.not_looked_at:
         return ""
     jobs = "1 job with less was" if found.not_looked_at == 1 else f"{found.not_looked_at:,} jobs with less were"
@@ -91,7 +91,7 @@ def list_jobs(found: FleetDiagnosis) -> DataTable:
 
 
 def say_job(job: JobDiagnosis, currency: str) -> str:
-    """What it lost, and its first cause."""
+    """Losses of a job, and their first cause."""
     lost = f"Job {job.job} lost {number(job.lost_gpu_hours)} of {number(job.held_gpu_hours)} GPU-hours"
     if not job.findings:
         return f"{lost}; {_say_nothing(job)}."

@@ -17,7 +17,7 @@ NOT_FOUND = "not found"
 
 @dataclass(frozen=True)
 class FirstConfiguration:
-    """What was found, and the file that was written."""
+    """Findings on this machine, and the file that was written."""
 
     file: str
     driver: str | None
@@ -46,7 +46,7 @@ def write_first_configuration(places: ProbedPlaces, file: Path, force: bool) -> 
 
 
 def build_document(found: Surroundings, places: ProbedPlaces, file: Path) -> Document:
-    """What was found, and the next step."""
+    """The page of the findings, with the next step."""
     server = found.prometheus
     data = FirstConfiguration(
         str(file),

@@ -104,7 +104,7 @@ def _write_templates(folder: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class MetricEntry:
-    """What a metric says of itself. `better` is the direction: higher, lower or neither."""
+    """The declaration of a metric. `better` is the direction: higher, lower or neither."""
 
     name: str
     unit: str

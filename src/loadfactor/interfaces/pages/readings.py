@@ -105,7 +105,7 @@ def currency_of(readings: Sequence[Reading]) -> str:
 
 
 def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
-    """What the readings are based on, once for all of them: activity signals and the kind of money.
+    """The bases of the readings, once for all of them: activity signals and the kind of money.
 
     Where groups differ in the shares of the signals, the shares are left out (`with_shares` keeps them).
     """
@@ -189,7 +189,7 @@ def _counts_millions(readings: Sequence[Reading]) -> bool:
 
 
 def _per(reading: Reading) -> str:
-    """What a unit cost is of; empty for what is none."""
+    """The unit of a unit cost; empty where it is none."""
     return reading.unit.partition(" per ")[2] if reading.currency else ""
 
 

@@ -28,7 +28,7 @@ METRICS = (
     "idle_cost",
 )
 LOW_SHARE, LITTLE_MEMORY, THROTTLED, UNEVEN = 0.5, 0.3, 0.05, 0.2
-"""What is worth saying: utilization and memory below, throttling and differences between GPUs above."""
+"""Limits of a remark: utilization and memory below, throttling and differences between GPUs above."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _list_followed(found: FleetSavings) -> Section:
 
 
 def _list_notes(found: FleetSavings) -> tuple[str, ...]:
-    """What was left out, and in which order levers were applied."""
+    """Hours that were left out, and in which order levers were applied."""
     unknown = found.unknown
     notes = []
     for hours, why in (

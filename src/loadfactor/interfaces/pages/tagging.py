@@ -16,7 +16,7 @@ NOTHING = "(none)"
 
 
 def build_untagged_page(request: UntaggedRequest) -> Document:
-    """Who holds GPUs without an experiment, the most expensive first, and what would help."""
+    """Holders of GPUs without an experiment, the most expensive first, and what would help."""
     books = request.books
     start, end = request.window(books)
     with books.snapshot() as snapshot:
@@ -52,7 +52,7 @@ def _say_more(count: int) -> str:
 
 
 def _list_rest(found: Untagged) -> list[Section]:
-    """What lacks a team, a project or a purpose, and whose holder nobody knows."""
+    """Time without a team, a project or a purpose, and time of unknown holders."""
     whole = found.held.gpu_hours
     without = table(
         [(name, held) for name, held in found.without.items() if name != "experiment" and held.gpu_hours],

@@ -144,7 +144,7 @@ def list_costs(books: TraceInBooks) -> Section:
 
 
 def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Section:
-    """What the books say of the job beside what its traces say, class by class, in the order of the books."""
+    """Causes of the job by the books beside those by its traces, class by class, in the order of the books."""
     assert traced.in_books is not None
     currency, costs = traced.in_books.currency, {cost.cause: cost for cost in traced.in_books.costs}
 
@@ -182,7 +182,7 @@ def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Secti
 
 
 def _say_saved(cost: TraceCost, currency: str) -> str:
-    """What would be saved of all work of the job; GPU-hours where no price is known."""
+    """The saving in all work of the job; GPU-hours where no price is known."""
     low, high = cost.job_cost_low, cost.job_cost_high
     if low is None or high is None:
         ends, unit = (number(cost.job_gpu_hours_low), number(cost.job_gpu_hours_high)), " GPU-h"
@@ -253,7 +253,7 @@ def build_traces_page(
 def read_traces(
     paths: Sequence[Path], rate: JobRate | None = None, diagnosis: JobDiagnosis | None = None
 ) -> TraceDiagnosis:
-    """What the traces at these paths say, in money where they are of a job. Raises SourceError where none can be read."""
+    """The diagnosis of the traces at these paths, in money where they are of a job. Raises SourceError where none can be read."""
     found = diagnose_captures(_read_all(paths))
     return found if rate is None else price_trace(found, rate, diagnosis)
 

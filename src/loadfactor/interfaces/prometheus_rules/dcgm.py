@@ -36,7 +36,7 @@ LABELS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("job",): POD,
     ("device",): GPU,
 }
-"""What groups of rules are called there: a team is a namespace, a job is a pod."""
+"""Labels of the groups of rules there: a team is a namespace, a job is a pod."""
 SAMPLES: Final = {
     "utilization": ACTIVITY,
     "sm_activity": "DCGM_FI_PROF_SM_ACTIVE",
@@ -310,7 +310,7 @@ UNTRANSLATED: Final[Mapping[str, str]] = {
     "budget_burn": "Budgets and prices are no series.",
     "price_ended": "Prices are no series.",
 }
-"""What PromQL cannot say over these series, and why."""
+"""Rules that PromQL cannot express over these series, and why."""
 
 
 ABOUT_DCGM = (
@@ -324,7 +324,7 @@ ABOUT_DCGM = (
 
 
 def list_dcgm_rules(rules: Sequence[Rule]) -> list[Written]:
-    """What is recorded, and every rule, in order."""
+    """Recorded series, then every rule, in order."""
     written: list[Written] = list(RECORDINGS)
     for rule in rules:
         if isinstance(rule.condition, Threshold):

@@ -1,4 +1,4 @@
-"""What a terminal that knows no Unicode shows instead: one ASCII character for one character, so that columns stay aligned."""
+"""Text for a terminal that knows no Unicode: one ASCII character for one character, so that columns stay aligned."""
 
 import codecs
 import sys

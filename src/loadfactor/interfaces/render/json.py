@@ -17,7 +17,7 @@ from loadfactor.base.spelling import HIDDEN, spell_out
 from loadfactor.interfaces.document import Document
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""What begins a formula; the wide signs do in some languages."""
+"""Beginnings of a formula; the wide signs do in some languages."""
 NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)([eE][+-]?\d+)?( ?%)?")
 
 
@@ -121,7 +121,7 @@ def to_plain(value: Any) -> Any:
 
 
 def names_of(kind: type) -> list[str]:
-    """What a dataclass says of itself: its fields, then its properties, in the order they were written."""
+    """Names in the JSON of a dataclass: its fields, then its properties, in the order they were written."""
     own = [item.name for item in fields(kind) if item.repr]
     derived = [
         name

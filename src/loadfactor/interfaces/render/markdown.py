@@ -9,7 +9,7 @@ from loadfactor.interfaces.formats import draw_bins, make_visible
 
 WIDTH, CHART_HEIGHT = 90, 13
 SIGNS = re.compile(r"[\\|*_`\[\]!~@#]|:(?=//)|(?<=www)\.", re.IGNORECASE)
-"""What Markdown, or what shows it, would make something else of than a character."""
+"""Signs that Markdown, or a program that shows it, would not take as characters."""
 LINE_START = re.compile(r"^(\d{0,9})([-+.)](?=[- ]|$)|[=>])")
 """A list, a quotation or the line under a heading."""
 

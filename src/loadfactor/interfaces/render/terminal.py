@@ -107,7 +107,7 @@ def draw_table(table: DataTable, width: int) -> RenderableType:
 
 
 def _least_width(table: DataTable, rows: Sequence[Sequence[str]], column: int) -> int:
-    """What a column needs: its longest value, or the longest word of its heading. Text is folded where it must be."""
+    """The width that a column needs: its longest value, or the longest word of its heading. Text is folded where it must be."""
     words = table.columns[column].title.split()
     longest = max((len(row[column]) for row in rows), default=0)
     return max([longest, *map(len, words)])

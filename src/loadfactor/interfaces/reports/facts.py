@@ -1,4 +1,4 @@
-"""What the report says to programs: the readings of the whole and of each section. Its JSON is derived from these classes."""
+"""The report for programs: the readings of the whole and of each section. Its JSON is derived from these classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class SectionFacts:
 
     @property
     def says(self) -> str:
-        """What a hurried reader takes away."""
+        """The sentence for a hurried reader."""
         return self.section.lead
 
 

@@ -1,4 +1,4 @@
-"""What one report asks of the books: which window, which part of the fleet, split by what."""
+"""The questions of one report to the books: which window, which part of the fleet, split by what."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # which most reports do without
 
 HOLDER_DIMENSIONS = ("team", "project", "user", "purpose", "pool")
 OF_JOBS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
-"""What the report says of every job."""
+"""Metrics of every job in the report."""
 BY_JOB = ("job", "team", "purpose")
 """The dimensions by which it does."""
 NOBODY = "nobody"
@@ -78,7 +78,7 @@ class Inquiry:
 
     @property
     def options(self) -> str:
-        """What to type behind a command for it to speak of the same books, window, zone, money and part of the fleet."""
+        """Options to type behind a command for it to speak of the same books, window, zone, money and part of the fleet."""
         given = [("--basis", self.basis)] if self.basis else []
         given += [("--where", f"{name}={value}") for name, value in self.where.items()]
         return " ".join((self.span_options, *(f"{option} {quote(value)}" for option, value in given)))
@@ -134,7 +134,7 @@ class Inquiry:
 
     @cached_property
     def jobs(self) -> Readings:
-        """What jobs cost and how they used it, and what the waterfall is made of, by job, team and purpose; read once."""
+        """Costs and use of jobs, and the parts of the waterfall, by job, team and purpose; read once."""
         return self.ask(*OF_JOBS, *ASKED, by=BY_JOB)
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:

@@ -56,7 +56,7 @@ REMEDIES: Final = {
     "lost_work": "checkpoint more often, fail less often",
     "failed_work": "find out why its last run failed",
 }
-"""What to look at first, by where it went."""
+"""First things to look at, by the kind of loss."""
 
 
 def title_of(leak: Leak) -> str:

@@ -140,7 +140,7 @@ TITLES = {"BilledCost": "Billed", "EffectiveCost": "Effective cost", "ListCost":
 
 
 def build_bill_document(inquiry: Inquiry) -> Document:
-    """What bills alone can tell. Raises InputError where the budgets of the settings cannot be followed."""
+    """The report on bills alone. Raises InputError where the budgets of the settings cannot be followed."""
     there = f"--store {quote(str(inquiry.folder))}"
     steps = (
         Suggestion(f"loadfactor chargeback --by project {there}", "who pays, by other names"),

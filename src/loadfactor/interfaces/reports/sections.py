@@ -141,7 +141,7 @@ def _by_share(moment: tuple[float, datetime]) -> tuple[float, datetime]:
 
 
 def _days_chart(days: list[tuple[Key, Group]]) -> Chart:
-    """What each day consists of: its cost where there are prices, GPU-hours where not."""
+    """Parts of each day: its cost where there are prices, GPU-hours where not."""
     priced = any(group.value(f"{name}_cost") for _, group in days for name in PARTS)
     kind, unit = ("cost", days[0][1].currency) if priced else ("gpu_hours", "GPU-hours")
     names = [date.fromisoformat(key[0] or "").strftime("%a %d %b") for key, _ in days]
@@ -157,7 +157,7 @@ Groups = Sequence[tuple[Key, Group]]
 
 
 def build_groups(inquiry: Inquiry) -> SectionFacts | None:
-    """What the cost of each group consists of, and the table behind it, the highest cost first."""
+    """Parts of the cost of each group, and the table behind it, the highest cost first."""
     by = tuple(inquiry.dimensions)
     groups = inquiry.groups(*CELLS, *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", by=by)
     if not groups:
@@ -192,7 +192,7 @@ def _cells(key: Key, group: Group) -> Sequence[Cell]:
 
 
 def _chart_groups(groups: Groups, name: str, currency: str) -> Chart:
-    """What the cost of each group consists of; GPU-hours where there are no prices."""
+    """Parts of the cost of each group; GPU-hours where there are no prices."""
     names = [group_name(key, group) for key, group in groups]
     if any(group.value("cost") for _, group in groups):
         series = [Series(metric(m).title, [group.value(m) for _, group in groups]) for m in BARS]

@@ -85,7 +85,7 @@ HEALTH = "/health"
 WRITE = "/api/v1/write"
 
 Needs = Mapping[tuple[str, str], Need]
-"""What each endpoint asks for, by method and path; what is not listed asks for a token that reads everything."""
+"""The need of each endpoint, by method and path; what is not listed asks for a token that reads everything."""
 
 
 class Gate:
@@ -145,7 +145,7 @@ class Gate:
             self._note(scope, sent, request_id, access, self._clock_s() - began_s, failed)
 
     def _admit(self, scope: Scope) -> Access:
-        """What the request may ask. Raises RefusedError where it passes a bound or asks too much, BusyError."""
+        """The access of a request. Raises RefusedError where it passes a bound or asks too much, BusyError."""
         bounds, headers, path, method = self._bounds, scope["headers"], scope["path"], scope["method"]
         peer = (scope.get("client") or ("", 0))[0]
         hosts = [value for name, value in headers if name == b"host"]

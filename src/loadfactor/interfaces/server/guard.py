@@ -1,4 +1,4 @@
-"""Who may ask what: tokens, trusted proxies, and the names under which a server of this machine alone may be called."""
+"""Access to the server: tokens, trusted proxies, and the names under which a server of this machine alone may be called."""
 
 import json
 import sys
@@ -59,7 +59,7 @@ def hide_secrets(text: str) -> str:
 
 
 Need = Literal["nothing", "any", "read", "fleet", "write"]
-"""What an endpoint asks for. `any`: some token; `read`: one that reads, if only a team; `fleet`: one that reads everything."""
+"""The need of an endpoint. `any`: some token; `read`: one that reads, if only a team; `fleet`: one that reads everything."""
 
 GRANTS: Final[dict[str, tuple[Need, ...]]] = {
     "open": ("nothing", "any", "read", "fleet", "write"),
@@ -80,7 +80,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Access:
-    """What a request may ask. `team`: rows of this one alone; `token` is its id, empty where none was needed."""
+    """The access of a request. `team`: rows of this one alone; `token` is its id, empty where none was needed."""
 
     right: str
     team: str | None = None
@@ -113,7 +113,7 @@ class Guard:
         self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
 
     def admit(self, caller: Caller, need: Need) -> Access:
-        """What a request may ask. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
+        """The access of a request. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
         if need == "nothing":
             return Access("open")
         by_proxy = self.trusts(caller.peer)

@@ -31,7 +31,7 @@ NOTHING = pa.table({})
 
 
 def read_question(given: Mapping[str, Any], bounds: Bounds) -> ShowRequest:
-    """What a request asks, read as the command line reads it. Raises InputError."""
+    """The request of a question, read as the command line reads it. Raises InputError."""
     lists = {name: ",".join(value) for name, value in given.items() if isinstance(value, list)}
     request = make_request(ShowRequest, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
     for what, names, most in (
@@ -231,13 +231,13 @@ def names_of_team(snapshot: Snapshot, dimension: str, team: str) -> set[str | No
 
 
 def read_long_question(kind: Callable[..., RequestT], given: Mapping[str, Any]) -> RequestT:
-    """What a request asks, read as the command line reads it. Raises InputError."""
+    """The request of a long question, read as the command line reads it. Raises InputError."""
     lists = {name: ",".join(value) for name, value in given.items() if isinstance(value, list)}
     return make_request(kind, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
 
 
 def answer_diagnosis(books: Books, request: DiagnoseRequest, access: Access, bounds: Bounds) -> PageAnswer:
-    """What `loadfactor diagnose --format json` prints; for a token of one team, of that team and its jobs alone.
+    """The answer of `loadfactor diagnose --format json`; for a token of one team, of that team and its jobs alone.
 
     Raises InputError where it takes too long, and for what the books do not know, RefusedError for another team.
     """
@@ -248,7 +248,7 @@ def answer_diagnosis(books: Books, request: DiagnoseRequest, access: Access, bou
 
 
 def answer_savings(books: Books, request: SavingsRequest, bounds: Bounds) -> PageAnswer:
-    """What `loadfactor savings --format json` prints. Raises InputError where it takes too long."""
+    """The answer of `loadfactor savings --format json`. Raises InputError where it takes too long."""
     return PageAnswer(build_savings(request, books, limit_time(bounds.long_question_s)))
 
 

@@ -49,7 +49,7 @@ class Receiver(Protocol):
         ...
 
     def counts(self) -> ReceiverCounts:
-        """What was received so far."""
+        """Counts since the process began."""
         ...
 
 
@@ -108,7 +108,7 @@ class QuestionPool:
         self._pending = 0
 
     async def ask(self, work: Callable[[], AnswerT]) -> AnswerT:
-        """What `work` returns, worked out in a thread. Raises BusyError where too many wait already."""
+        """The result of `work`, worked out in a thread. Raises BusyError where too many wait already."""
         if self._pending >= self._most:
             raise BusyError("too many questions at once; ask again a little later", self._retry_after_s)
         self._pending += 1
@@ -219,7 +219,7 @@ VARY = "Accept-Encoding, Authorization"
 
 
 def access_of(request: Request) -> Access:
-    """What the gate lets this request ask."""
+    """The access that the gate gave this request."""
     access: Access = request.state.access
     return access
 
@@ -253,7 +253,7 @@ def make_tag(request: Request, folder: Path, packed: bool) -> str:
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """What changes with every change of a file."""
+    """Facts that change with every change of a file."""
     try:
         there = os.stat(path)
     except OSError:

@@ -34,7 +34,7 @@ def configure_rules() -> Sequence[Rule]:
 
 @dataclass(frozen=True)
 class GaugeWindow:
-    """What the gauges speak of, and how often they are looked at. `wait_s`: how long who asks waits for newer ones."""
+    """Splits of the gauges, and how often they are looked at. `wait_s`: how long who asks waits for newer ones."""
 
     splits: tuple[GaugeSplit, ...] = SPLITS
     rules: Callable[[], Sequence[Rule]] = configure_rules
@@ -109,7 +109,7 @@ class FleetGauges:
         return kept
 
     def _judge(self, now_s: float) -> list[MetricFamily]:
-        """What rules watch; nothing where that fails, as the other gauges do not depend on it."""
+        """Gauges of rules; nothing where that fails, as the other gauges do not depend on it."""
         if self._read_verdicts is not None:
             verdicts = self._read_verdicts()
             return verdicts.tell(self._books.store.currency, now_s) if verdicts else []

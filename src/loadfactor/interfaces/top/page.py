@@ -23,7 +23,7 @@ KEYS = "g n j t: group  s: order  r: reverse  /: filter  arrows, enter: open  q:
 
 @dataclass(frozen=True)
 class TopView:
-    """What is shown, and how. `gpu`: the one whose last hour is shown; `is_typing`: keys are letters of the filter."""
+    """The part that is shown, and how. `gpu`: the one whose last hour is shown; `is_typing`: keys are letters of the filter."""
 
     grouping: Grouping = "node"
     order: Order = "name"

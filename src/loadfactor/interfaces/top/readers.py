@@ -25,7 +25,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "job": ("job", "team"),
     "team": ("team",),
 }
-"""What the rows of a grouping are split by."""
+"""Dimensions of the rows of a grouping."""
 METRICS = (
     *("paid_gpu_hours", "allocation", "utilization", "sm_activity", "mem_utilization", "power_w", "temperature_c_max"),
     "cost",
@@ -36,7 +36,7 @@ STEPS = 12
 
 @dataclass(frozen=True)
 class TopRow:
-    """What one group did over the window; None where it is unknown. `gpus` is their mean number, shares are of 1."""
+    """Work of one group over the window; None where it is unknown. `gpus` is their mean number, shares are of 1."""
 
     names: tuple[str | None, ...]
     gpus: float | None
@@ -72,7 +72,7 @@ class GpuHistory:
 
 
 def ask_top(reader: "ReadingsReader", grouping: Grouping, last: str, where: Sequence[str] = ()) -> TopAnswer:
-    """What the fleet and its groups did last. Raises as the reader."""
+    """The last window of the fleet and its groups. Raises as the reader."""
     whole = TopQuestion(METRICS, last=last, where=where)
     fleet, split = reader.ask([whole, replace(whole, by=DIMENSIONS[grouping])])
     groups: dict[tuple[str | None, ...], list[Mapping[str, Any]]] = {}
