@@ -1,1 +1,1 @@
-"""The faces of the project: documents, their renderers, reports, plans, commands. No formula: every number is read from elsewhere."""
+"""Documents, their renderers, reports, plans, commands. No formula: every number is read from elsewhere."""

@@ -25,7 +25,7 @@ class ProgressBar:
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = monotonic) -> None:
-        # a terminal is asked for, as variables of the environment that force colours do not make a reader
+        # a terminal alone counts, as variables of the environment that force colours do not make a reader
         console = console or Console(stderr=True, force_terminal=sys.stderr.isatty())
         what = TextColumn(
             "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")

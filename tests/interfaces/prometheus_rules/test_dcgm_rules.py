@@ -154,7 +154,7 @@ def test_every_rule_is_said_or_named(rules: Path) -> None:
     text = rules.read_text()
     said = {rule["alert"] for rule in yaml.safe_load(text)["groups"][0]["rules"] if "alert" in rule}
     for rule in RULES:
-        assert (rule.name in said) != (f"# {rule.name}: not said here." in text)
+        assert (rule.name in said) != (f"# {rule.name}: not translated." in text)
         assert rule.name in said or rule.name in UNTRANSLATED
     assert said <= {*FAULTS}
     assert said == {rule.name for rule in RULES if rule.name in TRANSLATIONS or isinstance(rule.condition, Threshold)}

@@ -92,7 +92,7 @@ def test_a_job_of_which_little_is_known(tmp_path: Path) -> None:
         "uncounted": True,
     }
     assert next(tile.value for tile in page.tiles if tile.title == "MFU") == "–"
-    assert "Nobody said what it made" in render_text(page, 200)
+    assert "Its work is not known" in render_text(page, 200)
 
 
 def make_fleet(folder: Path) -> Books:

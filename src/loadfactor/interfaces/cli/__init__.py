@@ -139,10 +139,9 @@ COMMANDS = (
             ),
             CommandEntry(
                 "silence",
-                "Have alerts told to nobody for a time. They fire all the same, and what was told before has its "
-                "end told.\n\n"
-                "Names may be patterns with * and ?. What is silenced and fires still is told when the silence "
-                "ends.",
+                "Send nobody a message of some alerts for a time. They fire all the same, and the end of what was "
+                "sent before is sent.\n\n"
+                "Names may be patterns with * and ?. What still fires when the silence ends is sent then.",
                 "loadfactor.interfaces.pages.alerts.build_silence_page",
                 "loadfactor.interfaces.requests.SilencedRequest",
             ),
@@ -176,14 +175,14 @@ COMMANDS = (
     CommandEntry(
         "up",
         "Collect live, keep the books current and serve them over HTTP.\n\n"
-        "Runs until it is told to stop. Prometheus, VictoriaMetrics and collectors send to /api/v1/write "
-        "(remote_write); servers in the configuration are asked by it.",
+        "Runs until it is stopped. Prometheus, VictoriaMetrics and collectors send to /api/v1/write "
+        "(remote_write); servers in the configuration are queried.",
         function="loadfactor.interfaces.cli.actions.up",
     ),
     CommandEntry(
         "record",
         "Run a command and show what it cost and how full its GPUs were.\n\n"
-        "The GPUs it uses are sampled, what stood out is said, and what was read is in the books. It ends with the "
+        "The GPUs it uses are sampled, what stood out is shown, and what was read is in the books. It ends with the "
         "command's exit code.",
         function="loadfactor.interfaces.cli.actions.record",
         settings={"context_settings": {"allow_interspersed_args": False}},
@@ -270,7 +269,7 @@ COMMANDS = (
     CommandEntry(
         "forget",
         "Take an import out of the books again, whole.\n\n"
-        "What other imports said of the same GPUs, jobs and times stays, or comes back. `loadfactor imports` lists "
+        "What other imports hold of the same GPUs, jobs and times stays, or comes back. `loadfactor imports` lists "
         "the numbers.",
         "loadfactor.interfaces.pages.books.build_forget_page",
         "loadfactor.interfaces.requests.ForgetRequest",

@@ -66,7 +66,7 @@ def build_silence_page(request: SilencedRequest) -> Document:
 
     silence = make_silence(find_store(request.store), request.rule, by, how_long, request.reason)
     until = instant(moment(silence.until_ms))
-    headline = f"Nobody is told of {_name_silence(silence)} until {until}: silence {silence.id}."
+    headline = f"No message of {_name_silence(silence)} is sent until {until}: silence {silence.id}."
     return Document(headline, data=describe_silence(silence, now_ms()))
 
 
@@ -75,7 +75,7 @@ def build_unsilence_page(request: LiftedRequest) -> Document:
 
     silence = end_silence(find_store(request.store), request.id)
     return Document(
-        f"Silence {silence.id} of {_name_silence(silence)} is over: what fires still is told now.",
+        f"Silence {silence.id} of {_name_silence(silence)} is over: what still fires is sent now.",
         data=describe_silence(silence, now_ms()),
     )
 
@@ -183,7 +183,7 @@ def build_board_page(request: AlertsRequest) -> Document:
     waiting = Counter(listed.alert.rule for listed in found if listed.alert.state == "pending")
     sections += [_list_pending(waiting, by_name)] if waiting else []
     sections += [_suggest(firing[0], folder)] if firing and firing[0].silence is None else []
-    sections += [Section("Not told yet", text)] if (text := _say_receivers(board)) else []
+    sections += [Section("Not sent yet", text)] if (text := _say_receivers(board)) else []
     return Document(_say_firing(firing, board), sections, _say_judged(board, now), data=data)
 
 
@@ -237,7 +237,7 @@ def _suggest(listed: ListedAlert, folder: Path) -> Section:
     alert = listed.alert
     by = f" --by {quote(','.join(f'{name}={value}' for name, value in alert.by.items()))}" if alert.by else ""
     command = f"loadfactor alerts silence {alert.rule}{by} --for 2h --reason WHY --store {quote(str(folder))}"
-    return Section(suggestions=(Suggestion(command, "have the first of them told to nobody for two hours"),))
+    return Section(suggestions=(Suggestion(command, "send nobody a message of the first for two hours"),))
 
 
 def _say_age(listed: ListedAlert, now: int) -> str:

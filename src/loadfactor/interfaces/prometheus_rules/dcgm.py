@@ -198,7 +198,7 @@ def translate_became_idle(rule: Rule) -> TranslatedRule:
 
 def translate_idle_notebook(rule: Rule) -> TranslatedRule:
     stays = f"sum_over_time({BUSY_OF_POD}{IS_NOTEBOOK}[5m]) < {find_limit(rule, 'use', 2):g}"
-    remark = "Notebooks are told by the names of pods."
+    remark = "Notebooks are recognized by the names of pods."
     return TranslatedRule(rule, _idle(rule, IS_NOTEBOOK, "", stays), POD, remark=remark)
 
 
@@ -267,7 +267,7 @@ def translate_telemetry_lost(rule: Rule) -> TranslatedRule:
 
 def translate_exporter_lost(rule: Rule) -> TranslatedRule:
     return TranslatedRule(
-        rule, 'up{job=~".*dcgm.*"} == 0', ("instance",), remark='Exporters are told by their job: ".*dcgm.*".'
+        rule, 'up{job=~".*dcgm.*"} == 0', ("instance",), remark='Exporters are recognized by their job: ".*dcgm.*".'
     )
 
 

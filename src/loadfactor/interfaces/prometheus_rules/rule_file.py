@@ -63,7 +63,7 @@ def write_rules(about: str, group: str, rules: Sequence[Written], runbooks: str 
             lines += _comment(item.about, " " * 6)
             lines += _item({"record": item.record, "expr": _Block(item.expression)})
         elif isinstance(item, UntranslatedRule):
-            lines += _comment(f"{item.rule.name}: not said here. {item.why}", " " * 6)
+            lines += _comment(f"{item.rule.name}: not translated. {item.why}", " " * 6)
         else:
             lines += _comment(item.remark, " " * 6)
             lines += _item(_describe(item, runbooks))

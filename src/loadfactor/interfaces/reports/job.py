@@ -313,7 +313,7 @@ def _draw_made(one: Group) -> SectionFacts:
         sentences.append(f"{number(one.value('tokens_per_gpu_s'))} tokens/s per GPU.")
     table = list_made(one)
     if not table.rows:
-        sentences.insert(0, "Nobody said what it made: track it, or import its log.")
+        sentences.insert(0, "Its work is not known: track it, or import its log.")
     section = Section("What it made", " ".join(sentences), tables=(table,) if table.rows else ())
     return SectionFacts("made", section, one.some(*OF_WHAT_WAS_MADE))
 

@@ -287,7 +287,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         },
     )
     async def add_silence(request: Request) -> Response:
-        """Has alerts that match told to nobody for a time; they fire all the same, and what was told before has its end told."""
+        """Silences alerts that match for a time; they fire all the same, and the end of what was sent before is sent."""
         pieces = [piece async for piece in read_body(request, LONGEST_BODY_BYTES, served.bounds.write_s)]
         try:
             new = SilenceRequest.model_validate_json(b"".join(pieces))
@@ -313,7 +313,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         responses={200: {"model": SilenceAnswer, "description": "the silence that was lifted"}, **describe_errors()},
     )
     async def lift_silence(request: Request, id: Annotated[str, InPath(max_length=64)]) -> Response:
-        """Ends a silence now; what it held back and fires still is told."""
+        """Ends a silence now; what it held back and still fires is sent."""
         who = _name_caller(access_of(request), "")
         silence = await served.pool.ask(lambda: lift(folder, id, who))
         return JSONResponse(describe_silence(silence, now_ms()))

@@ -132,7 +132,7 @@ def _greet(address: str, folder: Path, settings: Settings) -> None:
         + [f"gcp-monitoring {project.label}" for project in settings.gcp_monitoring]
         + [f"slurm {cluster.name}".strip() for cluster in settings.slurm]
     )
-    sources = f"asks {pulled}" if pulled else "nothing is configured to be asked"
+    sources = f"asks {pulled}" if pulled else "no source is configured"
     if settings.kubernetes:
         watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
         sources = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
