@@ -11,9 +11,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.books.bill_comparison import BillComparison, compare_bills
+from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
 from loadfactor.books.compiled_sql import expressions, recall
-from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric

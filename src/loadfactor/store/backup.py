@@ -8,11 +8,10 @@ from pathlib import Path
 from loadfactor.base.errors import InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.disk import NAME as AUDIT
-from loadfactor.store.generations import Generation
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_copy import has_live, open_copy
 from loadfactor.store.live_database import QUARANTINE, list_quarantined
-from loadfactor.store.manifest import NAME, Manifest, checksum_file, has_books, write_down
+from loadfactor.store.manifest import NAME, Generation, Manifest, checksum_file, has_books, write_down
 from loadfactor.store.source_status import NAME as STATUSES
 from loadfactor.store.tokens import NAME as TOKENS
 

@@ -19,7 +19,6 @@ from loadfactor.base.errors import BusyError, DamageError, InputError, StoreErro
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
-from loadfactor.store.generations import Generation
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live
 from loadfactor.store.live_database import (
     BODY_BYTES,
@@ -45,6 +44,7 @@ from loadfactor.store.live_database import (
     say_damage,
     write_span,
 )
+from loadfactor.store.manifest import Generation
 from loadfactor.store.session import Entry
 
 __all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]

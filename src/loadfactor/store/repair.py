@@ -23,13 +23,22 @@ from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.charge_imports import settle_charges
 from loadfactor.store.compaction import refold_table
-from loadfactor.store.generations import Generation
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import ImportRecord, add_records, change_records, list_imports
 from loadfactor.store.live import set_damaged_aside
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_database import QUARANTINE
-from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, name_file, read_file
+from loadfactor.store.manifest import (
+    NAME,
+    OWN_NAME,
+    Generation,
+    Loss,
+    Manifest,
+    StoredFile,
+    checksum_file,
+    name_file,
+    read_file,
+)
 from loadfactor.store.normalize import AS_TAKEN, normalize
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.sample_imports import Series, reaches_next_day, recount_votes, write_cell

@@ -11,9 +11,8 @@ import duckdb
 from loadfactor.base.errors import InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
-from loadfactor.store.generations import Generation, has_manifest, remove_unread
 from loadfactor.store.live_copy import has_live
-from loadfactor.store.manifest import NAME, Manifest, StoredFile
+from loadfactor.store.manifest import NAME, Generation, Manifest, StoredFile, has_manifest, remove_unread
 from loadfactor.store.session import MEMORY, Entry, NotEnoughMemory, Session, check_file, connect_reader, connect_writer
 from loadfactor.tables.schema import DEFAULT_CURRENCY, Span
 

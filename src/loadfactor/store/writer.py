@@ -19,8 +19,17 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
-from loadfactor.store.generations import has_manifest, publish
-from loadfactor.store.manifest import NAME, OWN_NAME, Manifest, StoredFile, checksum_file, merge, name_file
+from loadfactor.store.manifest import (
+    NAME,
+    OWN_NAME,
+    Manifest,
+    StoredFile,
+    checksum_file,
+    has_manifest,
+    merge,
+    name_file,
+    publish,
+)
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session, check_file
 from loadfactor.tables.schema import Span
