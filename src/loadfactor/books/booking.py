@@ -1,16 +1,8 @@
 """Working out the ledger of some hours: the SQL of its steps, over the store's tables, in the order of the plan.
 
 The definitions are Ibis expressions (`ledger.steps`); this file hands their SQL the store's tables. Each step is put into a
-temporary table before the next one reads it, so that nothing is worked out twice.
-
-What follows from all rows of the small tables, whichever hours are booked; and whether they ask for more steps than usual.
-
-Where it changes, booked hours must be booked again: `digest_facts` says what the manifest keeps of it.
-
-Holdings cut into steps: who held what is attributed once, by hours, and only the intervals that are requested are cut.
-
-Attribution costs as much for each piece as for each interval, so to cut all that a fleet held into minutes costs far more than to
-join the pieces of one job with samples.
+temporary table before the next one reads it, so that nothing is worked out twice. What follows from all rows of the small tables,
+whichever hours are booked, is found once a session; where it changes, booked hours are booked again (`digest_facts`).
 """
 
 import hashlib
@@ -52,13 +44,14 @@ class LedgerFacts:
 
 
 def list_facts(session: Session) -> LedgerFacts:
-    """Put what follows from all rows of the small tables into tables, `FACT_STEPS`: whichever hours are booked then, they stand."""
-    for name in ("allocations", "devices", "outages"):
-        session.view_table(name, name)
-    key = tuple(session.manifest.of(name) for name in ("allocations", "devices", "outages"))
+    """Put what follows from all rows of the small tables into tables, `FACT_STEPS`, once: whatever is booked then, they stand."""
+    tables = ("allocations", "devices", "outages")
+    key = tuple(session.manifest.of(name) for name in tables)
     before: tuple[object, LedgerFacts | None] = session.derived.get("facts", (None, None))
     facts = before[1] if before[0] == key else None
     if facts is None:
+        for name in tables:
+            session.view_table(name, name)
         facts = _find_facts(session)
         session.derived["facts"] = key, facts
     return facts
@@ -164,14 +157,13 @@ def book(
     until: str = "book",
     owned: OwnedPrices | None = None,
     with_bills: bool = True,
-    facts: LedgerFacts | None = None,
     devices: Sequence[str] | None = None,
     among: str | None = None,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
-    `with_bills`: whether bills make prices, too. `facts`: as `list_facts` found them, whose tables stand; None to have them listed.
+    `with_bills`: whether bills make prices, too.
     `devices`: samples of these alone are read; rows of scopes with others say then that those were not observed.
     `among`: a table of the GPUs (device_id) that alone are read, with allocations that name them; None for all.
     """
@@ -179,7 +171,7 @@ def book(
     session.put("bounds", {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]})
     session.put("cuts", {"at_utc": cuts})
     _put_estimates(session, find_owned_prices(session) if owned is None else owned)
-    facts = facts or list_facts(session)
+    facts = list_facts(session)
     for name in ("outages", "prices", "exchange_rates"):
         session.view_table(name, name)
     view_placed(session, spans, among)

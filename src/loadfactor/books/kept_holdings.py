@@ -88,7 +88,7 @@ class KeptHoldings:
         if kept is not None and by_gpu and kept.by_gpu and (kept.hour, kept.whole) == (hour, whole):
             changed = _find_changed(session, kept, named)
         self._kept = None  # until it is whole again
-        book(session, (hour,), until="holdings", with_bills=with_bills, facts=facts, among=changed)
+        book(session, (hour,), until="holdings", with_bills=with_bills, among=changed)
         holdings = session.fetch("SELECT * FROM holdings")
         if changed and kept is not None:
             holdings = _replace(session, kept, changed, holdings)

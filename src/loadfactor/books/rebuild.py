@@ -68,7 +68,7 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
         batch = waiting.popleft()
         inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
         try:
-            book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned, facts=facts)
+            book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned)
             made += writer.copy_ledger("SELECT * FROM book")
             done += len(batch)
         except NotEnoughMemory:
@@ -98,7 +98,7 @@ def open_ledger(session: Session, idle_below: float) -> bool:
     facts = list_facts(session)
     inputs = digest_facts(session, facts, owned)
     hours = find_stale(session, key, inputs)
-    book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned, facts=facts)
+    book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
     session.materialize("booked_now", "SELECT * FROM book")
     kept = [f for file in files for f in _without_hours(file, hours)]
     sql = "SELECT * FROM booked_now"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.books.booking import LedgerFacts, book, book_held, cut_holdings, list_facts
+from loadfactor.books.booking import book, book_held, cut_holdings, list_facts
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import expressions, recall
@@ -82,7 +82,6 @@ class Watched:
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
         self._idle_below = idle_below
-        self._facts: LedgerFacts | None = None
 
     @property
     def span(self) -> Span:
@@ -120,16 +119,14 @@ class Watched:
             self._session.materialize("ledger_of_job", f"SELECT * FROM window_ledger WHERE job_id = {quote(job)}")
             self._session.create_view("window_ledger", "SELECT * FROM ledger_of_job")
             return read_steps(self._session, question, step_ms)
-        if self._facts is None:
-            self._facts = list_facts(self._session)
         near = read_nearby_devices(self._session, job, span)
         among = None
-        if near and is_by_gpu(self._session, span, self._facts):
+        if near and is_by_gpu(self._session, span, list_facts(self._session)):
             among = "near_devices"
             self._session.put(among, {"device_id": near})
         hours = _list_hours(span)
         # who held what is read of no sample
-        book(self._session, hours, (), self._idle_below, "holdings", facts=self._facts, devices=(), among=among)
+        book(self._session, hours, (), self._idle_below, "holdings", devices=(), among=among)
         cut_holdings(self._session, step_ms, f"WHERE h.job_id = {quote(job)}")
         book_held(self._session, hours, self._idle_below, near)
         self._session.create_view("window_ledger", "SELECT * FROM book")
@@ -139,10 +136,8 @@ class Watched:
         self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
     ) -> Iterator[StepRows]:
         """The same without any sample: who held what, and what was free."""
-        if self._facts is None:
-            self._facts = list_facts(self._session)
         cuts = range(span[0] + step_ms, span[1], step_ms)
-        book(self._session, _list_hours(span), cuts, self._idle_below, facts=self._facts, devices=())
+        book(self._session, _list_hours(span), cuts, self._idle_below, devices=())
         self._session.create_view("window_ledger", "SELECT * FROM book")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
