@@ -79,7 +79,6 @@ def unite(start_ns: Int64s, end_ns: Int64s) -> Spans:
     return Spans(start_ns[first], reach[last], first)
 
 
-Int64s = NDArray[np.int64]
 _FOREVER = np.iinfo(np.int64).max
 
 

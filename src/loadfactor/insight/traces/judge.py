@@ -38,7 +38,7 @@ class ObservedDevice:
 
     @property
     def device(self) -> TraceDevice:
-        """Its report."""
+        """The device in its capture."""
         return self.capture.devices[self.place]
 
     @cached_property

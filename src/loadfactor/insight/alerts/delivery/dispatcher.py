@@ -51,10 +51,6 @@ class Channel(Protocol):
         """Send these. Raises DeliveryError where it did not work."""
         ...
 
-    async def remind(self, outbox: Outbox) -> bool:
-        """Say again what fires, where the receiver needs that; whether it was sent. Raises DeliveryError where it was not."""
-        ...
-
 
 class Dispatcher:
     """Notifies one receiver, on an event loop."""
@@ -77,7 +73,7 @@ class Dispatcher:
                 try:
                     if await self._send_next():
                         continue
-                    if await self._channel.remind(self._outbox):
+                    if isinstance(self._channel, AlertmanagerChannel) and await self._channel.remind(self._outbox):
                         self.error = ""
                 except LoadfactorError as error:
                     self.error = str(error)
@@ -151,42 +147,23 @@ class AlertmanagerChannel:
 
 
 class WebhookChannel:
-    """A webhook of our own shape: a request a transition, with its key."""
+    """A webhook, of our own shape or Slack-compatible: a request a batch, which of ours is one transition, with its key."""
 
     takes_all = False
 
-    def __init__(self, receiver: WebhookReceiver, rules: Mapping[str, Rule], links: Links) -> None:
+    def __init__(self, receiver: WebhookReceiver | SlackReceiver, rules: Mapping[str, Rule], links: Links) -> None:
+        self._is_slack = isinstance(receiver, SlackReceiver)
         self._rules, self._links = rules, links
         self._sender, self._pool = Sender(receiver), RequestPool()
 
     async def send(self, pending: Sequence[Pending]) -> None:
-        """Send the transition; a batch has one alone."""
+        """Send the message of the batch, or each transition."""
+        if self._is_slack:
+            await self._sender.send(pack_slack(pending, self._rules, self._links), {}, self._pool)
+            return
         for item in pending:
-            await self._sender.send(
-                pack_webhook(item, self._rules, self._links), {"Idempotency-Key": item.key}, self._pool
-            )
-
-    async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
-        """Nothing: it is sent once."""
-        return False
-
-
-class SlackChannel:
-    """A Slack-compatible webhook: a message a rule and judgement."""
-
-    takes_all = False
-
-    def __init__(self, receiver: SlackReceiver, rules: Mapping[str, Rule], links: Links) -> None:
-        self._rules, self._links = rules, links
-        self._sender, self._pool = Sender(receiver), RequestPool()
-
-    async def send(self, pending: Sequence[Pending]) -> None:
-        """Send the message."""
-        await self._sender.send(pack_slack(pending, self._rules, self._links), {}, self._pool)
-
-    async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
-        """Nothing: it is sent once."""
-        return False
+            body, key = pack_webhook(item, self._rules, self._links), {"Idempotency-Key": item.key}
+            await self._sender.send(body, key, self._pool)
 
 
 class EmailChannel:
@@ -204,10 +181,6 @@ class EmailChannel:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads, send_email, mail, self._receiver, self._password)
 
-    async def remind(self, outbox: Outbox) -> bool:  # noqa: ARG002 (the protocol's)
-        """Nothing: it is sent once."""
-        return False
-
 
 def make_dispatcher(
     receiver: AlertReceiver, outbox: Outbox, rules: Mapping[str, Rule], links: Links, password: str | None
@@ -216,10 +189,8 @@ def make_dispatcher(
     channel: Channel
     if isinstance(receiver, AlertmanagerReceiver):
         channel = AlertmanagerChannel(receiver, rules, links)
-    elif isinstance(receiver, WebhookReceiver):
+    elif isinstance(receiver, WebhookReceiver | SlackReceiver):
         channel = WebhookChannel(receiver, rules, links)
-    elif isinstance(receiver, SlackReceiver):
-        channel = SlackChannel(receiver, rules, links)
     else:
         assert isinstance(receiver, EmailReceiver)
         channel = EmailChannel(receiver, rules, links, password)
