@@ -101,8 +101,8 @@ def _follow(snapshot: Snapshot, done: DoneLever) -> LeverFollowUp:
 
 def _measure(snapshot: Snapshot, team: str | None, start: datetime, end: datetime) -> dict[str, float]:
     """Work and its cost: units of work first, those that are known and above nothing."""
-    names: tuple[Metric | str, ...] = (*KEPT.values(), "effective_gpu_hours", "cost")
-    found = snapshot.show(names, (), start, end, where={} if team is None else {"team": team})
+    metrics: tuple[Metric | str, ...] = (*KEPT.values(), "effective_gpu_hours", "cost")
+    found = snapshot.show(metrics, (), start, end, where={} if team is None else {"team": team})
     names = {metric.name: unit for unit, metric in KEPT.items()} | {"effective_gpu_hours": EFFECTIVE, "cost": "cost"}
     values = {names[reading.metric]: reading.value for reading in found}
     return {unit: float(value) for unit, value in values.items() if isinstance(value, int | float) and value > 0}

@@ -54,9 +54,9 @@ def test_a_cause_pulls_its_lever(tmp_path: Path, cause: str, lever: str) -> None
     """It saves the least of what the diagnosis has at stake, or what is left of it, and says which job, why and what to set."""
     books = fill(tmp_path / "books", (cause,))
     finding = next(f for f in diagnose_books(books).jobs[0].findings if f.cause == cause)
-    saved = pick(find_savings(books))
-    assert 0 < saved[lever] <= finding.gpu_hours.low * (1 + 1e-9)
-    told = next(each for each in find_savings(books).levers if each.lever == lever)
+    found = find_savings(books)
+    assert 0 < pick(found)[lever] <= finding.gpu_hours.low * (1 + 1e-9)
+    told = next(each for each in found.levers if each.lever == lever)
     assert finding.action == told.action
     assert "job-0" in told.evidence[0]
     assert told.confidence_word == "medium"

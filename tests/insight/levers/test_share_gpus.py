@@ -1,55 +1,49 @@
 """The lever that shares GPUs among small jobs: checked by hand, and its replay beside one that looks at every instant."""
 
 import random
-from pathlib import Path
 
 import pytest
-from tests.insight.levers.fleet import START, held, keep
-from tests.ledger.fleets import MINUTE
+from tests.insight.levers.fleet import PRICE, START, held, keep
+from tests.ledger.fleets import MINUTE, Row
 
 from loadfactor.insight.levers.share_gpus import share_time
-from loadfactor.insight.savings import LeverSaving, find_savings
+from loadfactor.insight.savings import find_savings
 
 GIB = 2**30
 HOURS = 10
 
 
-def find_shared(folder: Path, memory_gib: float | None, active: float) -> LeverSaving | None:
-    """The lever for three jobs that held a GPU each for ten hours, as active as that, with so much of 80 GiB in use."""
-    gpus = dict.fromkeys("abc", "n")
-    memory = {} if memory_gib is None else {"mem_used_bytes": memory_gib * GIB, "mem_total_bytes": 80.0 * GIB}
-    samples = [
-        {
-            "device_id": gpu,
-            "from_utc": START + (m - 5) * MINUTE,
-            "to_utc": START + m * MINUTE,
-            "sm_active_share": active,
-        }
-        | memory
-        for gpu in gpus
-        for m in range(5, HOURS * 60 + 1, 5)
-    ]
-    allocations = [row for gpu in gpus for row in held(f"job-{gpu}", [gpu], 0, HOURS)]
-    books = keep(folder, gpus, HOURS, allocations, {}, samples=samples)
-    levers = {lever.lever: lever for lever in find_savings(books).levers}
-    return levers.get("share_gpus")
+FLEETS = {
+    "sevenths": (8, 0.1, 20),  # two of three GPUs
+    "thirds": (8, 0.2, 20),
+    "halves": (30, 0.2, 10),  # by memory: two GPUs for three jobs
+    "full": (50, 0.2, None),
+    "busy": (8, 0.6, None),
+    "unknown": (None, 0.2, None),  # nobody knows whether it would fit
+}
+"""GiB of 80 in use, activity, and GPU-hours that are saved of three jobs that held a GPU each for ten hours."""
 
 
-@pytest.mark.parametrize(
-    ("memory_gib", "active", "saved"),
-    [
-        (8, 0.1, 20),  # sevenths: two of three GPUs
-        (8, 0.2, 20),  # thirds
-        (30, 0.2, 10),  # halves, by memory: two GPUs for three jobs
-        (50, 0.2, None),
-        (8, 0.6, None),
-        (None, 0.2, None),  # nobody knows whether it would fit
-    ],
-)
-def test_small_jobs_share_a_gpu(tmp_path: Path, memory_gib: float | None, active: float, saved: float | None) -> None:
+@pytest.fixture(scope="module")
+def saved_gpu_hours(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, float]:
+    """What the lever saves of each of these fleets, which are a pool and a team each."""
+    gpus, pools, samples, allocations = dict[str, str](), dict[str, str](), list[Row](), list[Row]()
+    for team, (memory_gib, active, _) in FLEETS.items():
+        memory = {} if memory_gib is None else {"mem_used_bytes": memory_gib * GIB, "mem_total_bytes": 80.0 * GIB}
+        for gpu in (f"{team}-{name}" for name in "abc"):
+            gpus[gpu], pools[gpu] = f"{team}-n", team
+            allocations += held(f"job-{gpu}", [gpu], 0, HOURS, team=team)
+            for m in range(5, HOURS * 60 + 1, 5):
+                times = {"from_utc": START + (m - 5) * MINUTE, "to_utc": START + m * MINUTE}
+                samples.append({"device_id": gpu, **times, "sm_active_share": active, **memory})
+    books = keep(tmp_path_factory.mktemp("shared"), gpus, HOURS, allocations, {}, pools=pools, samples=samples)
+    return {row.by["team"]: row.levers.get("share_gpus", 0.0) / PRICE for row in find_savings(books, ("team",)).rows}
+
+
+@pytest.mark.parametrize("team", FLEETS)
+def test_small_jobs_share_a_gpu(saved_gpu_hours: dict[str | None, float], team: str) -> None:
     """Three jobs fit into as many GPUs as their activity and their peak of memory say; all of what is spared was inactive."""
-    found = find_shared(tmp_path, memory_gib, active)
-    assert (found and found.gpu_hours) == (saved and pytest.approx(saved))
+    assert saved_gpu_hours[team] == pytest.approx(FLEETS[team][2] or 0.0)
 
 
 def share_by_hand(spans: list[tuple[int, int]], on_one: int) -> int:

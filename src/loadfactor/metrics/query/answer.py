@@ -167,18 +167,12 @@ def _from_ledger(
     metric: Metric, kind: Sum | Ratio, question: Question, summed: Totals, active: Sequence[str]
 ) -> MetricColumn:
     """A Sum or Ratio, with the cost basis where it is money, and the activity signals where it rests on activity."""
-    values, coverage = _value(kind, summed.sums)
+    amounts, is_known, coverage = work_out(kind, summed.sums)
+    values = _where(is_known, amounts if isinstance(kind, Sum) and kind.each else amounts[:, 0])
     rests = any(p.rests_on_activity for p in metric.parts)
     signals = [name or None for name in active] if rests else [None] * len(summed.keys)
     shares = [None if share != share else share for share in coverage.tolist()]
     return MetricColumn(values, shares, signals, question.basis if metric.is_money else None)
-
-
-def _value(kind: Sum | Ratio, sums: Mapping[Part, Floats]) -> tuple[list[Value], Floats]:
-    """Values and coverage by group; None where nothing of it was known, or where there is nothing to divide by."""
-    values, is_known, coverage = work_out(kind, sums)
-    each = isinstance(kind, Sum) and kind.each
-    return _where(is_known, values if each else values[:, 0]), coverage
 
 
 def work_out(kind: Sum | Ratio, sums: Mapping[Part, Floats]) -> tuple[Floats, NDArray[np.bool_], Floats]:
