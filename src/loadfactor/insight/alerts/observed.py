@@ -117,6 +117,7 @@ class Observed:
         return round(seconds * MS_PER_S / self._step_ms)
 
     def _read(self, need: Need) -> tuple[Floats, Floats]:
+        """The value and the coverage of a metric, steps × groups."""
         split, kind = self._splits[need.by], self._kinds[need.metric]
         window = None if need.window_s == SINCE_START else self._count_steps(need.window_s)
         sums = split.sum(metric(need.metric).parts, window, self._count_steps(need.ago_s))

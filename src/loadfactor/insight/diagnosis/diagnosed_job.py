@@ -334,6 +334,7 @@ def _find_limit(board: str | None) -> float:
 
 
 def _has_nvlink(board: str | None) -> bool:
+    """Whether GPUs of a model reach each other over NVLink; one that nobody knows is taken for one of these."""
     found = find_accelerator(board) if board else None
     return found is None or found.nvlink_bytes_per_s is not None
 

@@ -79,6 +79,7 @@ def report_capture(capture: TraceCapture) -> tuple[list[DeviceReport], list[Obse
 
 
 def rank_findings(findings: Sequence[TraceFinding]) -> tuple[TraceFinding, ...]:
+    """Findings of one cause as one, with the mean of their shares and the evidence of the largest; the largest first."""
     by_cause: dict[str, list[TraceFinding]] = {}
     for finding in findings:
         by_cause.setdefault(finding.cause, []).append(finding)

@@ -177,6 +177,7 @@ _SURE_SHARE = 0.13
 
 
 def find_host_bound(device: ObservedDevice) -> TraceFinding | None:
+    """Idle time before and in launches, less what data, synchronization and first calls own."""
     if has_one_gap(device):
         return None
     host = [

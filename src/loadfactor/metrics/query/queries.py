@@ -90,6 +90,7 @@ def apply_filters(question: Question, rows: Expr, known: tuple[str, ...]) -> Exp
 
 
 def name_unknown(question: Question, book: Expr) -> Expr:
+    """The ledger with unattributed time under a name of its own in the holder dimensions that the question uses."""
     used = {*question.by, *(name for name, _ in question.where)}
     columns = [DIMENSIONS[name] for name in OF_A_HOLDER if name in used]
     return book.mutate(**{c: ibis.ifelse(book.holder == UNKNOWN, UNKNOWN_HOLDER, book[c]) for c in columns})
@@ -188,6 +189,7 @@ def list_parts(question: Question, booked: Expr) -> dict[str, Expr]:
 
 
 def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
+    """Everything a metric may add up, by name: ledger columns, what follows from them, and the stand-ins of `metric`."""
     columns = {c: booked[c] for c in booked.columns} | measures(booked)
     active_s = sum(columns[f"effective_{kind.basis}_s"] for kind in ACTIVITIES)
     under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
@@ -265,6 +267,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
 
 
 def _bucketed(stretches: Expr) -> Expr:
+    """Intervals cut at hours, and at the local midnights that are none; amounts still those of the whole interval."""
     buckets = ibis.table({"first": "int64", "after": "int64"}, name="buckets")
     cut = stretches.join(buckets, [stretches.from_utc < buckets.after, stretches.to_utc > buckets.first])
     return cut.select(

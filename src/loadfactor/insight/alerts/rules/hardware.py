@@ -70,6 +70,7 @@ PLANNED: Final = (
 
 
 def find_xids(evidence: Evidence, limits: Limits) -> Verdicts:
+    """GPUs of which the driver reported an error a while ago, other than a program that ended."""
 
     def tell(event: WatchedEvent) -> str | None:
         if event.kind != "xid":

@@ -45,6 +45,7 @@ def _share(status: BudgetStatus, amount: float) -> float:
 
 
 def _read_forecasts(statuses: tuple[BudgetStatus, ...], limits: Limits) -> Floats:
+    """The forecasts of periods as parts of the budgets; NaN where too few days are known."""
     return np.array(
         [
             _share(of, float(of.forecast.total)) if of.forecast and of.complete_days >= limits["days"] else np.nan

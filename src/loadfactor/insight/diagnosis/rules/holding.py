@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
+from loadfactor.insight.alerts.rule import Limit
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Flags, Floats, Ints, JobAttempt
-from loadfactor.insight.diagnosis.rule import Claim, DiagnosisRule, Limit, Limits, list_runs, share
+from loadfactor.insight.diagnosis.rule import Claim, DiagnosisRule, Limits, list_runs, share
 
 PEAK = 0.95
 """The busiest hours are those above this share of all."""

@@ -5,14 +5,16 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.insight.alerts.rule import Limit
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Flags
-from loadfactor.insight.diagnosis.rule import Claim, DiagnosisRule, Limit, Limits, claim_steps, share
+from loadfactor.insight.diagnosis.rule import Claim, DiagnosisRule, Limits, claim_steps, share
 from loadfactor.insight.diagnosis.rules.waiting import differ
 
 MOST_NAMED: Final = 4
 
 
 def _find_unfilled(facts: DiagnosedJob, limits: Limits, memory: Flags) -> Claim | None:
+    """Kernels that do not fill the GPU in steps with such a memory in use."""
     sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
     computing = np.fmax(facts.level("tensor_activity"), facts.level("fp32_activity"))
     bad = (sm <= limits["sm"]) & (engine >= limits["engine"]) & memory & (computing >= limits["computing"] * sm)

@@ -6,12 +6,12 @@ from typing import Final
 import numpy as np
 
 from loadfactor.base.units import BYTES_PER_GB, S_PER_MIN
+from loadfactor.insight.alerts.rule import Limit
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats
 from loadfactor.insight.diagnosis.rule import (
     LEAST_STEPS_S,
     Claim,
     DiagnosisRule,
-    Limit,
     Limits,
     claim_steps,
     list_runs,
