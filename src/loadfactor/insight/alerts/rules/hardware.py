@@ -8,7 +8,6 @@ import numpy as np
 
 from loadfactor.base.units import MS_PER_MIN, S_PER_MIN
 from loadfactor.books.watched import WatchedEvent, WatchedOutage
-from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.insight.alerts.rule import (
     Compound,
     Evidence,
@@ -22,6 +21,7 @@ from loadfactor.insight.alerts.rule import (
     read_known,
     show,
 )
+from loadfactor.insight.alerts.rules.links import share_of_limit
 
 USERS_XIDS: Final = frozenset({43, 45})
 """Errors that the driver writes when a program ends in the middle of its work: no error of the GPU."""
@@ -181,13 +181,7 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
     is_hot = heat > limits["hot"]
     unclear = (throttled > limits["time"]) & ~is_hot
     is_known = ~np.isnan(throttled) & (is_hot | ~np.isnan(power) | (throttled <= limits["clears_at"]))
-    of_limit = np.full(len(throttled), np.nan)
-    if unclear.any():
-        boards = evidence.names(_DEVICE, "accelerator")
-        for gpu in np.flatnonzero(unclear).tolist():
-            board = find_accelerator(boards[gpu] or "")
-            limit_w = board.get("tdp_w") if board else None
-            of_limit[gpu] = power[gpu] / limit_w if limit_w else np.nan
+    of_limit = share_of_limit(evidence, _DEVICE, unclear, power)
     is_bad = (throttled > limits["time"]) & (is_hot | (of_limit < limits["power"]))
     is_clear = (throttled <= limits["clears_at"]) | (~is_hot & (of_limit >= limits["power"]))
     reported = _list_reported(evidence)

@@ -1,7 +1,7 @@
 """Rules of jobs: GPUs that are held and not used, from the start, since a while, or only some of them."""
 
-from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, Literal
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from loadfactor.insight.alerts.rule import (
     SINCE_START,
     Compound,
     Evidence,
-    Flags,
     Floats,
     Limit,
     Limits,
@@ -38,51 +37,31 @@ _NODES: Final = Need("allocated_gpu_hours", ("node",), _NOW)
 _ROUNDING: Final = 1e-6
 
 
-@dataclass(frozen=True)
-class _JobUse:
-    """The use of jobs, as far as it is known: in the last minute, in the last five, and since they began."""
-
-    is_there: Flags
-    is_known: Flags
-    is_known_since_start: Flags
-    is_notebook: Flags
-    is_idle: Flags
-    works_again: Flags
-    ever_worked: Flags
-    idle_share: Floats
-    gpus: Floats
-    held_s: Floats
-
-    def give(self, evidence: Evidence, is_bad: Flags, is_clear: Flags, is_judged: Flags, fact: str) -> Verdicts:
-        """Verdicts of jobs of which the flags may say something."""
-
-        def explain(job: int) -> tuple[str, ...]:
-            held = f"holds {self.gpus[job]:.3g} GPUs for {show_duration(self.held_s[job])}"
-            return (fact, held, f"idle in {self.idle_share[job]:.0%} of the time since its start".replace("%", " %"))
-
-        value = np.where(is_judged, self.idle_share, np.nan)
-        return Verdicts(
-            evidence.groups(_JOB), is_bad & is_judged, is_clear & is_judged, value, "share", explain, ~self.is_there
-        )
-
-
-def _read_use(evidence: Evidence, limits: Limits) -> _JobUse:
+def _find_idle(which: Literal["never worked", "stopped", "notebook"], evidence: Evidence, limits: Limits) -> Verdicts:
+    """Jobs that never worked, or that did and do no longer; or notebooks in which nobody works, whether somebody did or not."""
     now, lately, ever = (evidence.read(need) for need in _OF_JOBS)
     gpus = evidence.read(_JOB_SIZE).value * S_PER_HOUR / _NOW
     least = _count_use(gpus, limits)
-    is_known = now.is_there & (now.coverage >= LEAST_COVERAGE)
-    return _JobUse(
-        now.is_there,
-        is_known,
-        is_known & (ever.coverage >= LEAST_COVERAGE),
-        np.array([is_notebook(purpose) for purpose in evidence.names(_JOB, "purpose")], dtype=np.bool_),
-        now.value <= 0,
-        lately.value >= least,
-        ever.value >= least,
-        evidence.read(_JOB_IDLE).value,
-        gpus,
-        (evidence.at_ms - evidence.starts(_JOB)) / MS_PER_S,
-    )
+    is_idle, works_again, ever_worked = now.value <= 0, lately.value >= least, ever.value >= least
+    of_notebook = np.array([is_notebook(purpose) for purpose in evidence.names(_JOB, "purpose")], dtype=np.bool_)
+    is_judged = now.is_there & (now.coverage >= LEAST_COVERAGE) & (of_notebook == (which == "notebook"))
+    if which == "never worked":
+        is_judged &= ever.coverage >= LEAST_COVERAGE
+        is_bad, is_clear, fact = is_idle & ~ever_worked, ever_worked, "has not worked since its start"
+    elif which == "stopped":
+        is_bad, is_clear, fact = is_idle & ever_worked, works_again, "worked, and does no longer"
+    else:
+        is_bad, is_clear, fact = is_idle, works_again, "nobody works in it"
+    idle_share = evidence.read(_JOB_IDLE).value
+    held_s = (evidence.at_ms - evidence.starts(_JOB)) / MS_PER_S
+
+    def explain(job: int) -> tuple[str, ...]:
+        held = f"holds {gpus[job]:.3g} GPUs for {show_duration(held_s[job])}"
+        return (fact, held, f"idle in {idle_share[job]:.0%} of the time since its start".replace("%", " %"))
+
+    value = np.where(is_judged, idle_share, np.nan)
+    groups = evidence.groups(_JOB)
+    return Verdicts(groups, is_bad & is_judged, is_clear & is_judged, value, "share", explain, ~now.is_there)
 
 
 def _count_use(gpus: Floats, limits: Limits) -> Floats:
@@ -97,28 +76,6 @@ def is_notebook(purpose: str | None) -> bool:
     (True, False, False)
     """
     return purpose is not None and any(word in purpose.lower() for word in NOTEBOOKS)
-
-
-def find_idle_from_start(evidence: Evidence, limits: Limits) -> Verdicts:
-    """Jobs that never worked."""
-    use = _read_use(evidence, limits)
-    is_judged = use.is_known_since_start & ~use.is_notebook
-    return use.give(
-        evidence, use.is_idle & ~use.ever_worked, use.ever_worked, is_judged, "has not worked since its start"
-    )
-
-
-def find_became_idle(evidence: Evidence, limits: Limits) -> Verdicts:
-    """Jobs that worked, and do no longer."""
-    use = _read_use(evidence, limits)
-    is_judged = use.is_known & ~use.is_notebook
-    return use.give(evidence, use.is_idle & use.ever_worked, use.works_again, is_judged, "worked, and does no longer")
-
-
-def find_idle_notebooks(evidence: Evidence, limits: Limits) -> Verdicts:
-    """Notebooks in which nobody works, whether somebody did before or not."""
-    use = _read_use(evidence, limits)
-    return use.give(evidence, use.is_idle, use.works_again, use.is_known & use.is_notebook, "nobody works in it")
 
 
 def find_never_used(evidence: Evidence, limits: Limits) -> Verdicts:
@@ -150,19 +107,20 @@ _READS: Final = (*_OF_JOBS, _JOB_IDLE, _JOB_SIZE, _PURPOSE)
 
 JOBS: Final = (
     Rule(
-        "job_idle_from_start", Compound(find_idle_from_start, _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "user error",
+        "job_idle_from_start", Compound(partial(_find_idle, "never worked"), _READS, _USE),
+        _JOB, 30 * S_PER_MIN, "warning", "user error",
         "A job holds GPUs and has not worked on any of them for 30 minutes from its start.",
         "Is it user error or I/O: did the program start, does it find its GPUs, or does it still copy its data?",
         "The job's log and its environment (`CUDA_VISIBLE_DEVICES`, the framework's build); `loadfactor report --job JOB`.",
     ),
     Rule(
-        "job_became_idle", Compound(find_became_idle, _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "I/O",
+        "job_became_idle", Compound(partial(_find_idle, "stopped"), _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "I/O",
         "A job worked on its GPUs and has been idle for 30 minutes.",
         "Is it I/O, a lost worker or user error: does it wait for data, hang in a collective, or has it finished and not ended?",
         "The last lines of the logs of all ranks, a stack dump of a process (`py-spy dump`), and whether storage answers.",
     ),
     Rule(
-        "notebook_idle", Compound(find_idle_notebooks, _READS, _USE), _JOB, S_PER_HOUR, "info", "scheduling",
+        "notebook_idle", Compound(partial(_find_idle, "notebook"), _READS, _USE), _JOB, S_PER_HOUR, "info", "scheduling",
         "A notebook or interactive session holds GPUs and has been idle for an hour.",
         "Is it scheduling or user error: is somebody coming back to it, or was it forgotten?",
         "Ask its user; a limit for idle sessions of the notebook server would close it.",

@@ -62,7 +62,7 @@ def find_waiting_for_others(evidence: Evidence, limits: Limits) -> Verdicts:
     is_low = (sm < limits["sm"]) & (_count_gpus(evidence) > 1)
     is_moving = nvlink > limits["nvlink"]
     near = is_low & (resident > limits["gpu_util"]) & (tensor < limits["tensor"])
-    power = _of_limit(evidence, near)
+    power = share_of_limit(evidence, _JOB, near, read_known(evidence, _POWER))
     is_spinning = near & (power < limits["power"])
     is_bad = is_low & (is_moving | is_spinning)
     is_known = ~np.isnan(sm) & ~(np.isnan(nvlink) & np.isnan(tensor))
@@ -121,15 +121,15 @@ def _count_gpus(evidence: Evidence) -> Ints:
     return np.bincount(jobs[jobs >= 0], minlength=len(evidence.groups(_JOB)))
 
 
-def _of_limit(evidence: Evidence, chosen: Flags) -> Floats:
-    """The power of chosen jobs, as a share of the limit of their boards; NaN where that is not known."""
+def share_of_limit(evidence: Evidence, by: tuple[str, ...], chosen: Flags, power: Floats) -> Floats:
+    """The power of chosen groups, as a share of the limit of their boards; NaN where that is not known."""
     found = np.full(len(chosen), np.nan)
     if chosen.any():
-        power, boards = read_known(evidence, _POWER), evidence.names(_JOB, "accelerator")
-        for job in np.flatnonzero(chosen).tolist():
-            board = find_accelerator(boards[job] or "")
+        boards = evidence.names(by, "accelerator")
+        for group in np.flatnonzero(chosen).tolist():
+            board = find_accelerator(boards[group] or "")
             limit_w = board.get("tdp_w") if board else None
-            found[job] = power[job] / limit_w if limit_w else np.nan
+            found[group] = power[group] / limit_w if limit_w else np.nan
     return found
 
 
