@@ -84,7 +84,8 @@ def make_teams(
         row.update(job_id=f"j{team}", team=f"team {team}")
     hours: list[list[Row]] = [[] for _ in range(10)]
     for team in range(TEAMS):
-        course = [rnd.choice(levels) for _ in range(600 // minutes_each) for _ in range(minutes_each)]
+        choices = [rnd.choice(levels) for _ in range(600 // minutes_each)]
+        course = [level for level in choices for _ in range(minutes_each)]
         for hour, rows in enumerate(hours):
             rows += make_samples(course.__getitem__, range(hour * 60, hour * 60 + 60), [f"g{team}"])
     return tables, hours
@@ -93,7 +94,7 @@ def make_teams(
 @pytest.fixture(scope="module")
 def random_books(tmp_path_factory: pytest.TempPathFactory) -> tuple[Books, list[tuple[str, int]]]:
     """Books of six teams, and the transitions of one go."""
-    tables, hours = make_teams(random.Random(0), (0.2, 0.45, 0.52, 0.9, None), 20)
+    tables, hours = make_teams(random.Random(0), (0.2, 0.45, 0.52, 0.9, None), 40)
     tables["samples"] = [row for rows in hours for row in rows]
     books = make_books(tmp_path_factory.mktemp("random"), tables)
     with books.watch() as watched:
