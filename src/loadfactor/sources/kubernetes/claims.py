@@ -305,17 +305,17 @@ class Inventory:
             is_here = known is not None and known.node == node
             if known and is_here and (known.to_ms is None or at_ms is None or at_ms - known.to_ms <= RETURNS_MS):
                 if known.to_ms is not None or known.accelerator != model:
-                    yield self._tell(name, Installed(node, model, known.from_ms))
+                    yield self._emit(name, Installed(node, model, known.from_ms))
             elif since_ms is not None and (known is None or known.from_ms < since_ms):
                 if known is not None and known.to_ms is None:  # it was moved here
-                    yield self._tell(name, known._replace(to_ms=since_ms))
-                yield self._tell(name, Installed(node, model, since_ms))
+                    yield self._emit(name, known._replace(to_ms=since_ms))
+                yield self._emit(name, Installed(node, model, since_ms))
         for name in before:
             known = self.installed[name]
             if name not in now and known.node == node and known.to_ms is None and at_ms is not None:
-                yield self._tell(name, known._replace(to_ms=max(at_ms, known.from_ms)))
+                yield self._emit(name, known._replace(to_ms=max(at_ms, known.from_ms)))
 
-    def _tell(self, name: str, gpu: Installed) -> Row:
+    def _emit(self, name: str, gpu: Installed) -> Row:
         self.installed[name] = gpu
         ended = {} if gpu.to_ms is None else {"to_utc": gpu.to_ms, "known_from": LIST}
         return {

@@ -211,7 +211,7 @@ class ClusterFacts:
             return pod
         return replace(pod, gone_as=PREEMPTED if "Preempt" in workload.evicted_why else EVICTED)
 
-    def tell_pod(self, pod: PodFacts) -> Iterator[TableRow]:
+    def make_pod_rows(self, pod: PodFacts) -> Iterator[TableRow]:
         """The rows of a pod: where claims say which GPUs it holds, one more for each, as labels would tell it."""
         held = self.find_held(pod)
         pieces = list(self.granted.list_pieces(pod.uid))
@@ -238,11 +238,11 @@ class ClusterFacts:
         }
         if pod.from_ms is None or pod.end_state == REFUSED:
             if workload is None:
-                yield from _tell_wait(pod, who | {"gpus": held.total + by_claims})
+                yield from _make_wait_rows(pod, who | {"gpus": held.total + by_claims})
             return
-        yield from self._tell_hold(pod, who, held, pieces, workload is None)
+        yield from self._make_hold_rows(pod, who, held, pieces, workload is None)
 
-    def _tell_hold(
+    def _make_hold_rows(
         self, pod: PodFacts, who: Row, held: Held, pieces: list[Piece], has_waited: bool
     ) -> Iterator[TableRow]:
         assert pod.from_ms is not None
@@ -272,7 +272,9 @@ class ClusterFacts:
                 yield "allocations", {"job_id": pod.job_id, "device_id": device_id, **facts}
             who = {**who, "submitted_utc": None}
 
-    def tell_workload(self, workload: WorkloadFacts, was_told: bool, gone_ms: int | None = None) -> Iterator[TableRow]:
+    def make_workload_rows(
+        self, workload: WorkloadFacts, was_told: bool, gone_ms: int | None = None
+    ) -> Iterator[TableRow]:
         """The queue events of a workload. `was_told`: it was known before it was evicted for the first time."""
         requested = [(count, add_up(stages, None)) for count, stages in workload.pod_sets]
         event = {
@@ -320,7 +322,7 @@ def _names_of(workload: WorkloadFacts) -> tuple[str, ...]:
     return (name, workload.owner[0]) if workload.owner else (name,)
 
 
-def _tell_wait(pod: PodFacts, who: Mapping[str, Any]) -> Iterator[TableRow]:
+def _make_wait_rows(pod: PodFacts, who: Mapping[str, Any]) -> Iterator[TableRow]:
     if pod.created_ms is None:
         return
     yield "queue_events", {**who, "event": "submitted", "at_utc": pod.created_ms, "reason": pod.waits_for or None}

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +43,17 @@ VANISHED: Final = "vanished"
 """How a pod ended that was gone when the pods were listed again."""
 
 
+def name_object(kind: str, found: Object) -> str:
+    """The name or uid by which an object of a kind is known: of cohorts their name in the books, of claims namespace/name."""
+    metadata = part(found, "metadata")
+    name = text(metadata, "name")
+    if kind == CLAIM:
+        return f"{text(metadata, 'namespace') or 'default'}/{name}"
+    if kind == COHORT:
+        return name_cohort(found)
+    return name if kind in (NODE, CLUSTER_QUEUE, SLICE) else text(metadata, "uid") or name
+
+
 class KubernetesDecoder:
     """The objects of one cluster on their way to rows."""
 
@@ -76,28 +87,16 @@ class KubernetesDecoder:
 
     def remove(self, kind: str, found: Object, at_ms: int | None) -> None:
         """An object is gone; `found` is how it was last."""
-        if kind == POD:
-            self._put_pod(found, at_ms)
-        metadata = part(found, "metadata")
-        uid = text(metadata, "uid") or text(metadata, "name")
-        if kind == POD and (pod := self.cluster.pods.get(uid)) is not None and not pod.gone_as:
+        name = name_object(kind, found)
+        if kind != POD:
+            self._forget(kind, name, at_ms)
+            return
+        self._put_pod(found, at_ms)
+        if (pod := self.cluster.pods.get(name)) is not None and not pod.gone_as:
             self._end_pod(pod, find_deletion(found, pod.from_ms, at_ms), name_deletion(found))
-        elif kind == WORKLOAD and uid in self.cluster.workloads:
-            self._forget_workload(uid, at_ms)
-        elif kind == NODE:
-            self._forget_node(text(metadata, "name"), at_ms)
-        elif kind == CLUSTER_QUEUE:
-            self.cluster.quotas.remove(text(metadata, "name"), at_ms)
-        elif kind == COHORT:
-            self.cluster.quotas.remove(name_cohort(found), at_ms)
-        elif kind == SLICE:
-            self.inventory.remove(text(metadata, "name"), at_ms)  # what its devices were stays known: pods hold them
-        elif kind == CLAIM and (claim := read_claim(found)) is not None:
-            self.cluster.claims.pop(claim.name, None)  # pods keep what they were given
 
     def vanish(self, kind: str, there: set[str], last_ms: int) -> None:
-        """Of this kind only these are there still: uids, of nodes, claims, slices and queues names, of cohorts as the books call
-        them. The others ended by `last_ms`, when they were seen last."""
+        """Of this kind only those `there` exist, by `name_object`. The others ended by `last_ms`, when they were seen last."""
         if kind == POD:
             gone = [pod for uid, pod in self.cluster.pods.items() if uid not in there and not pod.gone_as]
             running = [pod for pod in gone if pod.from_ms is not None and not pod.end_state]
@@ -106,28 +105,37 @@ class KubernetesDecoder:
             )
             for pod in gone:
                 self._end_pod(pod, max(last_ms, pod.from_ms or 0), VANISHED)
-        elif kind == WORKLOAD:
-            for uid in [uid for uid in self.cluster.workloads if uid not in there]:
-                self._forget_workload(uid, last_ms)
+            return
+        queues = self.cluster.quotas.queues
+        known: dict[str, Collection[str]] = {
+            WORKLOAD: self.cluster.workloads, NODE: self.cluster.nodes, SLICE: self.inventory.slices, CLAIM: self.cluster.claims,
+            COHORT: [name for name in queues if name.startswith(OF_COHORT)],
+            CLUSTER_QUEUE: [name for name in queues if not name.startswith(OF_COHORT)],
+        }  # fmt: skip
+        for name in [name for name in known.get(kind, ()) if name not in there]:
+            self._forget(kind, name, last_ms)
+
+    def _forget(self, kind: str, name: str, gone_ms: int | None) -> None:
+        if kind == WORKLOAD and (workload := self.cluster.workloads.get(name)) is not None:
+            self._emit(name, self.cluster.make_workload_rows(workload, self._was_submitted(workload), gone_ms))
+            self.cluster.drop_workload(workload)
+            self.emitted.pop(name, None)
         elif kind == NODE:
-            for name in [name for name in self.cluster.nodes if name not in there]:
-                self._forget_node(name, last_ms)
+            self.outages.end(name, gone_ms)
+            self.cluster.nodes.pop(name, None)
         elif kind in (CLUSTER_QUEUE, COHORT):
-            of_kind = [name for name in self.cluster.quotas.queues if name.startswith(OF_COHORT) == (kind == COHORT)]
-            for name in [name for name in of_kind if name not in there]:
-                self.cluster.quotas.remove(name, last_ms)
+            self.cluster.quotas.remove(name, gone_ms)
         elif kind == SLICE:
-            for name in [name for name in self.inventory.slices if name not in there]:
-                self.inventory.remove(name, last_ms)
+            self.inventory.remove(name, gone_ms)  # what its devices were stays known: pods hold them
         elif kind == CLAIM:
-            self.cluster.claims = {name: claim for name, claim in self.cluster.claims.items() if name in there}
+            self.cluster.claims.pop(name, None)  # pods keep what they were given
 
     def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were drained last."""
         there = {uid for uid in self.changed if uid in self.cluster.pods}
         for uid in sorted(there.union(*map(self.cluster.granted.list_sharing, there))):
             pod = self.cluster.pods[uid]
-            self._retract(pod, self._emit(uid, self.cluster.tell_pod(pod)))
+            self._retract(pod, self._emit(uid, self.cluster.make_pod_rows(pod)))
         self.changed = set()
         self._forget_pods()
         for row in self.inventory.take():
@@ -177,17 +185,17 @@ class KubernetesDecoder:
 
     def _put_workload(self, found: Object, _at_ms: int | None) -> None:
         workload = read_workload(found)
-        before = None if workload is None else self.cluster.workloads.get(workload.uid)
-        if workload is not None and before is not None and not workload.cluster_queue:
-            workload = replace(
-                workload, cluster_queue=before.cluster_queue, flavors=before.flavors
-            )  # an eviction takes these away
-        if workload is not None and before is not None and not workload.waits_for:
-            workload = replace(workload, waits_for=before.waits_for)  # an admission, why it waited until then
-        if workload is None or workload == before:
+        if workload is None:
+            return
+        before = self.cluster.workloads.get(workload.uid)
+        if before is not None and not workload.cluster_queue:  # an eviction takes these away
+            workload = replace(workload, cluster_queue=before.cluster_queue, flavors=before.flavors)
+        if before is not None and not workload.waits_for:  # an admission takes away why it waited until then
+            workload = replace(workload, waits_for=before.waits_for)
+        if workload == before:
             return
         self.cluster.keep_workload(workload)
-        rows = self.cluster.tell_workload(workload, self._was_submitted(workload))
+        rows = self.cluster.make_workload_rows(workload, self._was_submitted(workload))
         self._emit(workload.uid, rows)  # now: what it was in between, nobody says again
         for uid in self._list_pods(workload.namespace):
             self.cluster.pods[uid] = self.cluster.settle_end(self.cluster.pods[uid])
@@ -233,7 +241,7 @@ class KubernetesDecoder:
         self.cluster.quotas.local_queues[queue[0]] = queue[1]
         for workload in self.cluster.workloads.values():
             if f"{workload.namespace}/{workload.queue}" == queue[0] and not workload.cluster_queue:
-                self._emit(workload.uid, self.cluster.tell_workload(workload, self._was_submitted(workload)))
+                self._emit(workload.uid, self.cluster.make_workload_rows(workload, self._was_submitted(workload)))
 
     def _put_owner(self, found: Object, _at_ms: int | None) -> None:
         owner = read_owner(found)
@@ -259,18 +267,8 @@ class KubernetesDecoder:
             self.cluster.granted.forget(uid)
             self.emitted.pop(uid, None)
 
-    def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
-        workload = self.cluster.workloads[uid]
-        self._emit(uid, self.cluster.tell_workload(workload, self._was_submitted(workload), gone_ms))
-        self.cluster.drop_workload(workload)
-        self.emitted.pop(uid, None)
-
     def _was_submitted(self, workload: WorkloadFacts) -> bool:
         return f"queue_events submitted {workload.created_ms}" in self.emitted.get(workload.uid, {})
-
-    def _forget_node(self, name: str, gone_ms: int | None) -> None:
-        self.outages.end(name, gone_ms)
-        self.cluster.nodes.pop(name, None)
 
     def _emit(self, uid: str, rows: Iterator[TableRow]) -> set[str]:
         """Keep the rows that were not emitted just like this before; the keys of all."""

@@ -11,11 +11,10 @@ from typing import Any, Literal
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, DeviceFacts, Installed, SliceFacts
 from loadfactor.sources.kubernetes.cluster import PodGrants
-from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, COHORT, NODE, SLICE, KubernetesDecoder
-from loadfactor.sources.kubernetes.fields import Object, part, text
+from loadfactor.sources.kubernetes.decoder import KubernetesDecoder, name_object
 from loadfactor.sources.kubernetes.nodes import Held, NodeFacts
 from loadfactor.sources.kubernetes.pods import OwnerFacts, PodFacts, WorkloadFacts
-from loadfactor.sources.kubernetes.quotas import QueueFacts, name_cohort
+from loadfactor.sources.kubernetes.quotas import QueueFacts
 from loadfactor.sources.live_state import pack_state, unpack_state
 
 LISTING, LISTED, ALIVE = "LISTING", "LISTED", "ALIVE"
@@ -72,7 +71,7 @@ class LiveKubernetesDecoder:
                 self._decoder.remove(kind, found, at_ms)
             elif what != ALIVE:
                 if kind in self._listing:
-                    self._listing[kind][1].add(_name(kind, found))
+                    self._listing[kind][1].add(name_object(kind, found))
                 self._decoder.feed(kind, found, at_ms)
             if kind not in self._listing:
                 self._last_ms[kind] = max(at_ms, self._last_ms.get(kind, 0))
@@ -127,17 +126,6 @@ class LiveKubernetesDecoder:
         decoder.inventory.slices, decoder.inventory.installed = state.slices, state.installed
         decoder.emitted, decoder.outages.open = state.emitted, state.outages
         self._last_ms, self._listing = state.last_ms, state.listing
-
-
-def _name(kind: str, found: Object) -> str:
-    """The name or uid by which `KubernetesDecoder.vanish` knows an object."""
-    metadata = part(found, "metadata")
-    name = text(metadata, "name")
-    if kind == CLAIM:
-        return f"{text(metadata, 'namespace') or 'default'}/{name}"
-    if kind == COHORT:
-        return name_cohort(found)
-    return name if kind in (NODE, CLUSTER_QUEUE, SLICE) else text(metadata, "uid") or name
 
 
 def _name_fields(stored: dict[str, Any]) -> dict[str, Any]:

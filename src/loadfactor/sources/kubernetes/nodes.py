@@ -344,7 +344,7 @@ class NodeOutages:
                 self._close(key, (node.ready_ms if what == NOT_READY else None) or at_ms)
             elif key not in self.open and (from_ms := found[0] or at_ms) is not None:
                 self.open[key] = from_ms, found[1]
-                self._tell(key, None)
+                self._emit(key, None)
 
     def end(self, name: str, at_ms: int | None) -> None:
         """A node is no longer there, and nothing of it is out of use."""
@@ -358,10 +358,10 @@ class NodeOutages:
 
     def _close(self, key: str, at_ms: int | None) -> None:
         if key in self.open and at_ms is not None:
-            self._tell(key, at_ms)
+            self._emit(key, at_ms)
             del self.open[key]
 
-    def _tell(self, key: str, to_ms: int | None) -> None:
+    def _emit(self, key: str, to_ms: int | None) -> None:
         from_ms, reason = self.open[key]
         to_ms = None if to_ms is None else max(to_ms, from_ms)
         self._rows.append({"node": key.partition("\n")[0], "from_utc": from_ms, "to_utc": to_ms, "reason": reason})
