@@ -62,3 +62,9 @@ def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(module, "ledger_steps", None)
     assert book("second") == first
     assert len(first) == 3
+
+
+def test_what_sql_depends_on_is_there() -> None:
+    """Each folder and file whose text names the cache exists: a change of any of them compiles anew."""
+    root = Path(compiled_sql.__file__).parents[1]
+    assert all((root / name).exists() for name in compiled_sql.DEFINED_IN)

@@ -20,7 +20,7 @@ from loadfactor.settings.config import cache_folder
 
 Queries = dict[str, str]
 """SQL by name."""
-DEFINED_IN = ("ledger", "metrics", "columns.py", "tables.py", "units.py")
+DEFINED_IN = ("ledger", "metrics", "tables", "base/units.py")
 MOST_KEPT = 500
 _known: dict[str, Queries] = {}
 
