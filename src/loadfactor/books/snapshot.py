@@ -257,7 +257,7 @@ class Snapshot:
         from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, charge_fleet
 
         question = ChargeQuestion(tuple(_listed(by)), month, currency, settings().chargeback)
-        return charge_fleet(self._session, question, self._basis, self._view_span)
+        return charge_fleet(self._session, question, self._basis, self._view_window)
 
     def list_closings(self, month: str) -> "list[Closing]":
         """The statements that the books keep of a month, a closing after another."""
@@ -399,8 +399,8 @@ class Snapshot:
         (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
         return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
 
-    def _view_span(self, span: Span | None) -> bool:
-        """Name the ledger of a span (of all time, without one) `window_ledger`; whether the books know anything of it."""
+    def _view_window(self, span: Span | None) -> bool:
+        """Name the ledger of a span `window_ledger`, of all time without one; False where the books know nothing of it."""
         first, last = self._session.span()
         start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
         if start < end:
