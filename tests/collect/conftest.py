@@ -1,4 +1,4 @@
-"""What tests of asking servers share."""
+"""Fixtures of tests that fetch."""
 
 import subprocess
 from pathlib import Path

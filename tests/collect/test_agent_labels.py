@@ -1,4 +1,4 @@
-"""What the agent says of holders is in the allocations that the server makes of it."""
+"""Holders that the agent sends are in the allocations that the server makes of it."""
 
 import json
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def read_gpu(scrape: int, holder: Holder) -> SeriesValues:
 
 
 def take_allocations(decoder: PrometheusDecoder, scrape: int, holder: Holder) -> list[dict[str, object]]:
-    """What one more scrape says of allocations."""
+    """Allocations of one more scrape."""
     return take(decoder, [read_gpu(scrape, holder)])
 
 

@@ -16,7 +16,7 @@ READINGS = st.builds(SeriesValues, LABELS, st.integers(1_000_000_000_000, 4_000_
 
 
 def scan(body: bytes) -> list[tuple[list[tuple[str, str]], int, float]]:
-    """What the server reads: labels, instant and value of each sample."""
+    """Samples as the server reads them: labels, instant and value of each sample."""
     seen: list[dict[str, str]] = []
 
     def identify(name: str, others: tuple[str, ...]) -> int:
@@ -51,7 +51,7 @@ def test_any_snappy_unpacks_the_block(parts: list[tuple[bool, bytes]], far: int)
 
 
 def test_nan_is_not_sent() -> None:
-    """What is not known is not sent."""
+    """Unknown values are not sent."""
     readings = [SeriesValues(Labels({"gpu": "0"}), 1_772_409_600_000, {"a": float("nan"), "b": 1.0})]
     assert scan(pack_readings(readings)) == [([("__name__", "b"), ("gpu", "0")], 1_772_409_600_000, 1.0)]
 

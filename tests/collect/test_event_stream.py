@@ -1,4 +1,4 @@
-"""What somebody lists: decoded once and in order, whatever cannot be decoded or stored in between."""
+"""Streams of events: decoded once and in order, whatever cannot be decoded or stored in between."""
 
 import json
 import threading
@@ -17,7 +17,7 @@ from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.live import LiveSource
 from loadfactor.store.live import LiveLog, ReceivedBody
 
-ORIGIN = "list a"
+STREAM_ID = "list a"
 
 
 class ListOfEvents:
@@ -47,23 +47,23 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def send(stream: EventStream, *events: Any) -> None:
-    """Each in a body of its own, which has arrived when this returns."""
+    """Each in a payload of its own, which has arrived when this returns."""
     for event in events:
-        body = ReceivedBody(ORIGIN, EVENTS, 0, pack_events([event], {"at": str(event)}))
-        stream.receive(body, time.monotonic())
+        payload = ReceivedBody(STREAM_ID, EVENTS, 0, pack_events([event], {"at": str(event)}))
+        stream.receive(payload, time.monotonic())
         while stream.cursor.get("at") != str(event):
             time.sleep(0.001)
 
 
 def booked(log: LiveLog) -> Any:
     """The events that were booked."""
-    return json.loads(event_stream._split(log.states()[ORIGIN].content)[1])
+    return json.loads(event_stream._split(log.states()[STREAM_ID].content)[1])
 
 
-def test_a_list_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
-    """All others are booked once, and marks stand behind it, so that it is not listed again; also in the next process."""
+def test_a_list_that_cannot_be_decoded_is_quarantined(tmp_path: Path) -> None:
+    """All others are booked once, and the cursor stands behind it, so that it is not listed again; also in the next process."""
     with LiveLog.open(tmp_path) as log:
-        stream = EventStream(ORIGIN, log, None, ())
+        stream = EventStream(STREAM_ID, log, None, ())
         send(stream, 1)
         stream.ingest()
         send(stream, 2, 666, 3)
@@ -71,9 +71,9 @@ def test_a_list_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
         assert booked(log) == [1, 2, 3]
         assert (len(stream.quarantined), stream.waiting, log.received_bytes) == (1, 0, 0)
         send(stream, 4)
-        bodies = list(log.received())
+        payloads = list(log.received())
     with LiveLog.open(tmp_path) as log:
-        stream = EventStream(ORIGIN, log, log.states()[ORIGIN], bodies)
+        stream = EventStream(STREAM_ID, log, log.states()[STREAM_ID], payloads)
         assert (stream.waiting, stream.cursor) == (1, {"at": "4"})
         stream.ingest()
         assert booked(log) == [1, 2, 3, 4]
@@ -83,7 +83,7 @@ def test_a_list_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
 def test_what_cannot_be_stored_now_is_stored_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits, counts once, and is gone from the log then, though no rows came of it."""
     with LiveLog.open(tmp_path) as log:
-        stream = EventStream(ORIGIN, log, None, ())
+        stream = EventStream(STREAM_ID, log, None, ())
         send(stream, 1, 2)
 
         def refuse(*_: Any) -> int:
@@ -99,23 +99,23 @@ def test_what_cannot_be_stored_now_is_stored_later(tmp_path: Path, monkeypatch: 
         assert (stream.waiting, log.received_bytes) == (0, 0)
 
 
-def test_a_body_that_arrives_while_another_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_payload_that_arrives_while_another_is_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was kept after the log was read again, and is booked as well."""
     with LiveLog.open(tmp_path) as log:
-        stream = EventStream(ORIGIN, log, None, ())
+        stream = EventStream(STREAM_ID, log, None, ())
         send(stream, 1, 666)
         usual = stream._list_waiting
 
         def list_and_receive() -> list[tuple[int, ReceivedBody]]:
             found = usual()
-            body = ReceivedBody(ORIGIN, EVENTS, 0, pack_events([2], {}))
+            payload = ReceivedBody(STREAM_ID, EVENTS, 0, pack_events([2], {}))
             there = threading.Event()
 
             def arrive(number: int) -> None:
-                stream._arrived.append((number, body))
+                stream._arrived.append((number, payload))
                 there.set()
 
-            stream._keep(body, 0.0, arrive)
+            stream._keep(payload, 0.0, arrive)
             assert there.wait(60)
             return found
 

@@ -65,16 +65,16 @@ def answer(
 
 @pytest.mark.parametrize("packs", [False, True])
 def test_a_page_as_the_exporter_sends_it(packs: bool) -> None:
-    """It is kept as it was sent, packed or not, and comes out of a body as it was served."""
+    """It is kept as it was sent, packed or not, and comes out of a payload as it was served."""
     with FakeDcgmExporter(FleetTruth(gpus=8), packs=packs, clock=lambda: 1_772_409_700.0) as exporter:
         found = ask(Target("127.0.0.1", exporter.port))
         assert found.is_gzip is packs
-        body = pack_page(5, (("job", "a"),), found.content, found.is_gzip)
-        page = unpack_page(body)
+        payload = pack_page(5, (("job", "a"),), found.content, found.is_gzip)
+        page = unpack_page(payload)
     assert (page.at_ms, page.target) == (5, (("job", "a"),))
     assert page.page == read(found)
     assert page.page.count(b"DCGM_FI_DEV_GPU_UTIL{") == 8
-    assert len(body) < len(page.page) / 3
+    assert len(payload) < len(page.page) / 3
     asked = exporter.asked[0]
     assert (asked["accept-encoding"], asked["host"]) == ("gzip", exporter.address)
     assert "authorization" not in asked

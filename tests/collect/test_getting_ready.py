@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.collect.test_poison import FLEET, times
+from tests.collect.test_bad_records import FLEET, times
 
 from loadfactor.base.errors import StoreError
 from loadfactor.collect import collector as collecting

@@ -86,7 +86,7 @@ def test_what_is_no_address(url: str) -> None:
 
 
 def test_an_answer_is_unpacked_as_it_comes() -> None:
-    """What is packed comes out as it was, of any size within the bounds."""
+    """Packed answers come out as they were, of any size within the bounds."""
     content = b"{" + bytes(900_000)
     assert ask(send(pack(content))).content == content
     assert ask(send(pack(JSON)), replace(BOUNDS, unpacks=False)).is_gzip
@@ -190,7 +190,7 @@ def test_through_a_proxy(
     certificate: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What has no TLS is handed to it, what has TLS goes through a tunnel; one that refuses is said."""
+    """Requests without TLS are handed to it, those with TLS go through a tunnel; one that refuses is said."""
     cert, key = certificate
     server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_tls.load_cert_chain(cert, key)

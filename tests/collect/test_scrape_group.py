@@ -52,14 +52,14 @@ class Finder:
 class Kept:
     """Bodies that a group handed over; `full` refuses them."""
 
-    bodies: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
     full: bool = False
 
-    async def take(self, body: bytes) -> None:
+    async def take(self, payload: bytes) -> None:
         """Keep one."""
         if self.full:
             raise StoreError("no space left")
-        self.bodies.append(body)
+        self.payloads.append(payload)
 
 
 def scrape(
@@ -92,8 +92,8 @@ def test_pages_with_their_times() -> None:
     """Each page is handed over with when it was asked for and what is known of its exporter."""
     kept, began_ms = Kept(), int(time.time() * 1000)
     with FakeDcgmExporter(FleetTruth(gpus=1)) as exporter:
-        status = scrape(Finder([exporter.address]), kept, lambda _: len(kept.bodies) >= 3)
-    pages = [unpack_page(body) for body in kept.bodies]
+        status = scrape(Finder([exporter.address]), kept, lambda _: len(kept.payloads) >= 3)
+    pages = [unpack_page(payload) for payload in kept.payloads]
     times = [page.at_ms for page in pages]
     assert times == sorted(set(times))
     assert began_ms <= times[0]
@@ -103,7 +103,7 @@ def test_pages_with_their_times() -> None:
 
 
 def test_a_gap_from_its_first_failure_to_the_next_page() -> None:
-    """What an exporter that fails, and comes back, gave nothing for is remembered, and why."""
+    """The gap of an exporter that fails and comes back is remembered, and why."""
     kept = Kept()
     with FakeDcgmExporter(FleetTruth(gpus=1)) as exporter:
 
@@ -120,7 +120,7 @@ def test_a_gap_from_its_first_failure_to_the_next_page() -> None:
     assert (gap.target, gap.error) == (exporter.address, "answered 500")
     assert gap.to_ms is not None
     assert gap.from_ms < gap.to_ms
-    assert any(unpack_page(body).at_ms == gap.to_ms for body in kept.bodies)
+    assert any(unpack_page(payload).at_ms == gap.to_ms for payload in kept.payloads)
 
 
 def test_gaps_of_earlier_processes() -> None:
@@ -149,7 +149,7 @@ def test_a_page_that_cannot_be_kept() -> None:
         status = scrape(
             Finder([exporter.address]), kept, lambda status: "no space left" in (status.error or ""), make_room
         )
-    assert kept.bodies
+    assert kept.payloads
     assert status.gaps[0].error == "no space left"
 
 
@@ -158,10 +158,10 @@ def test_a_page_that_is_being_kept_when_scraping_ends() -> None:
     began, kept = [], []
 
     class SlowlyKept(Kept):
-        async def take(self, body: bytes) -> None:
-            began.append(body)
+        async def take(self, payload: bytes) -> None:
+            began.append(payload)
             await asyncio.sleep(0.3)
-            kept.append(body)
+            kept.append(payload)
 
     with FakeDcgmExporter(FleetTruth(gpus=1)) as exporter:
         scrape(Finder([exporter.address]), SlowlyKept(), lambda _: bool(began))

@@ -71,7 +71,7 @@ class Watched:
         return {one.name.partition(": ")[2]: one.status for one in self._watch.statuses()}
 
     def errors(self) -> dict[str, str | None]:
-        """What is said of each part."""
+        """Status of each part."""
         return {one.name.partition(": ")[2]: one.error for one in self._watch.statuses()}
 
     def table(self, name: str) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def test_a_node_that_is_drained_is_out_of_use_until_it_is_back(watched: Watched)
 
 
 def test_what_is_said_again_is_kept_once(watched: Watched) -> None:
-    """Nothing new: a poll keeps only its marks, and a restart makes no row again."""
+    """Nothing new: a poll keeps only its cursor, and a restart makes no row again."""
     watched.slurm.account(job("1"), job("2", "COMPLETED", End=ago_s(60)))
     watched.slurm.say("queue", queued("1"))
     watched.ask()

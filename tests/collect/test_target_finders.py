@@ -31,12 +31,12 @@ NAME = "_dcgm._tcp.example."
 
 
 def find(finder: TargetFinder) -> FoundTargets:
-    """What is found now."""
+    """Targets that are found now."""
     return asyncio.run(finder.find())
 
 
 def names(found: FoundTargets) -> list[str]:
-    """What the exporters are called."""
+    """Names of the exporters."""
     return [target.name for target in found.targets]
 
 

@@ -19,12 +19,12 @@ QUEUES = next(resource for resource in RESOURCES if resource.plural == "clusterq
 
 def test_quotas_go_on_after_a_watch_that_is_too_old(tmp_path: Path) -> None:
     """A change is seen in a watch; what vanished while nobody watched is found out by the list after 410 Gone."""
-    decoder, marks, stopped = LiveKubernetesDecoder("prod"), dict[str, str](), threading.Event()
+    decoder, cursor, stopped = LiveKubernetesDecoder("prod"), dict[str, str](), threading.Event()
     rows: dict[tuple[str, float], Any] = {}
 
     def keep(events: list[Any], new: Any) -> None:
         decoder.feed(events)
-        marks.update(new)
+        cursor.update(new)
         for item in decoder.drain():
             for row in item.data.to_pylist() if isinstance(item, Rows) else ():
                 rows[row["queue"], row["gpus"]] = row.get("to_utc")
@@ -40,7 +40,7 @@ def test_quotas_go_on_after_a_watch_that_is_too_old(tmp_path: Path) -> None:
         api.bookmark_every_s = 3600.0  # else a bookmark may say that it is still young enough
         client = KubernetesApi(KubernetesCluster(kubeconfig=api.write_kubeconfig(tmp_path / "kubeconfig")))
         api.put(cluster_queue("a", eight), cluster_queue("b", four))
-        watch = KindWatch("prod: clusterqueues", QUEUES, marks, keep, stopped)
+        watch = KindWatch("prod: clusterqueues", QUEUES, cursor, keep, stopped)
         thread = threading.Thread(target=watch.run, args=(lambda: client,), daemon=True)
         thread.start()
         wait_for({("a", 8): True, ("b", 4): True})

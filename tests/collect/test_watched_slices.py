@@ -19,12 +19,12 @@ from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 def test_gpus_and_cohorts_go_on_after_a_watch_that_is_too_old(tmp_path: Path) -> None:
     """GPUs taken out of a slice, and put back, are seen in a watch; what vanished unseen is found by the list after 410 Gone."""
     decoder, stopped = LiveKubernetesDecoder("prod"), threading.Event()
-    keeping, marks, rows = threading.Lock(), dict[str, str](), dict[str, Any]()
+    keeping, cursor, rows = threading.Lock(), dict[str, str](), dict[str, Any]()
 
     def keep(events: list[Any], new: Any) -> None:
         with keeping:
             decoder.feed(events)
-            marks.update(new)
+            cursor.update(new)
             for item in decoder.drain():
                 for row in item.data.to_pylist() if isinstance(item, Rows) else ():
                     rows[row.get("device_id") or row["queue"]] = row.get("to_utc")
@@ -43,7 +43,7 @@ def test_gpus_and_cohorts_go_on_after_a_watch_that_is_too_old(tmp_path: Path) ->
         both = resource_slice(gpu(0), gpu(1), api="v1beta1")
         api.put(both, cohort("all", "", shared))
         kinds = [one for one in RESOURCES if one.plural in ("resourceslices", "cohorts")]
-        watches = [KindWatch(f"prod: {kind.plural}", kind, marks, keep, stopped) for kind in kinds]
+        watches = [KindWatch(f"prod: {kind.plural}", kind, cursor, keep, stopped) for kind in kinds]
         threads = [threading.Thread(target=watch.run, args=(lambda: client,), daemon=True) for watch in watches]
         for thread in threads:
             thread.start()

@@ -23,7 +23,7 @@ XID = 31  # a fault of the memory's pages
 
 @dataclass(frozen=True)
 class FleetTruth:
-    """What every GPU does at every instant (seconds since 1970). Load changes every tick, who holds it every stay."""
+    """State of every GPU at every instant (seconds since 1970). Load changes every tick, who holds it every stay."""
 
     gpus: int = 64
     began_s: float = 1_772_409_600.0
@@ -45,7 +45,7 @@ class FleetTruth:
         return PATTERN[(gpu + self._tick(at_s)) % len(PATTERN)]
 
     def power_w(self, gpu: int, at_s: float) -> int:
-        """What it draws."""
+        """Power that it draws."""
         return IDLE_W + PER_PERCENT_W * self.percent(gpu, at_s)
 
     def memory_mib(self, gpu: int, at_s: float) -> int:
@@ -53,11 +53,11 @@ class FleetTruth:
         return MEMORY_MIB * self.percent(gpu, at_s) // 125
 
     def energy_j(self, gpu: int, from_s: float, to_s: float) -> float:
-        """What it took between two instants: the integral of its power, exactly."""
+        """Energy between two instants: the integral of its power, exactly."""
         return self._energy_since_began(gpu, to_s) - self._energy_since_began(gpu, from_s)
 
     def energy_mj(self, gpu: int, at_s: float) -> int:
-        """What its counter reads, in millijoule: 0 at the beginning."""
+        """Reading of its counter, in millijoule: 0 at the beginning."""
         return round(1000 * self._energy_since_began(gpu, at_s))
 
     def holder(self, gpu: int, at_s: float) -> tuple[str, str] | None:

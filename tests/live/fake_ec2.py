@@ -1,4 +1,4 @@
-"""What a test does to moto's EC2 besides what its API takes: spot instances, their prices, and what Amazon takes away."""
+"""Changes of a test to moto's EC2 besides what its API takes: spot instances, their prices, and what Amazon takes away."""
 
 from typing import Any
 

@@ -42,7 +42,7 @@ PER_PAGE = (113, 31, 5, 2)
 
 @dataclass
 class EngineProcessTruth:
-    """What a process made: prompt tokens, answer tokens, tokens from the cache, requests. `start_s`: when it began."""
+    """Counts of a process: prompt tokens, answer tokens, tokens from the cache, requests. `start_s`: when it began."""
 
     prompt: int = 0
     output: int = 0

@@ -54,11 +54,11 @@ class FakeSlurm:
         self.account(to="jobs.by-id")
 
     def say(self, what: str, text: str) -> None:
-        """What a command writes from now on."""
+        """Sets the output of a command from now on."""
         (self.folder / what).write_text(text)
 
     def account(self, *rows: dict[str, Any], to: str = "accounting", further: Sequence[str] = ()) -> None:
-        """What sacct knows."""
+        """Sets the jobs of sacct."""
         lines = ["\x1f".join(str(row.get(name, "")) for name in FIELDS) for row in rows]
         self.say(to, "".join(f"{line}\n" for line in ("\x1f".join(FIELDS), *lines, *further)))
 
@@ -73,7 +73,7 @@ class FakeSlurm:
 
     @property
     def asked(self) -> list[str]:
-        """What was asked so far."""
+        """Commands so far."""
         return (self.folder / "asked").read_text().splitlines()
 
 

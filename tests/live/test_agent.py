@@ -76,7 +76,7 @@ def test_readings_are_what_the_driver_said(driver: FakeDriver, tmp_path: Path) -
 
 @pytest.mark.long
 def test_nothing_is_lost_while_the_server_is_away_and_the_agent_is_killed(driver: FakeDriver, tmp_path: Path) -> None:
-    """What was read while nobody listened, by an agent that was killed twice, is in the books when the server is back."""
+    """Readings while nobody listened, by an agent that was killed twice, are in the books when the server is back."""
     up = UpProcess(tmp_path / "books")
     agent = AgentProcess(driver, tmp_path, "--server", up.url, "--every", "1s")
     began_s = time.time()

@@ -36,7 +36,7 @@ def count(books: Books) -> int:
 
 @pytest.mark.long
 def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
-    """What was acknowledged before is in the copy; a server on the copy goes on from there, and each sample counts once."""
+    """Samples acknowledged before are in the copy; a server on the copy goes on from there, and each sample counts once."""
     fleet = Fleet(int(time.time() * 1000) // MS_PER_HOUR * MS_PER_HOUR - MS_PER_HOUR)
     configuration = tmp_path / "often.toml"
     configuration.write_text('[server]\nflush_every = "3s"\n')  # flushes while the copy is taken

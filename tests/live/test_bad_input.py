@@ -1,4 +1,4 @@
-"""What nobody should send to `loadfactor up`: a clear status, nothing stored, bounded memory, and the next request is served."""
+"""Bad requests to `loadfactor up`: a clear status, nothing stored, bounded memory, and the next request is served."""
 
 import gzip
 import os

@@ -139,7 +139,7 @@ def test_the_books_are_what_the_agent_put_there_after_restarts(tmp_path: Path, s
 
 
 def test_an_account_that_refuses_is_said_and_stops_no_other(tmp_path: Path, server: FakeCloudWatch) -> None:
-    """What Amazon says stands in /health; nothing of the credentials does."""
+    """Errors of Amazon stand in /health; nothing of the credentials does."""
     server.forbid = True
     with UpProcess(tmp_path / "books", config=configure(tmp_path, server), environment=os.environ) as up:
         end = time.monotonic() + LONGEST_S

@@ -47,7 +47,7 @@ def test_energy_is_the_integral_of_power() -> None:
 
 
 def test_stays_cover_the_time_once() -> None:
-    """Who held a GPU is said for every instant between two, once."""
+    """The holder of a GPU is said for every instant between two, once."""
     truth = FleetTruth(gpus=8, began_s=BEGAN)
     stays = list(truth.stays(5, BEGAN + 10, BEGAN + 430))
     assert [stay[0] for stay in stays[1:]] == [stay[1] for stay in stays[:-1]]

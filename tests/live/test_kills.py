@@ -26,7 +26,7 @@ NO_CONTENT = 204
 
 @dataclass
 class Report:
-    """What happened, for whoever reads the test's output."""
+    """Events, for whoever reads the test's output."""
 
     kills: int = 0
     stops: int = 0

@@ -62,7 +62,7 @@ WAITS = [
 
 
 class Story:
-    """What happens in a cluster, chapter by chapter; every event is remembered."""
+    """Events of a cluster, chapter by chapter; every event is remembered."""
 
     def __init__(self, api: FakeKubernetes) -> None:
         self.api = api

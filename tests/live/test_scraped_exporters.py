@@ -41,7 +41,7 @@ def wait_for_pages(exporter: FakeDcgmExporter, count: int) -> None:
 
 
 def find_group(up: UpProcess, name: str) -> dict[str, object]:
-    """What /health says of a group."""
+    """A group in /health."""
     return next(source for source in up.ask("/health")["sources"] if source["name"] == name)
 
 

@@ -1,4 +1,4 @@
-"""Whose process it is: jobs of Slurm, pods, experiments, and people's commands."""
+"""Holders of processes: jobs of Slurm, pods, experiments, and people's commands."""
 
 import os
 import pwd
@@ -139,7 +139,7 @@ def test_run_of_a_tracker_is_said_of_jobs_pods_and_commands(proc: ProcFolder) ->
     ("name", "said"), [("WANDB_API_KEY", "may be a secret"), ("sweep", "is no name of a variable in capitals")]
 )
 def test_variables_that_may_be_secrets_are_refused(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What would be sent as a label must not be a password; in one line, before anything is read."""
+    """Labels hold no password; in one line, before anything is read."""
     with pytest.raises(SystemExit, match="2"):
         main(["--once", "--variable", name])
     assert said in capsys.readouterr().err

@@ -35,7 +35,7 @@ def look(driver: FakeDriver, *options: str) -> tuple[Lines, list[str]]:
 
 
 def holders_of(lines: Lines, gpu: int, instance: str = "", metric: str = "DCGM_FI_DEV_FB_TOTAL") -> list[str]:
-    """Who holds a device on the page: namespace/pod/container."""
+    """Holders of devices on the page: namespace/pod/container."""
     found = (labels for name, labels, _ in lines if name == metric and labels["gpu"] == str(gpu))
     return [
         "/".join(labels.get(part, "") for part in ("namespace", "pod", "container"))
@@ -132,7 +132,7 @@ def test_agent_without_grpc_goes_on(tmp_path: Path) -> None:
 
 
 class TestKubeletThatFails:
-    """What it said last holds for a while; it is said once that it fails, and once that it is back."""
+    """The last answer holds for a while; it is said once that it fails, and once that it is back."""
 
     @pytest.fixture(autouse=True)
     def _ask_always(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ class TestKubeletThatFails:
         assert "says again" in said[1]
 
     def test_long_silent(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What it said is not believed for ever."""
+        """The last answer is not believed for ever."""
         with FakeKubelet({("research", "llm-0"): {"trainer": ["GPU-1"]}}) as kubelet:
             asked = Kubelet(kubelet.socket, True, Notices(lambda _: None))
             asked.look()

@@ -1,4 +1,4 @@
-"""What the agent says of the node is what node-exporter says, as the server understands it."""
+"""The agent says of the node what node-exporter says, as the server understands it."""
 
 from pathlib import Path
 

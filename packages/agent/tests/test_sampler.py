@@ -1,4 +1,4 @@
-"""What the agent reads of a driver: all of it, some of it, or nothing."""
+"""Readings of a driver: all of it, some of it, or nothing."""
 
 import os
 import subprocess

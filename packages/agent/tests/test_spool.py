@@ -32,7 +32,7 @@ def drain(spool: Spool) -> list[int]:
 
 
 def test_bodies_come_out_in_order_over_restarts(tmp_path: Path) -> None:
-    """What one process kept the next one sends, oldest first; what was confirmed is not sent again."""
+    """Payloads that one process kept the next one sends, oldest first; confirmed ones are not sent again."""
     first = Spool(tmp_path, MIB)
     for number in range(10):
         first.add(body(number), 1)

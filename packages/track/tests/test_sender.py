@@ -106,7 +106,7 @@ def test_a_server_that_is_away_costs_nothing_and_is_told_later(server: Taking, t
 
 
 def test_records_are_written_while_the_http_client_loads(server: Taking, tmp_path: Path) -> None:
-    """What is written waits for nothing that only sending needs: a step is in the file before the HTTP client is there."""
+    """Records wait for nothing that only sending needs: a step is in the file before the HTTP client is there."""
     said = run_loop(SLOW_CLIENT, tmp_path, LOADFACTOR_URL=server.url)
     assert (said.stdout, said.stderr) == ("True\nTrue\n", "")
     assert count_steps(server.lines) == 1

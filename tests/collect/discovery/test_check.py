@@ -1,4 +1,4 @@
-"""What `check` says of sources, as texts that somebody has read and kept."""
+"""Checks of sources, as texts that somebody has read and kept."""
 
 import asyncio
 from contextlib import chdir
@@ -57,7 +57,7 @@ def test_a_source_that_gives_everything(tmp_path: Path) -> None:
 
 
 def test_a_usual_exporter(tmp_path: Path) -> None:
-    """What dcgm-exporter leaves out by itself is named, with the field to enable and the metrics it costs."""
+    """Fields that dcgm-exporter leaves out by itself are named, with the field to enable and the metrics it costs."""
     with FakePrometheus(list_gpus(USUAL)) as server:
         page = check("usual", tmp_path, server)
     missing = {s.what: s for s in page.data.sources[0].missing}

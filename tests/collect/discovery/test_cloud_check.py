@@ -1,4 +1,4 @@
-"""What `check` says of the instances of clouds: which questions may be asked, and what would allow the others."""
+"""Checks of the instances of clouds: which questions may be asked, and what would allow the others."""
 
 from collections.abc import Iterator
 from pathlib import Path

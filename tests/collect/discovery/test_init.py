@@ -1,4 +1,4 @@
-"""What `init` finds and writes on machines of several kinds, as texts that somebody has read and kept."""
+"""Findings of `init`, and what it writes, on machines of several kinds, as texts that somebody has read and kept."""
 
 import time
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def test_a_machine_with_a_driver(tmp_path: Path) -> None:
 
 
 def test_a_machine_of_a_cloud(tmp_path: Path) -> None:
-    """What its firmware says is proposed as a comment: what is read there takes permissions that somebody has to give."""
+    """The cloud of its firmware is proposed as a comment: reading it takes permissions that somebody has to give."""
     for vendor, table in (("Amazon EC2", "cloudwatch"), ("Google Compute Engine", "gcp-monitoring"), ("Dell Inc.", "")):
         folder = tmp_path / (table or "none")
         (folder / "sys/class/dmi/id").mkdir(parents=True)

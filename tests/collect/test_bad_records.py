@@ -1,4 +1,4 @@
-"""Bodies that were acknowledged and cannot be decoded: set aside and counted, while everything else is booked."""
+"""Bad records: acknowledged, impossible to decode, quarantined and counted, while everything else is ingested."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,30 +18,30 @@ from loadfactor.store.live import LiveLog, read_live
 
 NOW_MS = 1_772_409_600_000
 FLEET = Fleet(NOW_MS - MS_PER_HOUR, gpus=2)
-POISON = 666.0
+BAD_VALUE = 666.0
 
 
 @pytest.fixture
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+def bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder with a defect: it fails on the value 666."""
     feed, drain = PrometheusDecoder.feed, PrometheusDecoder.drain
 
     def bad_feed(self: Any, points: Points, payload: int, arrived_s: float) -> None:
-        self.is_poisoned = getattr(self, "is_poisoned", False) or POISON in points.value
+        self.is_broken = getattr(self, "is_broken", False) or BAD_VALUE in points.value
         feed(self, points, payload, arrived_s)
 
     def bad_drain(self: Any, complete_s: float | None) -> Iterator[Any]:
         yield from drain(self, complete_s)
-        if getattr(self, "is_poisoned", False):
+        if getattr(self, "is_broken", False):
             raise ZeroDivisionError("a defect")
 
     monkeypatch.setattr(PrometheusDecoder, "feed", bad_feed)
     monkeypatch.setattr(PrometheusDecoder, "drain", bad_drain)
 
 
-def bad_body() -> bytes:
+def bad_payload() -> bytes:
     labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "UUID": "GPU-bad", "Hostname": "n", "job": "dcgm"}
-    return pack_request([SentSeries(labels, [(NOW_MS, POISON)])])
+    return pack_request([SentSeries(labels, [(NOW_MS, BAD_VALUE)])])
 
 
 def write(collector: LiveCollector, *bodies: bytes) -> None:
@@ -56,16 +56,16 @@ def times(folder: Path) -> list[int]:
     return sorted(t for rows in batches for t in rows["to_utc"].to_pylist())
 
 
-@pytest.mark.usefixtures("poisoned")
-def test_a_body_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("bad_record")
+def test_a_payload_that_cannot_be_decoded_is_quarantined(tmp_path: Path) -> None:
     """All others are booked once, before and after it; it lies in the quarantine as it came."""
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         write(collector, *(b for k in range(3) for b in FLEET.bodies(k)))
         collector.ingest(everything=True)
-        write(collector, *FLEET.bodies(3), bad_body(), *FLEET.bodies(4))
+        write(collector, *FLEET.bodies(3), bad_payload(), *FLEET.bodies(4))
         collector.ingest(everything=True)
-        assert [path.read_bytes() for path in collector.quarantined] == [bad_body()]
+        assert [path.read_bytes() for path in collector.quarantined] == [bad_payload()]
         assert {path.parent.name for path in collector.quarantined} == {"quarantine"}
         write(collector, *FLEET.bodies(5))
         collector.ingest(everything=True)
@@ -75,12 +75,12 @@ def test_a_body_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
         collector.close()
 
 
-@pytest.mark.usefixtures("poisoned")
-def test_a_poisoned_body_of_an_earlier_process_does_not_keep_the_next_from_starting(tmp_path: Path) -> None:
-    """It is set aside at the first booking; the rest that was left is booked."""
+@pytest.mark.usefixtures("bad_record")
+def test_a_bad_record_of_an_earlier_process_does_not_keep_the_next_from_starting(tmp_path: Path) -> None:
+    """It is quarantined at the first ingest; the rest that was left is ingested."""
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
-        write(collector, *FLEET.bodies(0), bad_body(), *FLEET.bodies(1))
+        write(collector, *FLEET.bodies(0), bad_payload(), *FLEET.bodies(1))
         collector.close()
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
@@ -108,9 +108,7 @@ def test_rows_that_cannot_be_true_do_not_stop_the_others(tmp_path: Path) -> None
         collector.close()
 
 
-def test_one_origin_that_cannot_be_booked_keeps_no_other_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_that_cannot_be_ingested_hinders_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is raised when all others were booked."""
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
