@@ -64,7 +64,7 @@ class DeviceEvent:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the caller knows and the data does not say. Each source uses what concerns it."""
+    """Facts that the caller knows and the data does not hold. Each source uses what concerns it."""
 
     timezone: tzinfo | None = None  # zone of times that carry none
     step_s: float | None = None  # nominal step of a series, where the data does not show it
@@ -79,7 +79,7 @@ class ReadOptions:
     begun_ms: int | None = field(default=None, repr=False)  # when a run began whose log says no time
     gpus: int | None = field(default=None, repr=False)  # how many GPUs it ran on
     events_before: tuple[DeviceEvent, ...] = field(default=(), repr=False)
-    """What the books know of errors already; no part of what identifies an import."""
+    """Errors that the books know already; no part of what identifies an import."""
 
 
 Decoder = Callable[[Sequence[Input], ReadOptions], Iterator[Rows | Gap]]

@@ -37,7 +37,7 @@ _POINT: Final = r"\.[0-9]{1,2}\s*$|\.[0-9]{4}|,[0-9]{3}[.,]|[$€£¥₹₩]"
 
 @dataclass
 class AmountNotes:
-    """What was found while the amounts of one file were read."""
+    """Findings about the amounts of one file."""
 
     sign: str = ""  # the currency as amounts carry it: $ or EUR
     doubles: int = 0  # amounts stored as binary floating point

@@ -186,7 +186,7 @@ class CurDecoder(BillDecoder):
             self._open[group] = self._open.get(group, Decimal(0)) + (row["cost_sum"] or Decimal(0))
 
     def _list_unused(self, batch: BillBatch, kind: pa.Array, charges: pa.Table) -> pa.Table:
-        """What was committed and not used, of fee lines: a reservation's unused fees, a plan's commitment less what it covered."""
+        """The unused part of commitments, of fee lines: a reservation's unused fees, a plan's commitment less what it covered."""
         fees = add_amounts(
             pc.fill_null(batch.exact("reservation/UnusedAmortizedUpfrontFeeForBillingPeriod"), ZERO),
             pc.fill_null(batch.exact("reservation/UnusedRecurringFee"), ZERO),

@@ -49,7 +49,7 @@ class BillFile:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The name of the file in messages."""
         return str(self.path)
 
     def read(self) -> Iterator[TextBatch]:

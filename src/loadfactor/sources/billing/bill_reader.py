@@ -94,7 +94,7 @@ class BillDecoder(ABC):
     needs: tuple[tuple[str, ...], ...]
     """Of each group of names one column must be present."""
     month_first: bool | None = None
-    """What it writes in 5/1/25, where its maker documents it."""
+    """Whether 5/1/25 begins with the month, where its maker documents it."""
 
     def open(self, file: BillFile) -> None:  # noqa: B027 - most kinds learn nothing from the names of columns
         """A file begins; its names are known."""

@@ -34,7 +34,7 @@ _KUBERNETES: Final = re.compile(r"kubernetes\.io/cluster/|(?:aws:)?eks:cluster-n
 _CLUSTERS: Final = re.compile(rf"{_KUBERNETES.pattern}|parallelcluster:cluster-name$|AWSBatchServiceTag$")
 """Tags of machines that a scheduler fills; who holds them is for it to say."""
 _OF_VPC: Final = " (Amazon VPC)"
-"""What the history of prices may say after a platform; instances do not."""
+"""A word that the history of prices may write after a platform; instances do not."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class Instance:
 
     @property
     def gpu_prefix(self) -> str:
-        """What its GPUs are called before their number. Where others list the GPUs of the node, too, those known by their number
+        """The names of its GPUs before their number. Where others list the GPUs of the node, too, those known by their number
         alone (`node:gpu0`) count once with them."""
         return f"{self.name}/" if self.node == self.name else f"{self.node}:gpu"
 
 
 @dataclass(frozen=True)
 class SpotRequest:
-    """What became of a request for a spot instance: the code of its status, and since when."""
+    """The outcome of a request for a spot instance: the code of its status, and since when."""
 
     instance: str
     code: str
@@ -156,7 +156,7 @@ class Ec2Answers:
             self.spot_prices.setdefault(market, {})[read_instant(listed["Timestamp"])] = float(listed["SpotPrice"])
 
     def find_prices(self, instance: Instance, end_ms: int | None) -> Iterator[tuple[int, int | None, float]]:
-        """What a spot instance cost an hour, in US dollars: from and to (ms; None: until further notice), and how much."""
+        """The price of an hour of a spot instance, in US dollars: from and to (ms; None: until further notice), and how much."""
         steps = sorted(self.spot_prices.get(instance.market or ("", "", ""), {}).items())
         ends = [*(at_ms for at_ms, _ in steps[1:]), None]
         for (at_ms, price), next_ms in zip(steps, ends, strict=False):

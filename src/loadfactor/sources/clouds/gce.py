@@ -39,7 +39,7 @@ class GceInstance:
     number: str
     name: str
     domain: str
-    """What makes its name unique: zone and project, as DNS has them."""
+    """The rest of its name in DNS, which makes it unique: zone and project, as DNS has them."""
     machine_type: str
     gpus: tuple[tuple[str, int], ...]
     began_ms: int
@@ -96,7 +96,7 @@ class GceAnswers:
         return instance.ended_ms or self.find_preemption(instance)
 
     def name_nodes(self) -> dict[tuple[str, int], str]:
-        """What each run's node is called: by the instance's name, with its domain where it is used in several zones."""
+        """The node of each run: called by the instance's name, with its domain where it is used in several zones."""
         counts = Counter(name for name, _ in {(one.name, one.domain) for one in self.instances.values()})
         return {
             key: one.name if counts[one.name] == 1 else f"{one.name}.{one.domain}"

@@ -66,7 +66,7 @@ class LiveInstanceDecoder(ABC):
         self.runs: dict[str, tuple[int, Listed]] = {}
         """Runs of instances, from start to stop: since when (ms) they are listed so, and how."""
         self.others: dict[str, dict[str, Listed]] = {}
-        """What explains them, by kind."""
+        """Lists that explain them, by kind."""
         self._there: set[str] = set()
         self._last_ms = 0
         self._emitted: dict[str, tuple[int, list[Key]]] = {}
@@ -78,7 +78,7 @@ class LiveInstanceDecoder(ABC):
 
     @abstractmethod
     def name_run(self, listed: Listed) -> tuple[str, str]:
-        """What an instance is called, and this run of it."""
+        """The name of an instance, and of this run of it."""
 
     @abstractmethod
     def is_over(self, listed: Listed) -> bool:

@@ -75,7 +75,6 @@ class TextReader:
             )
 
     def _follow(self, batch: LineBatch, text: int) -> FieldValues:
-        """The values of a batch, each with its scrape and whether it is a total."""
         state = self._order.grow(self._known)
         is_total = np.zeros(len(batch.series), bool)
         before = np.empty(len(batch.series), np.int64)

@@ -11,7 +11,7 @@ from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_MJ, PERCENT
 from loadfactor.sources.gpu_scrapes.fields import ECC_DETAILS, XID, Field
 
 PREFIX: Final = "DCGM_FI_"
-"""What stands before the names; DCGM 4 renamed many, everybody writes the old ones."""
+"""The beginning of all names; DCGM 4 renamed many, everybody writes the old ones."""
 FIELDS: Final = (
     Field("busy_share", ("DEV_GPU_UTIL", "DEV_GPU_UTIL_RATIO"), divide=PERCENT),  # 0…100 under either name
     Field("engine_active_share", ("PROF_GR_ENGINE_ACTIVE", "PROF_GR_ENGINE_UTIL_RATIO")),
@@ -49,7 +49,7 @@ BY_NAME: Final = {PREFIX + name: field for field in FIELDS for name in field.nam
 BY_KEY: Final = {field.key: field for field in reversed(FIELDS)}
 """One field of each key; fields of one key differ only in being a total."""
 BLANKS: Final = {0: "blank", 1: "not found", 2: "not supported", 3: "not permitted"}
-"""What the last digit of a blank says."""
+"""The meaning of the last digit of a blank."""
 BLANK_INT32: Final = 0x7FFFFFF0
 BLANK_INT64: Final = 0x7FFFFFFFFFFFFFF0
 BLANK_FP64: Final = 2**47

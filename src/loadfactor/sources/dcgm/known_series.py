@@ -1,4 +1,4 @@
-"""What lines begin with, as numbers: each name with labels, and each title, is parsed once and known from then on."""
+"""Beginnings of lines as numbers: each name with labels, and each title, is parsed once and known from then on."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -41,7 +41,7 @@ TITLE, FOREIGN, UNKEPT, NOWHERE, VALUE = range(5)
 NEVER, ALWAYS, AS_TITLED = range(3)
 """Whether a series is a total: by what its title says where it may be a rate as well."""
 GAUGE, COUNTER = 1, 2
-"""What a title says, 0 nothing; in the place of NEVER, ALWAYS, AS_TITLED."""
+"""Kinds that a title names, 0 none; in the place of NEVER, ALWAYS, AS_TITLED."""
 KIND, NAME, BASE, WHAT, GPU, PLACE, KEY, COUNTS, LABELS, HOLDERS = range(10)
 """Columns of the facts: numbers, -1 where there is none. WHAT is name, GPU and instance, BASE the name without _total."""
 WIDTH: Final = 10
@@ -94,7 +94,6 @@ class KnownSeries(KnownDevices):
         return number
 
     def _add_title(self, number: int, line: str) -> None:
-        """A title begins a field, and says whether it is a counter."""
         facts, words = self.facts[number], line.split(maxsplit=3)
         facts[KIND], facts[COUNTS] = TITLE, 0
         if words[1:2] in (["TYPE"], ["HELP"]) and len(words) > 2:

@@ -191,7 +191,7 @@ class LineReader:
         )
 
     def parse(self, line: str, last: bool) -> MetricLine | None:
-        """What this line says, or None; `last` where it has no end."""
+        """Series, value and time of a line, or None; `last` where it has no end."""
         if line[:1] == "#":
             return MetricLine(self._known.identify(line), math.nan, UNTIMED)
         if not line or line.isspace():

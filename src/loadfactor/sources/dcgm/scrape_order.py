@@ -30,7 +30,7 @@ SCRAPE, ABOVE, TEXT, BEGAN = range(4)
 
 
 class OrderState(NamedTuple):
-    """What is remembered from line to line. `cursor`: number of the scrape, name above, text and its first scrape.
+    """Memory from line to line. `cursor`: number of the scrape, name above, text and its first scrape.
 
     A scrape has each line once (`seen`, by series), the lines of a field in a row (`read`, by name, GPU and instance) and one
     title a field (`titled`, by name): they hold the scrape in which they were last met. `counter` says of a name whether it is a

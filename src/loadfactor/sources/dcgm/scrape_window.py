@@ -125,7 +125,7 @@ class _Codes:
         return len(self._codes)
 
     def find(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What each of these stands for, -1 where it is not here."""
+        """The meaning of each of these, -1 where it is not here."""
         if not len(self):
             return np.full(len(codes), -1)
         at = np.minimum(np.searchsorted(self._codes, codes), len(self) - 1)
@@ -166,7 +166,6 @@ def date_values(readings: FieldValues, options: ReadOptions, texts: list[str], g
 
 
 def _list_times(held: ScrapeColumns) -> dict[int, NDArray[np.int64]]:
-    """The times held of each GPU, sorted, each once."""
     order = np.lexsort((held.at_ms, held.gpu))
     gpu, at_ms = held.gpu[order], held.at_ms[order]
     new_gpu = np.append(True, gpu[1:] != gpu[:-1])[: len(gpu)]

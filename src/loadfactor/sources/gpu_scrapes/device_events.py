@@ -27,7 +27,7 @@ from loadfactor.sources.parsing.steps import grow
 from loadfactor.tables.schema import table
 
 EVENT_COLUMNS: Final = (*EVENT_KEYS, *SLOWING_BITS)
-"""What is remembered of each GPU: the last reading of each key, and the last hour reported of each reason, ms since 1970 UTC."""
+"""Memory of each GPU: the last reading of each key, and the last hour reported of each reason, ms since 1970 UTC."""
 _IS_EVENT: Final = np.array([key in EVENT_KEYS or key == THROTTLE for key in READ_KEYS])
 _MOST: Final = 2.0**53
 """From here on a number is no code, count or mask: it has lost its last digits."""
@@ -160,7 +160,7 @@ def find_counted(device_id: str, detail: str, at_ms: int, total: int, last: int)
 
 
 def find_last(events: Sequence[DeviceEvent], detail: str) -> int:
-    """What a gauge (`detail` XID) or a counter read after these events of one GPU, in the order of time; 0 without any."""
+    """The reading of a gauge (`detail` XID) or a counter after these events of one GPU, in the order of time; 0 without any."""
     last = 0
     for event in events:
         if event.kind == "reset" and event.detail == detail:

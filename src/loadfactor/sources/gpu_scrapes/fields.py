@@ -1,4 +1,4 @@
-"""What a field of a GPU exporter is: its names, its unit, and what it becomes."""
+"""Fields of GPU exporters, their names, units and keys, and values of them in columns."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -58,9 +58,9 @@ KEYS: Final = (
     "nvlink_tx_bytes_per_s",
     "nvlink_rx_bytes_per_s",
 )
-"""What a scrape of a GPU can hold: columns of `samples`, and what others of them are made of."""
+"""Keys that a scrape of a GPU can hold: columns of `samples`, and what others of them are made of."""
 EVENT_KEYS: Final = (XID, *ECC_DETAILS)
-"""What tells of events and is no part of a sample: the key is the detail of the event."""
+"""Keys that show events and are no part of a sample: the key is the detail of the event."""
 THROTTLE: Final = "throttle_mask"
 """The key of samples that tells of events as well."""
 READ_KEYS: Final = (*KEYS, *EVENT_KEYS)
@@ -72,11 +72,11 @@ TOTALS: Final = (
     "nvlink_tx_bytes_per_s",
     "nvlink_rx_bytes_per_s",
 )
-"""What may be read as a total that only grows."""
+"""Keys that may be read as a total that only grows."""
 WHOLE: Final = frozenset({"power_w", "power_now_w", "energy_j", "sm_clock_hz", "temperature_c", "throttle_mask"})
-"""What is of the whole GPU, also on the row of one of its MIG instances."""
+"""Keys of the whole GPU, also on the row of one of its MIG instances."""
 BY_PROCESS: Final = frozenset({"busy_share", "mem_used_bytes"})
-"""What is of one process, not of the device, where the exporter shares a GPU among virtual ones."""
+"""Keys of one process, not of the device, where the exporter shares a GPU among virtual ones."""
 UNTIMED: Final = -1
 
 

@@ -36,7 +36,7 @@ _EXPORTERS: Final = ("dcgm-exporter", "metrics-exporter", "gpu-exporter")  # in 
 
 @dataclass(frozen=True)
 class DeviceLabels:
-    """What the labels of a series say of its GPU."""
+    """The GPU of a series by its labels."""
 
     gpu: str | None  # its UUID, or node/number; None: the series is of no GPU
     node: str | None
@@ -53,7 +53,7 @@ class DeviceLabels:
 def read_labels(
     labels: Mapping[str, str], node: str | None, machine: str, names: Mapping[str, tuple[str, ...]] = LABELS
 ) -> DeviceLabels:
-    """What these labels, their names in lower case, say.
+    """Read the GPU from labels, their names in lower case.
 
     `node` is what the caller calls the machine, `machine` what to call it where nobody says; `names` as LABELS.
     """
@@ -148,7 +148,7 @@ Place = tuple[int, str | None, bool]  # GPU, MIG instance, whether that says its
 
 
 class GpuLabels(NamedTuple):
-    """What the labels of a series say of its GPU: where it is, what it is, its MIG instance with its slices, its number."""
+    """The GPU of a series by its labels: where it is, what it is, its MIG instance with its slices, its number."""
 
     node: str | None
     model: str | None
@@ -165,7 +165,7 @@ class PlaceFacts(NamedTuple):
 
 
 class HolderFacts(NamedTuple):
-    """What the labels say of a holder besides its name."""
+    """Facts about a holder from labels, besides its name."""
 
     user: str | None = None
     experiment_id: str | None = None
@@ -195,7 +195,7 @@ class KnownDevices:
         self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
 
     def list_places(self) -> PlaceFacts:
-        """What is known of all places by now."""
+        """Facts about all places known by now."""
         if len(self._places.sized) < len(self.places):
             new = self.places.all[len(self._places.sized) :]
             facts = np.array([(instance is not None, sized) for _, instance, sized in new], bool)

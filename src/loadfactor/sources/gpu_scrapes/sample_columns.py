@@ -93,7 +93,7 @@ class CounterRates:
 
 
 def read_values(scrapes: ScrapeColumns) -> dict[str, Measured]:
-    """What was read as values, by key."""
+    """Values that were read, by key."""
     return {
         key: Measured(scrapes.values[:, number], scrapes.state[:, number] == IS_VALUE)
         for number, key in enumerate(KEYS)

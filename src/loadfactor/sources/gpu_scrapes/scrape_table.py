@@ -14,7 +14,7 @@ from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
 
 @dataclass
 class Scrape:
-    """What one scrape holds of one GPU or MIG instance, put in value by value, and who held it."""
+    """One scrape of one GPU or MIG instance, filled value by value, and who held it."""
 
     holders: set[str] = field(default_factory=set)
     values: dict[str, float] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class TextGaps:
 
 _WHOLE: Final = np.array([key in WHOLE for key in KEYS])
 UNREAD, IS_VALUE, IS_TOTAL = range(3)
-"""What stands in a cell of `values`."""
+"""Kinds of cells of `values`."""
 
 
 @dataclass
@@ -88,7 +88,6 @@ class ScrapeColumns:
 
 
 def make_columns(rows: int) -> ScrapeColumns:
-    """So many rows in which nothing was read."""
     numbers = [np.zeros(rows, kind) for kind in (np.int32, np.int32, np.int64, np.int32, np.int32)]
     return ScrapeColumns(*numbers, np.empty((rows, len(KEYS))), np.zeros((rows, len(KEYS)), np.uint8))  # type: ignore
 

@@ -86,7 +86,7 @@ _Shape = tuple[bool, bool, float | None]  # divided, into more than there is, li
 
 
 class GpuFacts:
-    """What is remembered of one GPU from scrape to scrape."""
+    """Memory of one GPU from scrape to scrape."""
 
     def __init__(self) -> None:
         self.node: str | None = None
@@ -164,7 +164,7 @@ class ScrapeRows:
         yield from self.make_allocations(self._see_holders(scrapes.pick(order), line.start_ms[at]))
 
     def make_devices(self, gpus: Iterable[int]) -> Iterator[Rows]:
-        """What these GPUs were and are."""
+        """The devices that these GPUs were and are."""
         rows = [(gpu, row) for gpu in map(self.gpus.__getitem__, gpus) for row in gpu.history.take_spans()]
         for i in range(0, len(rows), BATCH_ROWS):
             part = rows[i : i + BATCH_ROWS]
@@ -190,7 +190,7 @@ class ScrapeRows:
         self.changed.add(gpu)
 
     def _read_labels(self, line: Timeline, scrapes: ScrapeColumns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """What the labels of each scrape say of its GPU: whether MIG divides it, and its limit of power (W, NaN unknown)."""
+        """Of the GPU of each scrape, by its labels: whether MIG divides it, and its limit of power (W, NaN unknown)."""
         firsts, ends = line.first.tolist(), np.append(line.first[1:], len(scrapes)).tolist()
         labels = scrapes.labels.tolist()
         if len(firsts) == len(scrapes):
@@ -209,7 +209,7 @@ class ScrapeRows:
         return np.repeat(np.array(is_divided, bool), lengths), np.repeat(np.array(tdp_w, float), lengths)
 
     def _read_run(self, number: int, labels_now: tuple[int, ...], from_ms: int, to_ms: int) -> _Shape:
-        """What the GPU is in these scrapes in a row, which have the same labels."""
+        """The shape of the GPU in these scrapes in a row, which have the same labels."""
         gpu = self.gpus.get(number)
         if gpu is None:
             gpu = self.gpus[number] = GpuFacts()
@@ -223,7 +223,6 @@ class ScrapeRows:
     def _make_samples(
         self, scrapes: ScrapeColumns, step_ms: NDArray[np.int64], tdp_w: NDArray[np.float64]
     ) -> Iterator[Rows]:
-        """`tdp_w` is NaN where the power is not the device's own: that of a MIG instance is that of the whole GPU."""
         with np.errstate(all="ignore"):  # cells where nothing was read hold anything
             rates, resets = self.rates.compute(scrapes, step_ms)
             values = read_values(scrapes)
@@ -331,7 +330,7 @@ class Holders:
         return _list_spans(place, span) if span is not None else ()
 
     def list_open(self, places: Iterable[int]) -> Iterator[HeldSpan]:
-        """What is held of these devices by now, up to where it was last seen."""
+        """The open allocations of these devices, up to where it was last seen."""
         for place in places:
             if (span := self.open.get(place)) is not None:
                 yield from _list_spans(place, span)

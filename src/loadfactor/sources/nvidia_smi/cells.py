@@ -74,7 +74,7 @@ def parse_numbers(cells: Cells, units: dict[str, Unit]) -> NDArray[np.float64]:
 
 
 def explain_cell(text: str) -> str:
-    """What to say of a cell that holds no number.
+    """The reason why a cell holds no number, for messages.
 
     >>> explain_cell("[N/A]"), explain_cell(""), explain_cell("%$1")
     ('[N/A]', 'nothing', 'an unreadable value')

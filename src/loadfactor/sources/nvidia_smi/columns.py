@@ -96,7 +96,7 @@ QUERY_NAMES: Final = {
     **{f"clocks_{era}_reasons.{name}": f"reason:{name}" for era in ("event", "throttle") for name in REASONS},
     **{name: name for measure in MEASURES for name in measure.query},
 }
-"""What we call a column of `--query-gpu`; the rest is not kept."""
+"""Our names of columns of `--query-gpu`; the rest is not kept."""
 
 OTHER_QUERIES: Final = {
     "pid": "processes",
@@ -115,7 +115,7 @@ DMON_NAMES: Final = {
     "gpu": "index",
     **{name: measure.column for measure in MEASURES for name in measure.dmon},
 }
-"""What we call a column of `dmon`."""
+"""Our names of columns of `dmon`."""
 
 DMON_HEADINGS: Final = DMON_NAMES.keys() - {"date", "time", "gpu"} | {
     "mtemp",
@@ -149,4 +149,4 @@ UNMEASURED: Final = frozenset(
         "none",
     )
 )
-"""What stands in a cell that was not measured, in lower case."""
+"""Texts of cells that were not measured, in lower case."""

@@ -37,7 +37,7 @@ class Heading:
 
     @property
     def kept(self) -> dict[str, int]:
-        """What we call a column, and where it stands; the first where one stands twice."""
+        """Our names of columns, and their positions; the first where one stands twice."""
         found: dict[str, int] = {}
         for i, name in enumerate(self.names):
             ours = QUERY_NAMES.get(name.lower())
@@ -47,7 +47,7 @@ class Heading:
 
     @property
     def other(self) -> str | None:
-        """What is listed, when this heads another query than that of GPUs."""
+        """The things listed, when this heads another query than that of GPUs."""
         return next((OTHER_QUERIES[name] for name in self.names if name in OTHER_QUERIES), None)
 
 

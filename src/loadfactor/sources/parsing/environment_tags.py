@@ -15,7 +15,7 @@ _VARIABLES: Final = {
 """Variables that W&B and MLflow read, and what rules call them."""
 _LABELS: Final = {name.lower(): tag for name, tag in _VARIABLES.items()}
 _OF_A_VARIABLE: Final = "job_env_"
-"""What labels begin with that the agent makes of other variables of a job."""
+"""The beginning of labels that the agent makes of other variables of a job."""
 _LONGEST: Final = 200
 
 

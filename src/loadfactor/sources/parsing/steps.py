@@ -13,7 +13,7 @@ from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.tables.schema import DEVICES, REACH_STEPS
 
 EXPORTER_STEP_S: Final = 30.0
-"""What dcgm-exporter collects at unless it is configured otherwise: the step of a series that shows none."""
+"""The interval of dcgm-exporter unless it is configured otherwise: the step of a series that shows none."""
 
 
 def learn_step(gaps_ms: NDArray[np.int64], step_s: float | None) -> int | None:
@@ -178,7 +178,6 @@ class DevicesSeen:
             yield Rows("devices", pa.table(columns, schema=schema), self._where, inferred=True)
 
     def _find_first(self, seen: _Presence) -> int | None:
-        """The start that the rows state, or one step before the first timestamp, whichever is earlier."""
         if seen.first_ms is None:
             return seen.from_ms
         step_ms = learn_step_of(sorted(seen.early_ms), self._options.step_s, self._default_step_s)

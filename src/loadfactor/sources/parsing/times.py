@@ -281,7 +281,6 @@ class InstantColumn:
         return pc.if_else(days, pc.binary_join_element_wise(cells, "T00:00:00Z", ""), cells)
 
     def _find_form(self, cells: pa.Array, position: CellPosition) -> Form:
-        """How every cell is written, the same as in the batches before."""
         rest = cells.is_null()
         for form, pattern in _PATTERNS.items():
             matches = pc.fill_null(pc.match_substring_regex(cells, pattern), False)

@@ -1,1 +1,1 @@
-"""What Prometheus and its kin say: requests of remote_write and answers to queries, as points, and points as rows."""
+"""Prometheus and its kin: requests of remote_write and answers to queries, as points, and points as rows."""

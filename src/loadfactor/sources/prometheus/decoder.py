@@ -84,7 +84,7 @@ def pack_state(state: DecoderState) -> bytes:
 
 
 def unpack_state(content: bytes) -> DecoderState:
-    """What `pack_state` made bytes of. Raises DamageError for anything else, and for what a later version wrote."""
+    """Read what `pack_state` wrote. Raises DamageError for anything else, and for what a later version wrote."""
     try:
         magic, version, through, series, count = _HEAD.unpack_from(content)
         if magic != _MAGIC or version != VERSION:
@@ -102,7 +102,6 @@ def unpack_state(content: bytes) -> DecoderState:
 
 
 def join_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """All of these, one after the other."""
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
@@ -181,7 +180,7 @@ class PrometheusDecoder:
         return known
 
     def _share(self, others: Others) -> "_SharedLabels":
-        """What the series with these labels share; it is kept for good under a digest, and under the labels for a while."""
+        """Memory shared by the series with these labels; it is kept for good under a digest, and under the labels for a while."""
         digest = blake2b("\0".join(others).encode(errors="surrogatepass"), digest_size=16).digest()
         shared = self._by_digest.setdefault(digest, _SharedLabels({}, {}, {}))
         if len(self._shared) >= SHARED_MAX:
@@ -318,7 +317,7 @@ class PrometheusDecoder:
                 yield from self._decode(self._sources[number], some, is_late)
 
     def drain_progress(self, has_ended: bool = False) -> Iterator[Rows | Gap]:
-        """What serving engines made, new or longer since it was taken last: all that was taken, where nothing more is to come."""
+        """Progress of serving engines, new or longer since it was taken last: all that was taken, where nothing more is to come."""
         for source in self._sources:
             if isinstance(source, EngineSource):
                 yield from source.drain_progress(has_ended)
@@ -328,7 +327,7 @@ class PrometheusDecoder:
         return self._pending.done()
 
     def state(self) -> bytes:
-        """What `PrometheusDecoder(state)` begins with: bytes of our own format, as after the last `drain` and `drain_progress`."""
+        """The state for `PrometheusDecoder(state)`, as after the last `drain` and `drain_progress`: bytes of our own format."""
         gpus = [source for source in self._sources if isinstance(source, GpuSource)]
         nodes = [source for source in self._sources if isinstance(source, NodeSource)]
         engines = [source for source in self._sources if isinstance(source, EngineSource)]
@@ -394,4 +393,4 @@ _REMEMBER: Final[tuple[Callable[[Any, pa.Table], None], ...]] = (
 )
 """As the tables of a state stand."""
 _KINDS: Final[Mapping[str, type[NodeSource | EngineSource]]] = {NODE_EXPORTER: NodeSource, SERVING: EngineSource}
-"""What decodes the sources that are of no GPUs, by the first word of their names."""
+"""Classes of the sources that are of no GPUs, by the first word of their names."""

@@ -204,7 +204,7 @@ def is_about_sender(name: str) -> bool:
 
 
 def list_labels(family: Family) -> Mapping[str, tuple[str, ...]]:
-    """What this exporter calls the labels that matter, best first."""
+    """The names of the labels that matter, of this exporter, best first."""
     return _LABELS[id(family)]
 
 

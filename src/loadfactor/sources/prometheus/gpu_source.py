@@ -35,7 +35,6 @@ class SeenRows:
     """The fixed columns of one row for each key, a number."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        """`schema`: of all columns but the end."""
         self._schema = schema
         self._rows = schema.empty_table()
         self._new: list[tuple[Any, ...]] = []
@@ -87,7 +86,7 @@ class WatchedRows:
         self._shared: set[int] = set()  # places
 
     def list_devices(self, line: Timeline) -> Iterator[Rows]:
-        """What the GPUs of these scrapes are, and what they were until now."""
+        """The devices of these scrapes, and those that they were until now."""
         begins = np.flatnonzero(line.is_first)
         gpus, to_ms = line.gpu[begins], line.at_ms[np.append(begins[1:], len(line.gpu)) - 1]
         seen = set(gpus.tolist())
@@ -107,7 +106,7 @@ class WatchedRows:
         self._rows.changed -= seen
 
     def list_allocations(self, scrapes: ScrapeColumns) -> Iterator[Rows]:
-        """Who holds the devices of these scrapes."""
+        """The allocations of the devices of these scrapes."""
         places, last = np.unique(scrapes.place[::-1], return_index=True)
         to_ms = scrapes.at_ms[::-1][last]
         places_of_all = self._known.places.all
@@ -200,7 +199,6 @@ class GpuSource:
                 yield some
 
     def _say_window(self, rows: Rows) -> Rows:
-        """Samples with where they begin, where they observe less than all the time since the one before."""
         if self._window_ms is None or rows.table != "samples":
             return rows
         began = pc.subtract(rows.data["to_utc"], self._window_ms)

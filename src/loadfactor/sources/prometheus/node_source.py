@@ -23,7 +23,7 @@ CPU_IDLE, CPU_WAIT, CPU_WORK, DISK_READ, DISK_WRITE, NET_RX, NET_TX, MEM_TOTAL, 
     *("cpu_idle", "cpu_wait", "cpu_work", "disk_read", "disk_write", "net_rx", "net_tx"),
     *("mem_total", "mem_available"),
 )
-"""What a series of a node tells; those of the CPU are seconds of one core, those of disks and interfaces bytes of one of them."""
+"""Kinds of series of a node; those of the CPU are seconds of one core, those of disks and interfaces bytes of one of them."""
 KIND_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 COUNTED: Final = KINDS[:7]
 """Kinds that are totals which only grow."""

@@ -46,7 +46,7 @@ class BodyTooLarge(SourceError):  # noqa: N818 - what is wrong, as the HTTP stat
 
 @dataclass(frozen=True)
 class WriteLimits:
-    """What one request may hold, and how many series the scanner remembers.
+    """Limits of one request, and how many series the scanner remembers.
 
     Senders put 500 to 10,000 samples into a request. Where the remembered series or their bytes would pass their limit, all are
     forgotten, and remembered again as they come.
@@ -73,7 +73,7 @@ class WriteLimits:
 
 
 NOT_UNDERSTOOD: Final = -1
-"""What `identify` gives for a series of which nothing is kept."""
+"""The number of a series of which nothing is kept."""
 _PASSED_OVER: Final = int(np.iinfo(np.int32).min)
 """Stands for a series that is known and of which nothing is kept."""
 OTHER_NAMES: Final = "(other names)"
@@ -105,7 +105,7 @@ class RemoteWriteScanner:
     def __init__(self, identify: Identify, limits: WriteLimits) -> None:
         self._identify, self._limits = identify, limits
         self.samples = self.exemplars = self.histograms = 0
-        """What all requests held so far that were not refused; exemplars and histograms are skipped."""
+        """Counts of all requests so far that were not refused; exemplars and histograms are skipped."""
         self.not_understood: dict[str, int] = {}
         """Samples of series that are not understood, by metric name."""
         self._bounds = np.array([limits.series, limits.labels_bytes], np.int64)
@@ -207,7 +207,6 @@ class RemoteWriteScanner:
         return self._names.setdefault(name, len(self._names))
 
     def _make_room(self) -> None:
-        """Doubles the room for known series; where the limit is reached forgets them."""
         limits, known = self._limits, self._known
         sets, size = len(known.after), len(known.bytes)
         full = known.state[COUNT] == sets

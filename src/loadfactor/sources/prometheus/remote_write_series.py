@@ -102,7 +102,6 @@ def differ(known: Bytes, i: int, data: Bytes, k: int, size: int) -> bool:
 
 @inner
 def _find_slot(table: LabelSets, data: Bytes, i: int, end: int) -> int:
-    """The slot by which these bytes are known, or a free one."""
     found: Any = table.seed[0] ^ np.uint64(end - i)
     k = i
     while k + _WORD <= end:
@@ -314,7 +313,6 @@ def _read_plain_time(data: Bytes, i: int) -> int:
 
 @inline
 def _read_sample(data: Bytes, i: int, stop: int) -> tuple[int, Any, int]:
-    """Where it ends, the bits of the value and the instant."""
     bits: Any = np.uint64(0)
     at_ms = 0
     while i < stop:

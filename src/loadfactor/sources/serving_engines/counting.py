@@ -89,19 +89,18 @@ class ReplicaCounts:
         yield from known
 
     def end(self) -> Iterator[Amount]:
-        """What is held, where no further page comes to speak against it."""
+        """Amounts that are held, where no further page comes to speak against it."""
         yield from (amount for _, amount in self.held)
         self.held = []
 
     def _measure(self, page: EnginePage) -> Iterator[Amount]:
-        """What gauges stood at since the page before."""
         at_ms, last_ms = page.at_ms or 0, self.last_ms
         if last_ms is not None and 0 < at_ms - last_ms <= REACH_STEPS * self.step_ms:
             span_s = (at_ms - last_ms) / MS_PER_S
             yield from (Amount(unit, last_ms, at_ms, value * span_s) for unit, value in page.gauges.items())
 
     def _count(self, process: EngineProcess | None, page: EnginePage) -> list[Amount]:
-        """What counters grew by since the last page of their process, which has this page now."""
+        """Amounts by which counters grew since the last page of their process, which has this page now."""
         at_ms = page.at_ms or 0
         amounts: list[Amount] = []
         if process is None:
@@ -140,7 +139,7 @@ class ReplicaCounts:
             self._say(AGAIN)
 
     def _find_several(self) -> None:
-        """What is held is of several processes, and so is what they tell until they fall no more."""
+        """Drop what is held: it is of several processes, and so are later counts until they fall no more."""
         if self.pages >= self.mixed_until:
             self._say(SEVERAL)
         self.held, self.mixed_until = [], self.pages + HELD_PAGES
@@ -274,7 +273,7 @@ def store_amount(of: Amount) -> tuple[str, int, int, float]:
 
 
 def _store_held(held: list[tuple[int, Amount]]) -> list[Any]:
-    """What is held, those of one page and interval together: it is most of the state."""
+    """Amounts that are held, those of one page and interval together: it is most of the state."""
     found = []
     for (number, from_ms, to_ms), amounts in groupby(held, lambda one: (one[0], one[1].from_ms, one[1].to_ms)):
         found.append([number, from_ms, to_ms, {amount.unit: amount.amount for _, amount in amounts}])

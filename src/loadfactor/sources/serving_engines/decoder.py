@@ -81,7 +81,7 @@ def _count_replicas(
 
 
 def _read_name(text: Input, options: ReadOptions) -> tuple[str, int | None]:
-    """What to call a replica that no label names, and the time in the name of its file: none of a local clock without a zone."""
+    """The name of a replica that no label names, and the time in the name of its file: none of a local clock without a zone."""
     name = strip_endings(text.name or text.label)
     found = _NAMED.search(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""What serving engines call what they count: facts, by unit of progress. Names are compared with `_` in place of `:`.
+"""Names of the counters of serving engines: facts, by unit of progress. Names are compared with `_` in place of `:`.
 
 vLLM's gpu_prefix_cache_hits_total is left out: it counted blocks in some versions and tokens in others. Its
 prompt_tokens_recomputed_total counts tokens of the cache that were computed again for a forward pass, not preempted work.

@@ -39,7 +39,7 @@ _QUICK: Final = 1
 
 @dataclass
 class _Replica:
-    """What is known of a replica, and the last amount of each unit, which may go on."""
+    """The counts of a replica, and the last amount of each unit, which may go on."""
 
     counts: ReplicaCounts
     open: dict[str, Amount] = field(default_factory=dict)

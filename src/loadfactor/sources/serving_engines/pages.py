@@ -25,7 +25,7 @@ _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namesp
 
 @dataclass
 class EnginePage:
-    """What one replica reported. `counters` by metric and labels, `gauges` by unit; `declared`: counters that have a title.
+    """One page of one replica. `counters` by metric and labels, `gauges` by unit; `declared`: counters that have a title.
 
     `at_ms` is None where nothing says when; `start_ms` where nothing says when the process began.
     """
@@ -116,7 +116,7 @@ def find_place(labels: Mapping[str, str], default: str) -> Place:
 
 
 def _name_samples(title: str) -> str:
-    """What the samples of a title are called: OpenMetrics leaves _total out of titles."""
+    """The name of the samples of a title: OpenMetrics leaves _total out of titles."""
     return title if is_counter(title) else f"{title}_total"
 
 
