@@ -1,7 +1,7 @@
 """Requests: what each command takes, and what the same questions take over HTTP and in Python.
 
-First the parts that questions of the books share (the store, the window, the zone, the filters), then a class a command. Nothing
-heavy is imported here: the command line reads these classes for its help.
+First the parts that questions of the books share (the store, the window, the zone, the filters), then a class a command, named
+after it. Nothing heavy is imported here: the command line reads these classes for its help.
 """
 
 import re
@@ -186,22 +186,16 @@ def find_currency(currency: str | None, store: Path | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class InitRequest(Request):
-    """Options of `loadfactor init`."""
-
     force: bool = option("Replace a loadfactor.toml that is there.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRequest(Request):
-    """Options of `loadfactor demo`."""
-
     store: Path = option("Where to keep its books; an earlier demo there is replaced.", Path("demo"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest(Request):
-    """Options of `loadfactor import`."""
-
     source: str = option("What kind of files these are.", is_argument=True)
     paths: tuple[str, ...] = option(
         "Files or a folder, as the source asks, - for standard input; of bills and cloudwatch s3://bucket/prefix, "
@@ -230,8 +224,6 @@ class ImportRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest(BooksRequest):
-    """Options of `loadfactor report`."""
-
     job: str | None = option(
         "The page of this job instead: what it cost and made, where money leaked and why, jobs like it.", None
     )
@@ -244,8 +236,6 @@ class ReportRequest(BooksRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ShowRequest(BooksRequest):
-    """Options of `loadfactor show`."""
-
     metrics: tuple[str, ...] = option("Names of metrics; all of them when none is given.", (), is_argument=True)
     sort: str | None = option("Order groups by a metric or dimension, smallest first; -NAME: largest first.", None)
     reverse: bool = option("Turn the order round.", False)
@@ -255,8 +245,6 @@ class ShowRequest(BooksRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class SavingsRequest(SpanRequest):
-    """Options of `loadfactor savings`."""
-
     by: tuple[str, ...] = option("Split by team or user, or both.", ())
     jobs: int = option(
         "How many jobs, those that lose most, are diagnosed for what their code could do.", 5, at_least=0
@@ -268,8 +256,6 @@ class SavingsRequest(SpanRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class WaitsRequest(WindowRequest):
-    """Options of `loadfactor waits`."""
-
     by: tuple[str, ...] = option(
         "Split by one or several of size, queue, reason, team, user, project, experiment, purpose, pool.", ("size",)
     )
@@ -278,8 +264,6 @@ class WaitsRequest(WindowRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRequest(StoreRequest):
-    """Options of `loadfactor budget`."""
-
     month: str | None = option("Periods that this month lies in: 2026-10. [default: the last one with costs]", None)
     basis: str | None = option(
         "Kind of money of the ledger: effective, contracted, owned, list or estimate. [default: the best there is]",
@@ -289,8 +273,6 @@ class BudgetRequest(StoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectRequest(StoreRequest):
-    """Options of `loadfactor project`."""
-
     basis: str | None = option(
         "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
     )
@@ -330,8 +312,6 @@ class LiftedRequest(StoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsRequest(StoreRequest):
-    """Options of `loadfactor alerts`."""
-
     rule: tuple[str, ...] = option("Only of these rules, by name.", ())
     team: str | None = option("Only of this team.", None)
     ended: bool = option("Those of the last 30 days that ended, too.", False)
@@ -339,8 +319,6 @@ class AlertsRequest(StoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnoseRequest(SpanRequest):
-    """Options of `loadfactor diagnose`."""
-
     trace: tuple[Path, ...] = option(
         "Traces: files, folders of them, or a folder that `nsys export` wrote.", (), is_argument=True
     )
@@ -361,8 +339,6 @@ class SourcesRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class TopRequest(Request):
-    """Options of `loadfactor top`."""
-
     by: Literal["gpu", "node", "job", "team"] = option("What a row is.", "node")
     sort: str | None = option(
         "Order by name, gpus, utilization, sm_activity, memory, power_w, temperature_c or cost_per_hour; -NAME: largest first.",
@@ -382,22 +358,16 @@ class TopRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class TablesRequest(Request):
-    """Options of `loadfactor tables`."""
-
     write: Path | None = option("Write an empty CSV of each table into this folder.", None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogRequest(Request):
-    """Options of `loadfactor catalog`."""
-
     part: Literal["models", "accelerators", "prices", "instances"] = option("Which list.", is_argument=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChargebackRequest(StoreRequest):
-    """Options of `loadfactor chargeback`."""
-
     month: str | None = option("The month to charge, 2026-10. [default: all that the books know]", None)
     by: tuple[str, ...] = option(
         "Statements by one or several of team, project, experiment, user, purpose. [default: team]", ()
@@ -410,8 +380,6 @@ class ChargebackRequest(StoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class UntaggedRequest(BooksRequest):
-    """Options of `loadfactor untagged`."""
-
     by: tuple[str, ...] = option(
         "List by user, team, project, queue, pool, job, or a tag: namespace, account, job_name, label.NAME.",
         ("user", "team"),
@@ -420,16 +388,12 @@ class UntaggedRequest(BooksRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class RetagRequest(StoreRequest):
-    """Options of `loadfactor retag`."""
-
     mapping: Path | None = option("CSV to use in place of the mapping that loadfactor.toml names.", None)
     dry_run: bool = option("Say what would change, and change nothing.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForgetRequest(StoreRequest):
-    """Options of `loadfactor forget`."""
-
     number: int = option("Number of the import.", is_argument=True, at_least=1)
 
 
@@ -452,38 +416,28 @@ class TokenRevokeRequest(StoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRequest(Request):
-    """Options of `loadfactor pseudonym make-key`."""
-
     file: Path = option("A file that does not exist yet, outside the books.", is_argument=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PseudonymOfRequest(Request):
-    """Options of `loadfactor pseudonym of`."""
-
     names: tuple[str, ...] = option("Users.", is_argument=True)
     key_file: Path | None = option(KEY_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RevealRequest(Request):
-    """Options of `loadfactor pseudonym reveal`."""
-
     pseudonyms: tuple[str, ...] = option("Pseudonyms, p-….", is_argument=True)
     key_file: Path | None = option(KEY_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRequest(StoreRequest):
-    """Options of `loadfactor backup`."""
-
     folder: Path = option("A folder that does not exist yet, or is empty.", is_argument=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrafanaRequest(Request):
-    """Options of `loadfactor generate grafana`."""
-
     output: Path = option("Folder to write into; files of these names are replaced.")
     prometheus: str = option("Address under which Grafana reaches Prometheus.", "http://localhost:9090")
     runbooks: str | None = option("Address of these docs where you host them; panels then link to runbooks.", None)

@@ -129,6 +129,7 @@ def build_history(request: ImportRequest) -> Document:
     from loadfactor.collect.prometheus_server import PrometheusServer
     from loadfactor.interfaces.pages.books import build_receipt
     from loadfactor.interfaces.progress import ProgressBar
+    from loadfactor.metrics.query.calendar import milliseconds
     from loadfactor.settings.config import settings
     from loadfactor.settings.sources import name_server
 
@@ -136,17 +137,6 @@ def build_history(request: ImportRequest) -> Document:
         raise InputError("name one server by its URL: `loadfactor import prometheus http://HOST:9090 --last 30d`")
     url = request.paths[0]
     server = PrometheusServer(name_server(url), url, request.bearer_token_file)
-    start, end = read_window(request)
-    books = Books(find_store(request.store), settings().idle_below)
-    with ProgressBar() as bar:
-        receipt = import_history(books.add_rows, server, request.match or "", (start, end), bar)
-    return build_receipt(receipt, books)
-
-
-def read_window(request: ImportRequest) -> tuple[int, int]:
-    """Start and end of the query, in ms; by default the last day up to now."""
-    from loadfactor.metrics.query.calendar import milliseconds
-
     zone = read_zone(request.timezone)
     start, end, now = read_moment(request.start, zone), read_moment(request.end, zone), datetime.now(UTC)
     if start is not None and request.last is not None:
@@ -157,4 +147,9 @@ def read_window(request: ImportRequest) -> tuple[int, int]:
         raise InputError(
             f"nothing lies between {start:%Y-%m-%d %H:%M} and {end:%Y-%m-%d %H:%M}; give an earlier --from"
         )
-    return milliseconds(start), milliseconds(end)
+    books = Books(find_store(request.store), settings().idle_below)
+    with ProgressBar() as bar:
+        receipt = import_history(
+            books.add_rows, server, request.match or "", (milliseconds(start), milliseconds(end)), bar
+        )
+    return build_receipt(receipt, books)

@@ -16,7 +16,6 @@ from loadfactor.insight.traces.report import (
     JobRate,
     TraceCost,
     TraceDiagnosis,
-    TraceFinding,
     TraceInBooks,
     price_trace,
 )
@@ -218,7 +217,16 @@ def build_traces_page(
     if judged:
         sections.append(_draw_parts(judged))
     if found.findings:
-        sections.append(_list_findings(found.findings))
+        causes = table(
+            found.findings,
+            col("cause", "cause"),
+            col("class", "class_"),
+            col("share", "share", "percent"),
+            col("sureness", "sureness"),
+            col("saved at most", "saved_share_high", "percent"),
+            col("devices", lambda finding: len(finding.found_at), "number"),
+        )
+        sections.append(Section("Causes", tables=(causes,)))
     if found.findings and found.in_books is not None:
         sections.append(list_costs(found.in_books))
     if found.in_books is not None and found.in_books.diagnosis is not None:
@@ -348,19 +356,6 @@ def _draw_parts(reports: Sequence[DeviceReport]) -> Section:
         y_label="ms",
     )
     return Section("Parts of the span", charts=(chart,))
-
-
-def _list_findings(findings: Sequence[TraceFinding]) -> Section:
-    causes = table(
-        findings,
-        col("cause", "cause"),
-        col("class", "class_"),
-        col("share", "share", "percent"),
-        col("sureness", "sureness"),
-        col("saved at most", "saved_share_high", "percent"),
-        col("devices", lambda finding: len(finding.found_at), "number"),
-    )
-    return Section("Causes", tables=(causes,))
 
 
 def _list_notes(reports: Sequence[DeviceReport]) -> tuple[str, ...]:

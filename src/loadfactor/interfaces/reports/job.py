@@ -100,19 +100,6 @@ def list_made(one: Group) -> DataTable:
     )
 
 
-def tabulate_leaks(leaks: Sequence[Leak], currency: str) -> DataTable:
-    return table(
-        leaks,
-        col("leak", lambda leak: f"{'? ' * leak.is_unknown}{title_of(leak)}"),
-        col("cost", "cost", "money"),
-        col("GPU-hours", "gpu_hours", "number"),
-        col("of cost", "share_of_cost", "percent"),
-        col("look at", lambda leak: REMEDIES[leak.name]),
-        currency=currency,
-        note="? nobody knows whether it was useful" if any(leak.is_unknown for leak in leaks) else "",
-    )
-
-
 def _show(name: str, value: float | None, currency: str) -> str | None:
     if metric(name).unit.startswith(CURRENCY):
         return _price(name, value, currency)
@@ -246,6 +233,15 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
     section = draw_steps(waterfall)
     lead = " ".join(list_unknown(waterfall))
     section = Section(section.title, lead, section.charts, section.tables)
+    here = f"--where job={quote(job)} {inquiry.options}"
+    steps = (
+        Suggestion(f"loadfactor show utilization idle_cost mfu --by hour {here}", "when it was idle"),
+        Suggestion(
+            f"loadfactor validate train --job {quote(job)} --store {quote(str(inquiry.folder))}",
+            "where its time went, beside the plan for its network",
+        ),
+        Suggestion(f"loadfactor report {inquiry.options}", "the whole fleet"),
+    )
     facts = [
         _draw_invoice(one),
         _draw_made(one),
@@ -259,7 +255,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
             [reading for _, group in gpus for reading in group.all],
             job,
         ),
-        _suggest(inquiry, job),
+        NextStepsFacts("next", Section("What to try next", suggestions=steps), ()),
     ]
     headline = _say_job(job, one, waterfall)
     mfu = "model FLOPs ÷ dense peak of held time" if one.value("mfu") is not None else "its network is not known"
@@ -321,9 +317,17 @@ def _draw_made(one: Group) -> SectionFacts:
 def _draw_leaks(waterfall: FleetWaterfall) -> LeaksFacts:
     leaks = list_leaks(waterfall.all)
     lead = say_useful(waterfall)
-    section = Section(
-        "Where the money leaked", lead, tables=(tabulate_leaks(leaks, waterfall.currency),) if leaks else ()
+    leaked = table(
+        leaks,
+        col("leak", lambda leak: f"{'? ' * leak.is_unknown}{title_of(leak)}"),
+        col("cost", "cost", "money"),
+        col("GPU-hours", "gpu_hours", "number"),
+        col("of cost", "share_of_cost", "percent"),
+        col("look at", lambda leak: REMEDIES[leak.name]),
+        currency=waterfall.currency,
+        note="? nobody knows whether it was useful" if any(leak.is_unknown for leak in leaks) else "",
     )
+    section = Section("Where the money leaked", lead, tables=(leaked,) if leaks else ())
     return LeaksFacts("leaks", section, (), leaks=leaks)
 
 
@@ -354,16 +358,3 @@ def _draw_comparison(inquiry: Inquiry, found: Readings, job: str, currency: str)
     )
     section = Section("Beside jobs like it", lead, tables=(beside,))
     return ComparisonFacts("alike", section, (), alike=count, compared=compared)
-
-
-def _suggest(inquiry: Inquiry, job: str) -> NextStepsFacts:
-    here = f"--where job={quote(job)} {inquiry.options}"
-    steps = (
-        Suggestion(f"loadfactor show utilization idle_cost mfu --by hour {here}", "when it was idle"),
-        Suggestion(
-            f"loadfactor validate train --job {quote(job)} --store {quote(str(inquiry.folder))}",
-            "where its time went, beside the plan for its network",
-        ),
-        Suggestion(f"loadfactor report {inquiry.options}", "the whole fleet"),
-    )
-    return NextStepsFacts("next", Section("What to try next", suggestions=steps), ())
