@@ -65,7 +65,7 @@ _HOLDER = (
     Column("purpose", "text", "training, serving, notebook, …", "not known"),
 )
 
-_SAID = (
+_BY_SCHEDULER = (
     Column("job_number", "text", "the scheduler's number of a job whose id says more (an array's task)", "its id"),
     Column("queue", "text", "partition or queue it was sent to", "not known"),
     Column(
@@ -145,7 +145,7 @@ ALLOCATIONS = Table(
         Column("from_utc", "instant", "held since"),
         Column("to_utc", "instant", "held until", "still held"),
         Column("end_state", "text", "completed, failed, cancelled, timeout, preempted, running, …", "not known"),
-        *_SAID,
+        *_BY_SCHEDULER,
         Column("known_from", "text", "how it is known, where it is inferred or estimated", "listed", one_of=KNOWN_FROM),
         Column("summary_gpus", "count", "GPUs that a summary of the whole run measures (jobstats): no samples", "none"),
         Column("summary_busy_share", "share", "mean GPU_UTIL of these over the whole run", "not known"),
@@ -178,7 +178,7 @@ QUEUE_EVENTS = Table(
         Column("reason", "text", "why it waits", "not known"),
         Column("pool", "text", "where it waits", "not known"),
         *_HOLDER,
-        *_SAID,
+        *_BY_SCHEDULER,
     ),
 )
 

@@ -273,9 +273,9 @@ class ClusterFacts:
             who = {**who, "submitted_utc": None}
 
     def make_workload_rows(
-        self, workload: WorkloadFacts, was_told: bool, gone_ms: int | None = None
+        self, workload: WorkloadFacts, was_known: bool, gone_ms: int | None = None
     ) -> Iterator[TableRow]:
-        """The queue events of a workload. `was_told`: it was known before it was evicted for the first time."""
+        """The queue events of a workload. `was_known`: it was known before it was evicted for the first time."""
         requested = [(count, add_up(stages, None)) for count, stages in workload.pod_sets]
         event = {
             "job_id": workload.job_id,
@@ -294,7 +294,7 @@ class ClusterFacts:
             ),
         }
         events: list[tuple[str, int | None, str]] = []
-        if was_told or not workload.was_evicted:
+        if was_known or not workload.was_evicted:
             events.append(("submitted", workload.created_ms, workload.waits_for))
         events.append(("requeued", workload.evicted_ms, workload.evicted_why))
         events.append(("started", workload.admitted_ms, ""))

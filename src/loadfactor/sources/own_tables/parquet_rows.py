@@ -18,7 +18,7 @@ from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import DATED_BY_DAY
 
-_WANTED: Final = {
+_STORED_AS: Final = {
     "text": "text",
     "instant": "a timestamp with its zone, or int64 epoch milliseconds",
     "share": "a number",
@@ -121,7 +121,9 @@ def _find_converter(
             return cast
     elif types.is_integer(plain) or (kind != "mask" and (types.is_floating(plain) or types.is_decimal(plain))):
         return cast
-    raise SourceError(f"{label}: column {column.name} holds {stored}, and must hold {_WANTED[kind]}; write it as that")
+    raise SourceError(
+        f"{label}: column {column.name} holds {stored}, and must hold {_STORED_AS[kind]}; write it as that"
+    )
 
 
 def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Rows]:

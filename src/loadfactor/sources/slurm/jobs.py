@@ -79,7 +79,7 @@ MISSING_RUNS: Final = "jobs whose runs before a requeue are missing: export with
 _LATER: Final = ALWAYS[1]
 _PLACES: Final = ("placed", "indices")
 """Columns of a run that one command reports, and another one, which knows its end, does not."""
-_ASKED: Final = (
+_COMPARED: Final = (
     "job_id",
     "cluster",
     "user",
@@ -157,7 +157,7 @@ class JobTimes:
         for name, (column, is_local) in pairs.items():
             values = column.fill_null(0).to_numpy(zero_copy_only=False)
             plain[name] = self._place(name, values, known[name], lines) if is_local else (values, values)
-        chosen = self._tell_apart(plain, known, lines, ran_ms)
+        chosen = self._choose_instants(plain, known, lines, ran_ms)
         return {
             name: pa.array(values, mask=~(known[name] & (values >= EARLIEST_MS) & (values <= LATEST_MS)))
             for name, values in chosen.items()
@@ -223,7 +223,7 @@ class JobTimes:
             )
         return first, second
 
-    def _tell_apart(
+    def _choose_instants(
         self,
         plain: dict[str, Pair],
         known: Mapping[str, NDArray[np.bool_]],
@@ -294,7 +294,7 @@ def number_runs(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
     requeue, or was of the same user, account and name and ended within a day before; else it is another job with the same id, which
     is called `id@` and when it was submitted (or its cluster, where that differs).
     """
-    rows: list[Row] = jobs.select(_ASKED).to_pylist()
+    rows: list[Row] = jobs.select(_COMPARED).to_pylist()
     for number, row in enumerate(rows):
         row["row"] = number
     for of_job in _group_by_id(rows):
@@ -304,12 +304,12 @@ def number_runs(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
     rows.sort(key=lambda r: (r["job_id"], r["cluster"] or "", *_when(r), r["row"]))
     kept: list[Row] = []
     for job_id, group in groupby(rows, key=lambda r: str(r["job_id"])):
-        for number, runs in enumerate(_split_jobs(_drop_sayings(list(group)))):
+        for number, runs in enumerate(_split_jobs(_drop_older_reports(list(group)))):
             _count_attempts(runs)
             name = job_id
             if number:
                 cluster = runs[0]["cluster"] if runs[0]["cluster"] != kept[-1]["cluster"] else None
-                name = f"{job_id}@{cluster or _say(runs[0]) or number + 1}"
+                name = f"{job_id}@{cluster or _write_start(runs[0]) or number + 1}"
             if runs[-1]["attempt"] >= len({r["attempt"] for r in runs}):
                 notes.add(label, MISSING_RUNS, 1, jobs["line"][runs[-1]["row"]].as_py())
             for run in runs:
@@ -336,7 +336,7 @@ def _when(row: Row) -> tuple[int, int, int]:
     return submitted, begun, row["ended"] if row["ended"] is not None else _LATER
 
 
-def _drop_sayings(rows: list[Row]) -> list[Row]:
+def _drop_older_reports(rows: list[Row]) -> list[Row]:
     """Each run once; one that is known from before it started counts only where no other is."""
     best: dict[tuple[Any, ...], Row] = {}
     for row in rows:
@@ -388,7 +388,7 @@ def _count_attempts(runs: list[Row]) -> None:
             run["attempt"] = before["attempt"] + (not goes_on)
 
 
-def _say(run: Row) -> str | None:
+def _write_start(run: Row) -> str | None:
     """When a job was submitted, or else started, as its id says it; None where neither is known."""
     if _when(run)[0] == _LATER:
         return None

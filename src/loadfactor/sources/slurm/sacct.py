@@ -50,7 +50,7 @@ _TIMES: Final = dict(zip(INSTANTS, ("submit", "eligible", "start", "end"), stric
 _HELD: Final = ("alloctres", "tresallocstr", "allocgres")
 _REQUESTED: Final = ("reqtres", "tresreqstr", "reqgres")
 _OTHERS: Final = ("jobid", "jobidraw", "state", "nodelist", "restarts", "elapsedraw", "elapsed", "suspended")
-_WANTED: Final = frozenset((*_PLAIN.values(), *_TIMES.values(), *TRES_FIELDS, *_OTHERS))
+_FIELDS: Final = frozenset((*_PLAIN.values(), *_TIMES.values(), *TRES_FIELDS, *_OTHERS))
 _FOR_KEYS: Final = frozenset(("jobid", "jobidraw", *TRES_FIELDS))
 NOT_RECORDED: Final = "no field says which GPUs jobs were given (AllocTRES): those they asked for are booked"
 
@@ -221,7 +221,7 @@ class SacctText:
     def decode(self, notes: Notes) -> Iterator[pa.Table]:
         """The GPU jobs, batch by batch. SourceError as `split_sacct` and `JobTimes.convert`."""
         times = JobTimes(self.source.label, self.zone, notes)
-        for batch in split_sacct(self.source, _WANTED):
+        for batch in split_sacct(self.source, _FIELDS):
             if batch.cut_off is not None:
                 notes.add(self.source.label, "the last line breaks off: left out", 1, batch.cut_off)
             yield _decode_batch(batch, times, notes)

@@ -49,7 +49,7 @@ from loadfactor.sources.traces.json_tokens import (
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
-WANTED, FULL, ENDED = 1, 2, 3
+NEEDS_MORE, FULL, ENDED = 1, 2, 3
 """Why a scan stopped: it wants more bytes, room is full, the list of events ended."""
 STATE, ROWS, TEXT_COUNT, ARENA_USED, MALFORMED, PASSED, NAN_TIMES = 0, 1, 2, 3, 4, 5, 6
 """Places of the counts of a scan; NAN_TIMES are events whose time is no number of 64 bits."""
@@ -211,7 +211,7 @@ def _number_text(
 
 
 @inner
-def _is_wanted(data: Bytes, row: Ints, spans: Ints, counts: Ints) -> bool:
+def _is_kept(data: Bytes, row: Ints, spans: Ints, counts: Ints) -> bool:
     """Whether the event is one that is kept; counts those that are not."""
     phase = row[PHASE]
     if (phase == INSTANT and row[ALLOCATED] != MISSING) or phase in (SLICE, BEGIN, STOP):
@@ -260,7 +260,7 @@ def scan_events(
     while True:
         i = skip_space(data, i, end)
         if i >= end:
-            counts[STATE] = WANTED
+            counts[STATE] = NEEDS_MORE
             return i
         byte = data[np.uint64(i)]
         if byte == COMMA:
@@ -289,9 +289,9 @@ def scan_events(
             if after < 0:
                 counts[MALFORMED] -= 1  # it is counted when more bytes are there
         if after < 0:
-            counts[STATE] = WANTED
+            counts[STATE] = NEEDS_MORE
             return i
-        if row[PHASE] != MISSING and _is_wanted(data, row, spans, counts):
+        if row[PHASE] != MISSING and _is_kept(data, row, spans, counts):
             if after - i > room:
                 counts[STATE] = FULL
                 return i

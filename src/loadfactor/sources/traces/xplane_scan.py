@@ -22,9 +22,9 @@ from loadfactor.sources.prometheus.protobuf_wire import (
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 KIND, OFFSET_PS, DURATION_PS, OCCURRENCES, FIRST_STAT = 0, 1, 2, 3, 4
-WANTED: Final = 3
+SOUGHT: Final = 3
 """How many statistics are looked for."""
-COLUMNS: Final = FIRST_STAT + WANTED
+COLUMNS: Final = FIRST_STAT + SOUGHT
 NONE: Final = np.iinfo(np.int64).min
 _EVENTS, _STATS = 4, 4
 _UINT, _INT, _REF = 3, 4, 7
@@ -50,7 +50,7 @@ def _read_stat(data: Bytes, i: int, end: int, stats: Ints, row: Ints) -> int:
             i = skip_field(data, i, end, tag)
         if i < 0:
             return i
-    for k in range(WANTED):
+    for k in range(SOUGHT):
         if key == stats[k]:
             row[FIRST_STAT + k] = value
     return i
