@@ -1,4 +1,4 @@
-"""Bills with damage of every kind: read, or refused in one line; never a traceback, never a total that nobody billed; tags, in whatever way a bill writes them."""
+"""Bills with damage of every kind, and tags in whatever way a bill writes them: read, or refused in one line."""
 
 import gzip
 import json
