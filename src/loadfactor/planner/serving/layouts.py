@@ -191,7 +191,7 @@ def list_layouts(network: Network, chip: Accelerator, fixed: FixedLayout = EVERY
     """
     found = []
     for stages, tensor, copies in product(
-        _stages(network, chip, fixed), _widths(network, chip, fixed), _copies(network, chip, fixed)
+        _stages(network, chip, fixed), (fixed.tp or list_widths(network, chip)), _copies(network, chip, fixed)
     ):
         if network.heads % tensor or stages > network.layers or fixed.excludes(stages * tensor * copies):
             continue
@@ -212,10 +212,6 @@ def _stages(network: Network, chip: Accelerator, fixed: FixedLayout) -> Sequence
         return (1,)
     widths = fixed.tp or list_widths(network, chip)
     return sorted({1} | {fixed.gpus // w for w in widths if fixed.gpus % w == 0 and fixed.gpus // w <= MOST_STAGES})
-
-
-def _widths(network: Network, chip: Accelerator, fixed: FixedLayout) -> Sequence[int]:
-    return fixed.tp or list_widths(network, chip)
 
 
 def _copies(network: Network, chip: Accelerator, fixed: FixedLayout) -> Sequence[int]:

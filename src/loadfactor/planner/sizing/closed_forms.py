@@ -133,7 +133,11 @@ def erlang_c(offered_load: float, servers: int) -> float:
     >>> round(erlang_c(1.8, 2), 6)  # 81/95
     0.852632
     """
-    _check_drains(offered_load, servers)
+    if servers <= offered_load:
+        raise PlanError(
+            f"{servers} servers cannot hold an offered load of {offered_load:g}: the queue grows without end; "
+            f"take {least_servers(offered_load)} or more"
+        )
     loss = erlang_b(offered_load, servers)
     return loss / (1 - offered_load / servers * (1 - loss))
 
@@ -213,14 +217,6 @@ def servers_for_wait_share(offered_load: float, waiting_share: float) -> int:
 def _check_servers(servers: int) -> None:
     if servers < 0:
         raise PlanError(f"the number of servers must not be negative, got {servers}")
-
-
-def _check_drains(offered_load: float, servers: int) -> None:
-    if servers <= offered_load:
-        raise PlanError(
-            f"{servers} servers cannot hold an offered load of {offered_load:g}: the queue grows without end; "
-            f"take {least_servers(offered_load)} or more"
-        )
 
 
 @dataclass(frozen=True)

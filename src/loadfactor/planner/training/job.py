@@ -36,7 +36,9 @@ class Adapters:
         >>> Adapters(16).parameters(network("llama-3.1-8b"))      # as peft counts them
         13631488.0
         """
-        return float(self.rank * network.layers * sum(_widths(network)))
+        h, kv = network.hidden, network.kv_heads * network.head_dim
+        queries, values = network.heads * network.query_dim, network.heads * network.value_dim
+        return float(self.rank * network.layers * sum((h + queries, h + kv, h + kv, values + h)))
 
     def moved_bytes_per_token(self, network: Network) -> float:
         """Bytes that adapters move for a token of one layer, forward: each reads its input and adds its output (r2 r2 w2).
@@ -51,12 +53,6 @@ class Adapters:
     def frozen_bytes(self) -> float:
         """Bytes of a frozen weight."""
         return QUANTIZED_BYTES if self.quantized else 2.0
-
-
-def _widths(network: Network) -> tuple[float, ...]:
-    h, kv = network.hidden, network.kv_heads * network.head_dim
-    queries, values = network.heads * network.query_dim, network.heads * network.value_dim
-    return (h + queries, h + kv, h + kv, values + h)
 
 
 VALUE_BYTES = 2  # a weight or activation in 16 bits

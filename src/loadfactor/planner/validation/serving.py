@@ -22,7 +22,7 @@ from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import Network, find_network, from_hf_config
 from loadfactor.catalog.serving import SOURCE, published_sweeps
-from loadfactor.planner.serving.latency import Latency, predict_latency, predict_offline
+from loadfactor.planner.serving.latency import predict_latency, predict_offline
 from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.step import Replica, most_sequences
 from loadfactor.planner.validation.measurement_files import LIMIT_BYTES, RowRefused, read_number, read_whole
@@ -208,16 +208,6 @@ def build_replica(
     if not constants.narrow_cache:
         kept = choose_precision(network, weights, kv_bytes_per_value=2.0)
     return Replica(network, chip, layout, kept, constants)
-
-
-def predict_offline_row(r: Replica, row: SweepRow) -> float:
-    """Output tokens per second of the whole replica where all requests of a row are there from the start."""
-    return predict_offline(r, row.requests, float(row.prompt_tokens), float(row.output_tokens))
-
-
-def predict_row(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:
-    """TTFT, time per token and throughput of the whole replica at `concurrency` requests per attention rank."""
-    return predict_latency(r, float(concurrency * ranks), float(prompt_tokens), float(output_tokens))
 
 
 OPTIONAL = Limits(at_least=0, at_most=10_000_000)
@@ -439,8 +429,16 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
         measured, precision=replica.precision.name, layout=str(where.layout), constants=replica.engine.fitted_on
     )
     if row.concurrency is None:
-        return replace(known, predicted_output_tokens_per_s=predict_offline_row(replica, row) / where.ranks)
-    p = predict_row(replica, where.ranks, row.concurrency, row.prompt_tokens, row.output_tokens)
+        return replace(
+            known,
+            predicted_output_tokens_per_s=predict_offline(
+                replica, row.requests, float(row.prompt_tokens), float(row.output_tokens)
+            )
+            / where.ranks,
+        )
+    p = predict_latency(
+        replica, float(row.concurrency * where.ranks), float(row.prompt_tokens), float(row.output_tokens)
+    )
     return replace(
         known,
         predicted_ttft_s=float(p.ttft_s),
