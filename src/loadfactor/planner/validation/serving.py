@@ -428,17 +428,11 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     known = replace(
         measured, precision=replica.precision.name, layout=str(where.layout), constants=replica.engine.fitted_on
     )
+    lengths = float(row.prompt_tokens), float(row.output_tokens)
     if row.concurrency is None:
-        return replace(
-            known,
-            predicted_output_tokens_per_s=predict_offline(
-                replica, row.requests, float(row.prompt_tokens), float(row.output_tokens)
-            )
-            / where.ranks,
-        )
-    p = predict_latency(
-        replica, float(row.concurrency * where.ranks), float(row.prompt_tokens), float(row.output_tokens)
-    )
+        tokens_per_s = predict_offline(replica, row.requests, *lengths)
+        return replace(known, predicted_output_tokens_per_s=tokens_per_s / where.ranks)
+    p = predict_latency(replica, float(row.concurrency * where.ranks), *lengths)
     return replace(
         known,
         predicted_ttft_s=float(p.ttft_s),
