@@ -1,6 +1,6 @@
 """Savings of commitments, reservations and spot capacity by the bill: savings rate, coverage, utilization and unused cost.
 
-The shares are those of `planner/economics/commitment.py`, of exact amounts.
+The shares are those of `planner/economics/renting.py`, of exact amounts.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """The simulation as a plain queue, to hold it against closed forms: service times given, one request at a time per replica.
 
 A prompt of t tokens at one microsecond each and one output token is a service of t µs. The fleet's shared queue is then the line
-before k servers, and its mean wait has a closed form (planner/sizing/queueing.py). Confidence comes from batch means.
+before k servers, and its mean wait has a closed form (planner/sizing/closed_forms.py). Confidence comes from batch means.
 """
 
 from collections.abc import Callable, Iterator

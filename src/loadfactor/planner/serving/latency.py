@@ -6,7 +6,7 @@ output tokens and every prompt is computed once:
     cycle = output × step(batch) + batch × Δ        Δ: what one prompt adds to the steps it shares
     time per token = step(batch) + (batch − 1)·Δ / output
 
-The time to the first token is the queue and the prompt, which depend on who arrives with whom: it is simulated (first_token.py).
+The time to the first token is the queue and the prompt, which depend on who arrives with whom: it is simulated.
 """
 
 from dataclasses import dataclass, replace

@@ -240,7 +240,7 @@ def experts_s(r: Replica, tokens: Real) -> Real:
 
 
 def passes_s(r: Replica, tokens: Real) -> Real:
-    """Seconds of what a step moves through memory between its products (passes.py)."""
+    """Seconds of what a step moves through memory between its products."""
     bytes_per_s = r.accelerator.memory_bandwidth_bytes_per_s * r.engine.memory_share
     return r.pass_values * ACTIVATION_BYTES / bytes_per_s * part_rows(r, tokens)
 
