@@ -8,7 +8,7 @@ waits in the list of the decode step at which it ends (`due`), and how many need
 
 import numpy as np
 
-from loadfactor.base.compiled import inner
+from loadfactor.base.compiled import inline, inner
 from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
@@ -236,7 +236,7 @@ def step_seconds(costs: Costs, batch: int, context: float, tokens: int, pairs: f
     return float(prompt + (both - prompt) / rates.accepted)
 
 
-@inner
+@inline
 def _make_room(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> int:
     """Preempt until every sequence whose context fills its last block can have another; returns how many blocks they need."""
     me = replicas.each[r]
@@ -252,7 +252,7 @@ def _make_room(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: in
     return int(crossing)
 
 
-@inner
+@inline
 def _admit(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, crossing: int) -> int:
     me = replicas.each[r]
     row = r

@@ -6,7 +6,7 @@ not when its prompt has been computed: one that follows within the time of a pre
 
 import numpy as np
 
-from loadfactor.base.compiled import entry, inner
+from loadfactor.base.compiled import entry, inline, inner
 from loadfactor.base.units import MS_PER_S, NS_PER_S
 from loadfactor.planner.serving.simulation.batching import (
     count_system,
@@ -308,7 +308,7 @@ def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) ->
             forget(pool, clock, q)
 
 
-@inner
+@inline
 def _take_arrivals(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, stream: Stream, position: int) -> int:
     while position < stream.at.size and stream.at[position] == clock.scalars[NOW]:
         if stream.offsets.size:
@@ -320,7 +320,7 @@ def _take_arrivals(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, s
     return position
 
 
-@inner
+@inline
 def _take_transfer(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, no_hashes: np.ndarray) -> bool:
     """Give the cache that has just come over the link to a decoding replica; False where none can take it yet."""
     transfers = replicas.each.size + 1
