@@ -187,7 +187,7 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
         ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
     if min(r.std() for r in ranks) == 0:
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 ONE_OF = ("gpus", "chips", "layers")  # a file without any of these columns measures something else
