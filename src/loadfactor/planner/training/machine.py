@@ -71,8 +71,6 @@ class Software:
 
 
 MODERN = Software()
-SOFTWARE = ("modern", "nemo", "dualpipe", "torchtitan", "torchtune", "eager", "megatron-2021")
-"""The presets that a user can name."""
 
 
 @cache
