@@ -45,7 +45,7 @@ focus: $(READY)
 	PYTHON=$(BIN)/python tests/focus/setup.sh
 	$(BIN)/python -m pytest tests/focus -n 0
 
-# Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20. Then the live server
+# Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 5. Then the live server
 # is killed as often, and prints what it acknowledged.
 ROUNDS ?= 200
 # What has more to do in more rounds, of the tests of the live server; the others are in `make test`, and would be the same here.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tests.torture.bench import Bench
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
-"""CI runs 20, `make torture` 200."""
+"""CI runs 5, `make torture` 200."""
 ALL_ROUNDS = 200
 """With so many, all cases are gone through; with fewer, some of them."""
 collect_ignore_glob = ["warm.py"] if ROUNDS else ["*.py"]
