@@ -1,1 +1,1 @@
-"""Receives and fetches samples live, on a schedule, and hands them to the store as rows. It knows no ledger and no metric."""
+"""Receives and fetches samples live, on a schedule, and hands them to the store as rows. Only `discovery` knows metrics."""
