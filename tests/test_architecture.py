@@ -8,8 +8,6 @@ from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, S_PER_DAY, S_PER_HOUR
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -193,23 +191,13 @@ def test_no_file_is_looking_for_its_noun() -> None:
     assert not [p for p in FILES if p.stem in ("utils", "util", "common", "helpers", "helper", "manager", "misc")]
 
 
-@pytest.mark.parametrize(
-    ("package", "listed", "defines"),
-    [
-        ("loadfactor.interfaces.reports.sections", "SECTIONS", "section"),
-    ],
-)
-def test_visible_tuples_are_complete(package: str, listed: str, defines: str) -> None:
-    """What a package defines one file at a time is listed in its visible tuple."""
-    home = import_module(package)
-    known = getattr(home, listed)
-    folder = Path(str(home.__file__)).parent
-    for path in sorted(folder.rglob("*.py")):
-        names = path.relative_to(SOURCE).with_suffix("").parts
-        names = names[:-1] if names[-1] == "__init__" else names
-        module = import_module(".".join(("loadfactor", *names)))
-        if module is not home and hasattr(module, defines):
-            assert any(getattr(module, defines) is item for item in known), f"{module.__name__} is not in {listed}"
+def test_every_section_of_the_report_is_listed() -> None:
+    """Every builder of a section stands in the report's visible tuple."""
+    home = import_module("loadfactor.interfaces.reports.sections")
+    built = {
+        made for name, made in vars(home).items() if name.startswith("build_") and made.__module__ == home.__name__
+    }
+    assert built <= set(import_module("loadfactor.interfaces.reports.page").SECTIONS)
 
 
 def test_every_source_is_listed() -> None:
