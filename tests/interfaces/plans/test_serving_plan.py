@@ -133,6 +133,7 @@ def test_replicas_simulated_and_planned_carry_the_same_load() -> None:
     assert plan.replicas == pytest.approx(plan.simulated_replicas / plan.simulated_share)
 
 
+@pytest.mark.long
 def test_many_slow_replicas_are_simulated_as_fewer() -> None:
     """A fleet whose engines take more steps in a day than there is time for is simulated in part."""
     plan = loadfactor.plan_serving(model="llama-3.1-70b", accelerator="l40s", replicas=400).data
