@@ -204,7 +204,7 @@ def test_every_source_is_listed() -> None:
     """Every module that defines a source is in SOURCES, under the source's name."""
     from loadfactor.sources import SOURCES
 
-    listed = {entry.module: entry.name for entry in SOURCES}
+    listed = {f"loadfactor.sources.{entry.module}": entry.name for entry in SOURCES}
     for path in sorted((SOURCE / "sources").rglob("*.py")):
         names = path.relative_to(SOURCE).with_suffix("").parts
         names = names[:-1] if names[-1] == "__init__" else names

@@ -290,7 +290,7 @@ def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
     if threads is not None:
         config["threads"] = threads
     raw = duckdb.connect(config=config)
-    raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is needed
+    raw.execute("SET enable_progress_bar = false")  # interfaces show progress, and only where it is needed
     return raw
 
 
