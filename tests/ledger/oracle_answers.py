@@ -134,6 +134,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         "utilization": ratio(effective, observed, seen),
         "load_factor": ratio(effective, paid, seen),
         "idle_share": ratio(s["idle"], observed, seen),
+        "unallocated_share": ratio(s["unallocated"], paid, share(total("listed_s"), paid)),
         "unobserved_share": ratio(s["unobserved"], in_use, 1.0),
         "measured_share": ratio(total("activity_measured_s"), paid, 1.0),
         "down_share": ratio(s["down"], paid, 1.0),

@@ -127,6 +127,10 @@ FULLNESS = (
         Ratio(gpu_hours("idle", coverage=OBSERVED), OBSERVED_HOURS),
     ),
     _share(
+        "unallocated_share", "Unallocated share", "Unallocated ÷ paid GPU-hours; unknown where nobody lists the GPUs.", "lower",
+        Ratio(gpu_hours("unallocated", coverage=LISTED), PAID),
+    ),
+    _share(
         "unobserved_share", "Unobserved share", "Unobserved ÷ held GPU-hours: what telemetry does not know.", "lower",
         Ratio(gpu_hours("unobserved"), gpu_hours(*HELD)),
     ),
