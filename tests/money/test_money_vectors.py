@@ -76,14 +76,8 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], Any]], ...] = (
     (r"commit\.esr", lambda v: float(_billed(v).effective_savings_share or 0)),
     (r"commit\.breakeven", lambda v: _planned(v).break_even_share),
     (r"lr\..*", lambda v: largest_remainder(v["cents"], v["weights"])),
-    (
-        r"budget\.projection",
-        lambda v: float(project_run_rate(Decimal(v["mtd"]), v["day"], v["days"])),
-    ),
-    (
-        r"budget\.burn",
-        lambda v: float(compute_burn_rate(Decimal(v["mtd"]), Decimal(v["budget"]), v["day"], v["days"])),
-    ),
+    (r"budget\.projection", lambda v: float(project_run_rate(Decimal(v["mtd"]), v["day"], v["days"]))),
+    (r"budget\.burn", lambda v: float(compute_burn_rate(Decimal(v["mtd"]), Decimal(v["budget"]), v["day"], v["days"]))),
 )
 
 

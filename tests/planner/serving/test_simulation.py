@@ -158,10 +158,7 @@ def test_fleet_of_one_agrees_with_the_equations(llama_8b: Replica, batch: int) -
     """At a fixed batch the simulated time per token is the step equation's to 1 %."""
     prompt, output = 512, 512
     fleet = ServingFleet(
-        tabulate_costs(llama_8b, 8192, 256),
-        Batching(cache_tokens(llama_8b, 1024.0), 256, 8192),
-        1,
-        closed_loop=False,
+        tabulate_costs(llama_8b, 8192, 256), Batching(cache_tokens(llama_8b, 1024.0), 256, 8192), 1, closed_loop=False
     )
     arrivals = Arrivals(np.zeros(batch, np.int64), np.full(batch, prompt), np.full(batch, output))
     rows: list[np.ndarray] = []
@@ -241,12 +238,7 @@ def test_memory_does_not_grow_with_the_trace(simple_fleet: ServingFleet) -> None
     assert peaks[1] < 1.1 * peaks[0]
 
 
-QUEUES = {
-    "M/M/1": (1, 0.8, 1.0),
-    "M/M/10": (10, 8.0, 1.0),
-    "M/D/1": (1, 0.8, 0.0),
-    "M/G/1": (1, 0.7, 4.0),
-}
+QUEUES = {"M/M/1": (1, 0.8, 1.0), "M/M/10": (10, 8.0, 1.0), "M/D/1": (1, 0.8, 0.0), "M/G/1": (1, 0.7, 4.0)}
 
 
 @pytest.mark.parametrize("name", QUEUES)

@@ -48,10 +48,7 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
     (r"sqrt\.staff\..*", lambda v: staffing.square_root_staffing(v["a"], 0.2)),
     (r"pool\.separate", lambda _: 10 * queueing.servers_for_wait_share(8, 0.2)),
     (r"pool\.shared", lambda _: queueing.servers_for_wait_share(80, 0.2)),
-    (
-        r"pool\.util_p99\..*",
-        lambda v: staffing.utilization_at_quantile(staffing.pooled_cv(v["cv"], v["n"]), 0.99),
-    ),
+    (r"pool\.util_p99\..*", lambda v: staffing.utilization_at_quantile(staffing.pooled_cv(v["cv"], v["n"]), 0.99)),
     (r"pool\.cv\.corr", lambda v: staffing.pooled_cv(v["cv"], v["n"], v["rho"])),
     (r"frag\.5of8", lambda v: staffing.stranded_share(v["G"], v["j"])),
 )

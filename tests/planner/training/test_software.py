@@ -13,12 +13,7 @@ from loadfactor.catalog.models import network
 from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.job import Adapters, TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
-from loadfactor.planner.training.machine import (
-    MODERN,
-    Software,
-    build_machine,
-    find_software,
-)
+from loadfactor.planner.training.machine import MODERN, Software, build_machine, find_software
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.search import SearchSpace, search_layouts
 from loadfactor.planner.training.step import context_exchange_s

@@ -51,11 +51,7 @@ def test_devices_are_seen_from_one_step_before_their_first_sample(read):
 def test_not_measured_is_null_and_counted(read):
     """What was not measured is null, never zero, and each kind is counted once."""
     gaps = read(LOG).gaps
-    assert gaps == {
-        "[N/A] in utilization.gpu": 1,
-        "[N/A] in memory.used": 1,
-        "[Unknown Error] in power.draw": 1,
-    }
+    assert gaps == {"[N/A] in utilization.gpu": 1, "[N/A] in memory.used": 1, "[Unknown Error] in power.draw": 1}
 
 
 @pytest.mark.parametrize(

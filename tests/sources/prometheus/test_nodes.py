@@ -68,7 +68,7 @@ def test_no_rate_over_a_gap_or_of_other_cores():
     missing = [one for one in scrape(3) if one[0].get("cpu") != "3"]
     rows = decode(scrape(0), scrape(1), scrape(2), missing, scrape(123)).list("node_samples")
     assert [("cpu_busy_share" in row, "disk_read_bytes_per_s" in row) for row in rows] == [
-        *((False, False), (True, True), (True, True), (False, True), (False, False)),
+        *((False, False), (True, True), (True, True), (False, True), (False, False))
     ]
 
 
