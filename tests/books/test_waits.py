@@ -16,7 +16,7 @@ from tests.ledger.fleets import Fleet, add, batches, full
 from tests.ledger.oracle_waits import EVENTS, list_waits
 from tests.ledger.test_books_balance import EXAMPLES, SETTINGS
 from tests.long import rest_long
-from tests.metrics.test_survival import multiply
+from tests.metrics.test_metrics import multiply
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books

@@ -1,4 +1,4 @@
-"""Statements: the worked examples of allocation, every policy, and what must hold of any bill."""
+"""Statements: worked examples, every policy and commitment, division to the cent, and what must hold of any bill."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from loadfactor.base.errors import InputError
 from loadfactor.money.chargeback import charge
-from loadfactor.money.currency import round_to_minor
+from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
+from loadfactor.money.currency import largest_remainder, round_levels, round_shares, round_to_minor
 from loadfactor.money.lines import Chargeback, ChargedHours, CostLine, Kind
+from loadfactor.planner.economics.renting import Commitment
 from loadfactor.settings.money import POOLS, ChargebackPolicy
 
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True, database=None)
@@ -250,3 +252,143 @@ def test_a_team_pays_its_exact_share_within_a_cent(lines: list[CostLine], way: s
         if statement.owner:
             deep[statement.owner[0]] = deep.get(statement.owner[0], Decimal(0)) + statement.amounts[B]
     assert {team: amount for team, amount in deep.items() if amount} == {t: a for t, a in paid.items() if a}
+
+
+COMMITMENT_SETTINGS = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+
+
+@COMMITMENT_SETTINGS
+@given(st.integers(1, 200), st.integers(0, 300), st.integers(1, 500), st.integers(1, 500))
+def test_a_bill_says_what_the_plan_said(committed: int, used: int, rate: int, on_demand: int) -> None:
+    """An hour of a commitment, charged line by line, has the savings rate, coverage, utilization and unused cost of the plan."""
+    covered = min(committed, used)
+    lines = [
+        CommitmentLine("ri", Decimal(covered * rate), Decimal(covered * on_demand)),
+        CommitmentLine("ri", Decimal((committed - covered) * rate), is_used=False),
+        CommitmentLine(None, Decimal((used - covered) * on_demand), Decimal((used - covered) * on_demand)),
+    ]
+    billed = sum(measure_commitments(lines).values(), CommitmentUse())
+    planned = Commitment(committed, rate, on_demand, used)
+    for ours, theirs in (
+        (billed.utilization_share, planned.utilization_share),
+        (billed.coverage_share, planned.coverage_share),
+        (billed.effective_savings_share, planned.effective_savings_share),
+        (billed.unused_cost, planned.unused_cost_per_hour),
+    ):
+        assert ours == theirs or float(ours or 0) == pytest.approx(theirs, rel=1e-12, abs=1e-12)
+
+
+def test_commitments_are_told_apart_and_what_none_covered_comes_last() -> None:
+    """Each has its own numbers; one that nobody used has no savings rate, and use outside of all has no utilization."""
+    uses = measure_commitments(
+        [
+            CommitmentLine(None, Decimal(30), Decimal(30)),
+            CommitmentLine("idle", Decimal(36), is_used=False),
+            CommitmentLine("busy", Decimal("0.1"), Decimal("0.4")),
+            CommitmentLine("busy", Decimal("0.2"), Decimal("0.4")),
+        ]
+    )
+    assert list(uses) == ["busy", "idle", None]
+    assert (uses["busy"].used_cost, uses["busy"].effective_savings_share) == (Decimal("0.3"), Decimal("0.625"))
+    assert (uses["idle"].utilization_share, uses["idle"].effective_savings_share) == (0, None)
+    assert (uses[None].utilization_share, uses[None].coverage_share) == (None, 0)
+
+
+REMAINDER_SETTINGS = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+TOTALS = st.integers(-(10**12), 10**12) | st.integers(-3, 3) | st.integers(-(10**30), 10**30)
+WEIGHTS = st.lists(
+    st.integers(0, 1000) | st.decimals(0, 1000, places=9) | st.floats(0, 1e6) | st.just(0) | st.fractions(0, 5),
+    min_size=1,
+    max_size=30,
+)
+AMOUNTS = st.decimals(-1000, 1000, places=6) | st.sampled_from([Decimal("0.5"), Decimal("-0.5"), Decimal(0)])
+
+
+@REMAINDER_SETTINGS
+@given(TOTALS, WEIGHTS)
+def test_shares_are_whole_sum_and_stay_within_one_unit(
+    total: int, weights: list[int | Decimal | float | Fraction]
+) -> None:
+    """Whatever is divided, shares sum to it, lie less than one unit from the exact quota, and a weight of 0 gets nothing."""
+    exact = [Fraction(weight) for weight in weights]
+    if not sum(exact):
+        if total:
+            with pytest.raises(InputError, match="all 0"):
+                largest_remainder(total, weights)
+        return
+    shares = largest_remainder(total, weights)
+    assert sum(shares) == total
+    for share, weight in zip(shares, exact, strict=True):
+        assert abs(share - total * weight / sum(exact)) < 1
+        assert weight or not share
+    assert largest_remainder(-total, weights) == [-share for share in shares]
+
+
+@REMAINDER_SETTINGS
+@given(TOTALS, st.dictionaries(st.text(max_size=3), st.integers(0, 4), min_size=1, max_size=12), st.randoms())
+def test_the_order_of_rows_changes_nothing(total: int, weights: dict[str, int], random: object) -> None:
+    """With keys to decide ties, everybody's share is the same in whatever order the rows come."""
+    if not sum(weights.values()):
+        return
+    keys = list(weights)
+    shares = dict(zip(keys, largest_remainder(total, [weights[key] for key in keys], keys), strict=True))
+    random.shuffle(keys)  # type: ignore[attr-defined]
+    assert dict(zip(keys, largest_remainder(total, [weights[key] for key in keys], keys), strict=True)) == shares
+
+
+@REMAINDER_SETTINGS
+@given(st.lists(AMOUNTS, min_size=1, max_size=30))
+def test_amounts_of_either_sign_are_rounded_to_their_rounded_sum(amounts: list[Decimal]) -> None:
+    """Charges and credits together keep their rounded sum; opposite amounts have opposite shares; a whole amount stays."""
+    quotas = [Fraction(amount) for amount in amounts]
+    total = round(sum(quotas))
+    shares = round_shares(total, quotas)
+    assert sum(shares) == total
+    for share, quota in zip(shares, quotas, strict=True):
+        assert abs(share - quota) < 1
+        assert quota.denominator > 1 or share == quota
+    assert round_shares(-total, [-quota for quota in quotas]) == [-share for share in shares]
+
+
+NAMES = st.none() | st.sampled_from("abc")
+
+
+@REMAINDER_SETTINGS
+@given(st.dictionaries(st.tuples(NAMES, NAMES, NAMES), AMOUNTS, min_size=1, max_size=40))
+def test_children_sum_to_parents_on_three_levels(amounts: dict[tuple[str | None, ...], Decimal]) -> None:
+    """On every level each share is within one unit of its quota, and a parent is the same without its children."""
+    quotas = {path: Fraction(amount) for path, amount in amounts.items()}
+    total = round(sum(quotas.values()))
+    leaves = round_levels(total, quotas)
+    assert sum(leaves.values()) == total
+    for depth in (1, 2, 3):
+        of_parent: dict[tuple[str | None, ...], Fraction] = {}
+        charged: dict[tuple[str | None, ...], int] = {}
+        for path, quota in quotas.items():
+            of_parent[path[:depth]] = of_parent.get(path[:depth], Fraction(0)) + quota
+            charged[path[:depth]] = charged.get(path[:depth], 0) + leaves[path]
+        assert all(abs(charged[path] - quota) < 1 for path, quota in of_parent.items())
+        assert round_levels(total, of_parent) == charged
+    assert round_levels(total, dict(reversed(quotas.items()))) == leaves
+
+
+def test_a_thousand_owners_share_native_and_wide_integers_alike() -> None:
+    """A total beyond 64 bits is divided by Python's integers with the same result as a part of it by native ones."""
+    weights = [Decimal(n * 37 % 1009) / 7 for n in range(1000)]
+    shares = largest_remainder(123_456_789, weights)
+    assert sum(shares) == 123_456_789
+    widened = largest_remainder(123_456_789, [weight * 10**30 for weight in weights])
+    assert widened == shares
+    assert sum(largest_remainder(10**40 + 1, weights)) == 10**40 + 1
+
+
+def test_what_cannot_be_divided_is_refused() -> None:
+    """A negative weight, a key that comes twice, and shares that are not near the total: one line each."""
+    with pytest.raises(InputError, match="negative: -1"):
+        largest_remainder(10, [1, -1])
+    with pytest.raises(InputError, match="two shares have one key"):
+        largest_remainder(10, [1, 1], ["a", "a"])
+    with pytest.raises(InputError, match="cannot be rounded to 5"):
+        round_shares(5, [Fraction(1), Fraction(1, 2)])
+    assert largest_remainder(0, []) == largest_remainder(0, [])
+    assert largest_remainder(0, [0, 0]) == [0, 0]

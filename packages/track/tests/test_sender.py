@@ -1,14 +1,18 @@
-"""Tests of sending: a server that takes everything, that is away, and that comes back for what a killed process left."""
+"""Sending to a server that takes everything or is away; and merging: whatever a thread takes when, records hold what the loop gave."""
 
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from loops import read_lines, run_loop
+
+from loadfactor_track.merging import Merger, Record
+from loadfactor_track.run import TrackedRun
 
 LOOP = """
 with loadfactor.track(job="j") as run:
@@ -117,3 +121,29 @@ def test_an_address_that_is_none_costs_nothing(tmp_path: Path) -> None:
     said = run_loop(LOOP.format("pass"), tmp_path, LOADFACTOR_URL="http://[books:9417")
     assert (said.returncode, said.stderr.count("loadfactor:")) == (0, 1)
     assert count_steps(read_lines(tmp_path)) == 20
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_micro_batches_that_are_taken_at_any_time(seed: int) -> None:
+    """Steps of micro-batches, said by number or as not done, are counted once each and keep their own samples."""
+    random = Random(seed)
+    run, merger = TrackedRun({}, "", "global"), Merger(0)
+    run._is_on = True  # without a thread: this test takes what was said
+    records: list[Record] = []
+    said: list[int] = []
+    for step in range(random.randint(1, 12)):
+        is_by_number = random.random() < 0.5
+        batches = [random.choice((1, 1, 2)) for _ in range(random.randint(1, 3))]
+        for place, samples in enumerate(batches, 1):
+            run.step(step=step, samples=samples, done=is_by_number or place == len(batches))
+            if random.random() < 0.3:
+                records += merger.merge(run._give())
+        said.append(sum(batches))
+    records += merger.merge(run._give())
+    kept = [0] * len(said)
+    for record in records:
+        samples = record["samples"]
+        for place in range(max(record["steps"], 1)):
+            kept[record["step"] + place] += samples[place] if isinstance(samples, list) else samples
+    assert kept == said
+    assert sum(record["steps"] for record in records) == len(said)

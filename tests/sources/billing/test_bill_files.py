@@ -1,9 +1,11 @@
-"""Files of bills: Parquet and folders of parts say what one CSV says; malformed ones are refused in one line."""
+"""Files of bills in every form say what one CSV says, the last delivery counts, and damaged ones are refused in one line."""
 
 import csv
 import gzip
 import io
 import json
+import os
+import random
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sources.billing.bills import read_bill, read_rows, write_csv
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import LoadfactorError, SourceError
 from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.billing import tags
 from loadfactor.sources.billing.focus import SOURCE
 
 ROW = {
@@ -215,3 +218,149 @@ def test_unreadable_tags_are_counted(tmp_path: Path) -> None:
     assert bill.column("Tags") == ['{"a":"1","b":"2"}', None]
     assert bill.total("BilledCost") == 3
     assert [(gap.what, gap.count) for gap in bill.gaps] == [("Tags that are no JSON object; left empty", 1)]
+
+
+DELIVERED_ROW = {
+    "BilledCost": "1",
+    "EffectiveCost": "1",
+    "BillingCurrency": "USD",
+    "ChargePeriodStart": "2024-09-01T00:00:00Z",
+}
+GUID = "11111111-2222-3333-4444-{:012}"
+
+
+def _deliver(path: Path, cost: int, second: int = 1) -> None:
+    write_csv(path, [DELIVERED_ROW | {"BilledCost": str(cost)}])
+    os.utime(path, (second, second))
+
+
+def test_the_manifest_names_the_assembly(tmp_path: Path) -> None:
+    """AWS keeps earlier assemblies; the period's manifest says which is current, whenever files were copied."""
+    period = tmp_path / "report" / "20240901-20241001"
+    _deliver(period / "aaaa" / "report-1.csv.gz", 8, second=99)
+    _deliver(period / "bbbb" / "report-1.csv.gz", 1)
+    _deliver(period / "bbbb" / "report-2.csv.gz", 2)
+    (period / "report-Manifest.json").write_text(json.dumps({"assemblyId": "bbbb", "reportKeys": []}))
+    bill = read_bill(SOURCE, tmp_path)
+    assert bill.total("BilledCost") == Decimal(3)
+    said = [gap.what for gap in bill.gaps if "earlier delivery" in gap.what]
+    assert said == [f"an earlier delivery of its period; {period / 'bbbb'} replaces it"]
+
+
+def test_runs_are_ordered_by_the_time_in_their_names(tmp_path: Path) -> None:
+    """Azure and AWS Data Exports name a run by its time; the last of each period counts."""
+    for period, runs in (
+        ("20240901-20240930", {"202409021200": 1, "202409031200": 2}),
+        ("BILLING_PERIOD=2024-10", {"2024-10-02T00:00:00.000Z-x": 4, "2024-10-03T00:00:00.000Z-a": 8}),
+    ):
+        for run, cost in runs.items():
+            _deliver(tmp_path / period / run / "guid" / "part_0_0001.csv", cost, second=9 - cost)
+    assert read_bill(SOURCE, tmp_path).total("BilledCost") == Decimal(2 + 8)
+
+
+def test_single_files_of_runs(tmp_path: Path) -> None:
+    """Earlier exports of Azure write one file a run beside the others; the last one written counts."""
+    period = tmp_path / "20240901-20240930"
+    for number in range(3):
+        _deliver(period / f"daily_{GUID.format(number)}.csv", 1 + number, second=1 + number)
+    assert read_bill(SOURCE, tmp_path).total("BilledCost") == Decimal(3)
+
+
+def test_parts_and_periods_are_no_redeliveries(tmp_path: Path) -> None:
+    """Parts of one delivery and deliveries of other periods all count."""
+    _deliver(tmp_path / "20240901-20241001" / "report-00001.csv", 1)
+    _deliver(tmp_path / "20240901-20241001" / "report-00002.csv", 2)
+    _deliver(tmp_path / "20241001-20241101" / "report-00001.csv", 4)
+    assert read_bill(SOURCE, tmp_path).total("BilledCost") == Decimal(7)
+
+
+def test_deliveries_that_nothing_orders_are_refused(tmp_path: Path) -> None:
+    """Adding both would double the bill; guessing would be wrong half of the time."""
+    for name in ("aaaa", "bbbb"):
+        _deliver(tmp_path / "20240901-20241001" / name / "report-1.csv", len(name))
+        _deliver(tmp_path / "20240901-20241001" / name / "report-2.csv", ord(name[0]))
+    with pytest.raises(SourceError, match="deliver the same period, and nothing tells which is later"):
+        read_bill(SOURCE, tmp_path)
+
+
+HEAD = (
+    "ProviderName,BillingAccountId,BillingCurrency,BillingPeriodStart,ChargePeriodStart,BilledCost,EffectiveCost,Tags\n"
+)
+BILL = HEAD + "".join(f'AWS,1,USD,2024-09-01,2024-09-{d:02},{d}.25,{d}.25,"{{""team"":""t""}}"\n' for d in range(1, 29))
+WORDS = (b'"', b",", b"NaN", b"1e999", b"\0", b"-", b"\xf0\x9f\x98\x80", b"5/1/25", b"9" * 40, b"EUR", b"\n\n", b"\xff")
+
+
+def flip(data: bytearray, rnd: random.Random) -> bytes:
+    """Three bytes are others."""
+    for _ in range(3):
+        data[rnd.randrange(len(data))] = rnd.randrange(256)
+    return bytes(data)
+
+
+def insert(data: bytearray, rnd: random.Random) -> bytes:
+    """Something stands where it should not."""
+    at = rnd.randrange(len(data))
+    data[at:at] = rnd.choice(WORDS)
+    return bytes(data)
+
+
+def cut_gzip(data: bytearray, rnd: random.Random) -> bytes:
+    """A gzip file that ends early."""
+    packed = gzip.compress(bytes(data))
+    return packed[: rnd.randrange(len(packed) // 2, len(packed))]
+
+
+@pytest.mark.parametrize("damage", [flip, insert])
+def test_damage_is_read_or_refused_in_one_line(damage, tmp_path: Path) -> None:
+    """Whatever stands in a bill."""
+    path, said = tmp_path / "bill.csv", []
+    for seed in range(40):
+        path.write_bytes(damage(bytearray(BILL.encode()), random.Random(seed)))
+        try:
+            read_bill(SOURCE, path)
+        except LoadfactorError as error:
+            said.append(str(error))
+    assert said
+    assert not [text for text in said if "\n" in text]
+
+
+def test_a_gzip_file_that_ends_early_is_refused(tmp_path: Path) -> None:
+    """Wherever it ends."""
+    path = tmp_path / "bill.csv.gz"
+    for seed in range(20):
+        path.write_bytes(cut_gzip(bytearray(BILL.encode()), random.Random(seed)))
+        with pytest.raises(LoadfactorError, match=r"truncated gzip|corrupt gzip") as error:
+            read_bill(SOURCE, path)
+        assert "\n" not in str(error.value)
+
+
+KEYS = st.sampled_from(
+    ["team", "Team", "TEAM", "user:team", "user_team", "project", "owner", "User", "a b", "k.+(", "é", ""]
+)
+VALUES = st.one_of(st.text(max_size=6), st.sampled_from(["", " x ", "\u00a0", 'a"b', "a\\b", "a,b:c", "{}", "\x85y"]))
+OBJECTS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=4)
+WAYS = st.tuples(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", ":\n")]), st.booleans(), st.booleans())
+WRONG = ['{"a":"b"', '{"a":"b"} x', '"a"', '{"a":"b",}', '{"a" "b":"c"}', "x"]
+
+
+@given(st.lists(st.tuples(OBJECTS, WAYS), min_size=1, max_size=8), st.lists(st.sampled_from(WRONG), max_size=3))
+def test_objects_come_out_as_they_were_written(objects, wrong) -> None:
+    """With braces or without, spaced or not: the same object with sorted keys, in its place; what is none is counted."""
+    written = []
+    for of, (separators, is_ascii, has_braces) in objects:
+        text = json.dumps(of, ensure_ascii=is_ascii, separators=separators)
+        written.append(text if has_braces else text[1:-1])  # as Azure writes it
+    texts, count = tags.parse_objects(pa.array([*written, *wrong, " ", "null"]))
+    assert count == len(wrong)
+    assert [text and json.loads(text) for text in texts.to_pylist()] == [
+        *({tags.strip_owner(key): value for key, value in of.items()} for of, _ in objects),
+        *[None] * (len(wrong) + 2),
+    ]
+
+
+def test_holders_of_many_tags_stand_in_their_rows() -> None:
+    """Of keys that differ in case the one in small letters counts, else the first that says something."""
+    written = ['{"Team":"","TEAM":"x"}', '{"TEAM":"y","team":"a"}', '{"owner":"a","user":" "}', '{"team":7}']
+    found = tags._read_holders(pa.chunked_array([pa.array(written * 2)]))
+    assert found["team"].to_pylist() == ["x", "a", None, "7"] * 2
+    assert found["user"].to_pylist() == [None, None, "a", None] * 2

@@ -1,22 +1,132 @@
-"""Saved output of the clouds: which series count, in which units, and what is said of the rest."""
+"""Saved output of the clouds: which series count, in which units; and saved lists of Compute Engine.
+
+Messages of OpenTelemetry are those of opentelemetry-proto 1.0.0 and 0.7.0, as far as CloudWatch fills them: names, numbers and types.
+"""
 
 import contextlib
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sources.clouds.otlp_files import StreamedValue, write_stream
+from tests.live.fake_compute_engine import ZONES, make_instance
+from tests.sources.clouds.test_ec2 import break_each
 from tests.sources.reading import Seen, see
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_HOUR, MS_PER_S
+from loadfactor.books.books import Books
+from loadfactor.sources.base import Input, ReadOptions
 from loadfactor.sources.clouds.cloudwatch import SOURCE as CLOUDWATCH
 from loadfactor.sources.clouds.cloudwatch import CloudWatchMetric, choose_metrics, read_otlp
+from loadfactor.sources.clouds.gce import SOURCE, decode_gce
 from loadfactor.sources.clouds.monitoring import SOURCE as MONITORING
+
+_TYPES = {"double": 1, "fixed64": 6, "string": 9}  # of FieldDescriptorProto
+_MESSAGE = 11
+_MESSAGES = {
+    "Request": {"resource_metrics": (1, "*ResourceMetrics")},
+    "ResourceMetrics": {"resource": (1, "Resource"), "scope_metrics": (2, "*ScopeMetrics")},
+    "Resource": {"attributes": (1, "*KeyValue")},
+    "ScopeMetrics": {"metrics": (2, "*Metric")},
+    "Metric": {"name": (1, "string"), "unit": (3, "string"), "summary": (11, "Summary")},
+    "Summary": {"data_points": (1, "*Point")},
+    "Point": {
+        "labels": (1, "*StringKeyValue"),
+        "start_time_unix_nano": (2, "fixed64"),
+        "time_unix_nano": (3, "fixed64"),
+        "count": (4, "fixed64"),
+        "sum": (5, "double"),
+        "quantile_values": (6, "*Quantile"),
+        "attributes": (7, "*KeyValue"),
+    },
+    "Quantile": {"quantile": (1, "double"), "value": (2, "double")},
+    "StringKeyValue": {"key": (1, "string"), "value": (2, "string")},
+    "KeyValue": {"key": (1, "string"), "value": (2, "AnyValue")},
+    "AnyValue": {"string_value": (1, "string"), "kvlist_value": (6, "KeyValueList")},
+    "KeyValueList": {"values": (1, "*KeyValue")},
+}
+
+
+class StreamedValue(NamedTuple):
+    """What a stream says of one metric and minute."""
+
+    namespace: str
+    name: str
+    dimensions: dict[str, str]
+    began_ms: int
+    total: float
+    count: int
+
+
+def _make_request() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="otlp.proto", package="otlp", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            of_message = kind.lstrip("*") not in _TYPES
+            message.field.add(
+                name=field,
+                number=number,
+                label=3 if kind.startswith("*") else 1,
+                type=_MESSAGE if of_message else _TYPES[kind],
+                type_name=f".otlp.{kind.lstrip('*')}" if of_message else None,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("otlp.Request"))
+
+
+_REQUEST = _make_request()
+
+
+def _text(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "value": {"string_value": value}}
+
+
+def _write_point(value: StreamedValue, version: str) -> dict[str, Any]:
+    point: dict[str, Any] = {
+        "start_time_unix_nano": value.began_ms * 10**6,
+        "time_unix_nano": (value.began_ms + 60_000) * 10**6,
+        "count": value.count,
+        "sum": value.total,
+        "quantile_values": [{"quantile": at, "value": value.total / value.count} for at in (0.0, 1.0)],
+    }
+    own = {"Namespace": value.namespace, "MetricName": value.name}
+    if version == "0.7":
+        return point | {"labels": [{"key": k, "value": v} for k, v in [*own.items(), *value.dimensions.items()]]}
+    listed = {"kvlist_value": {"values": [_text(k, v) for k, v in value.dimensions.items()]}}
+    return point | {"attributes": [*(_text(k, v) for k, v in own.items()), {"key": "Dimensions", "value": listed}]}
+
+
+def write_stream(values: Sequence[StreamedValue], version: str, a_message: int = 2) -> bytes:
+    """A file: messages with so many values each, every one after its length."""
+    found = b""
+    for i in range(0, len(values), a_message):
+        metrics = [
+            {
+                "name": f"amazonaws.com/{one.namespace}/{one.name}",
+                "unit": "%",
+                "summary": {"data_points": [_write_point(one, version)]},
+            }
+            for one in values[i : i + a_message]
+        ]
+        resource = {"attributes": [_text("cloud.provider", "aws"), _text("cloud.region", "eu-west-1")]}
+        body = _REQUEST(resource_metrics=[{"resource": resource, "scope_metrics": [{"metrics": metrics}]}])
+        content = body.SerializeToString()
+        size = bytearray()
+        rest = len(content)
+        while rest > 0x7F:
+            size.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        found += bytes([*size, rest]) + content
+    return found
+
 
 BEGAN_MS = 1_790_000_040_000
 AGENT = {"InstanceId": "i-1", "index": "0", "name": "NVIDIA A10G", "arch": "Ampere", "host": "ip-10-0-0-1"}
@@ -177,3 +287,82 @@ def test_what_is_no_such_output_is_said(tmp_path: Path, source: Any, text: str, 
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(SourceError, match=said):
         see(source, tmp_path / "x.json")
+
+
+START_MS = 1_795_168_800 * MS_PER_S
+
+
+def gce_write(folder: Path, *said: object) -> Path:
+    """Documents in a file."""
+    path = folder / "instances.json"
+    path.write_text("\n".join(map(json.dumps, said)))
+    return path
+
+
+def test_what_gcloud_printed_and_pages_of_the_api(tmp_path: Path) -> None:
+    """The same rows; what runs ends when the list was taken, what stopped when it says so."""
+    stopped = make_instance(2, "b", 4, status="SUSPENDED", lastSuspendedTimestamp="2026-11-20T10:30:00Z")
+    instances = [make_instance(1, "a"), stopped, make_instance(3, "c", 0)]
+    page = {"items": {f"zones/{ZONES[0]}": {"instances": instances}, f"zones/{ZONES[1]}": {"warning": {"code": "x"}}}}
+    seen = [see(SOURCE, gce_write(tmp_path, one), at_ms=START_MS + MS_PER_HOUR) for one in (instances, page)]
+    assert seen[0].devices == seen[1].devices
+    ends = {row["device_id"]: row["to_utc"] for row in seen[0].devices}
+    half = START_MS + MS_PER_HOUR // 2
+    assert ends == {"a:gpu0": START_MS + MS_PER_HOUR, **{f"b:gpu{i}": half for i in range(4)}}
+    assert seen[0].gaps == {"instances of a type with GPUs that list none": 1}
+
+
+def test_gpus_that_the_ops_agent_names_count_once(tmp_path: Path) -> None:
+    """Two hours of an instance with one GPU, of which the agent speaks in one, are two GPU-hours held by it."""
+    books = Books.open(tmp_path / "books", create=True)
+    books.add("gce", [gce_write(tmp_path, [make_instance(1, "a")])], ReadOptions(at_ms=START_MS + 2 * MS_PER_HOUR))
+    series = {
+        "metric": {"type": "agent.googleapis.com/gpu/utilization", "labels": {"uuid": "GPU-1", "gpu_number": "0"}},
+        "resource": {"type": "gce_instance", "labels": {"instance_id": "1"}},
+        "metadata": {"systemLabels": {"name": "a"}},
+        "unit": "%",
+        "points": [
+            {"interval": {"endTime": f"2026-11-20T10:{i:02}:00Z"}, "value": {"doubleValue": 50.0}} for i in range(60)
+        ],
+    }
+    path = tmp_path / "series.json"
+    path.write_text(json.dumps({"timeSeries": [series]}))
+    books.add("gcp-monitoring", [path])
+    names = ("paid_gpu_hours", "allocated_gpu_hours")
+    assert [one.value for one in books.show(names)] == pytest.approx([2, 2], abs=0.02)
+
+
+def test_an_instance_that_was_made_again_under_its_name_is_the_same_node(tmp_path: Path) -> None:
+    """As managed groups do it: the node is installed twice, one after the other."""
+    before = make_instance(1, "a", status="TERMINATED", lastStopTimestamp="2026-11-20T10:30:00Z")
+    after = make_instance(2, "a", lastStartTimestamp="2026-11-20T10:45:00Z")
+    seen = see(SOURCE, gce_write(tmp_path, [before, after]), at_ms=START_MS + MS_PER_HOUR)
+    quarter = MS_PER_HOUR // 4
+    assert [(row["device_id"], row["from_utc"] - START_MS, row["to_utc"] - START_MS) for row in seen.devices] == [
+        ("a:gpu0", 0, 2 * quarter),
+        ("a:gpu0", 3 * quarter, 4 * quarter),
+    ]
+
+
+def test_whatever_is_broken_is_read_or_refused() -> None:
+    """Rows, or an error of one line: never anything else."""
+    taken = {"operationType": "compute.instances.preempted", "targetId": "1", "insertTime": "2026-11-20T10:30:00Z"}
+    whole = [make_instance(1, "a", labels={"team": "nlp"}, lastStopTimestamp="2026-11-20T10:30:00Z"), taken]
+    assert len(list(decode_gce([Input("x.json", [json.dumps(whole).encode()])], ReadOptions(at_ms=START_MS + 1)))) == 3
+    count = 0
+    for broken in break_each(whole):
+        source = Input("x.json", [json.dumps(broken).encode()])
+        try:
+            count += len(list(decode_gce([source], ReadOptions(at_ms=START_MS + MS_PER_HOUR))))
+        except SourceError:
+            count += 1
+    assert count > len(whole)
+
+
+def test_what_is_no_list_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Whatever it is."""
+    for said in ({"Volumes": []}, [5], [{"name": "x"}], {"items": [{"kind": "compute#disk"}]}, "x", None):
+        with pytest.raises(SourceError, match=r"instances\.json"):
+            see(SOURCE, gce_write(tmp_path, said), at_ms=START_MS)
+    with pytest.raises(SourceError, match="do not say when they were taken: give --at"):
+        see(SOURCE, gce_write(tmp_path, [make_instance(1, "a")]))
