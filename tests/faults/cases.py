@@ -226,21 +226,17 @@ def make_case(
     if has_gaps:
         lose_some(scene)
     signals = MISSING[missing] if missing else ALL
+    best = "sm_active_share" if "sm_active_share" in signals else "busy_share"
+    measured = measure(scene)
+    activity = np.where(scene.lost, np.nan, measured[best])
+    plain = sorted(scene.plain)
+    activity[plain] = np.where(scene.lost, np.nan, measured["busy_share"])[plain]
     found = [
         *scene.expected,
-        *find_low(scene, _activity(scene, signals)),
+        *find_low(scene, activity),
         *find_free_beside_waits(scene),
         *find_silent(scene),
     ]
     expected = tuple(seen for e in found if (seen := see_with(e, signals, scene.plain)) is not None)
     expected = tuple(replace(e, rule=SAME.get(e.rule, e.rule)) for e in expected)
     return Case(seed, tuple(kinds), scene, signals, expected, hold_back(scene) if is_late else None)
-
-
-def _activity(scene: Scene, signals: frozenset[str]) -> np.ndarray:
-    best = "sm_active_share" if "sm_active_share" in signals else "busy_share"
-    measured = measure(scene)
-    activity = np.where(scene.lost, np.nan, measured[best])
-    plain = sorted(scene.plain)
-    activity[plain] = np.where(scene.lost, np.nan, measured["busy_share"])[plain]
-    return activity

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from tests.faults.scene import (
     CAPPED_ABOVE,
@@ -84,8 +83,15 @@ def make_healthy(seed: int, more_nodes: int = 0) -> Scene:
             _fill_slot(scene, rng, gpus, is_notebook, drain if node == "h100-1" else None)
     for job in scene.jobs:
         _work(scene, rng, job)
-    _warm_rack(scene)
-    _let_wait(scene, rng)
+    scene.heat_c[list(scene.gpus_of("h100-2"))] = 5.0
+    capped = np.array([gpu.node == "h100-0" for gpu in scene.fleet])[:, None] & (scene.sm > CAPPED_ABOVE)
+    scene.throttle[capped] |= POWER_CAP
+    scene.sm[capped] = np.maximum(scene.sm[capped], 0.93)
+    for number in range(2):
+        first = int(rng.integers(20, scene.minutes - 80))
+        team = str(rng.choice(TEAMS))
+        until = first + int(rng.integers(15, 35))
+        scene.waits.append(Wait(f"large-{number}", f"{team}-0", team, "a100", 8, first, until, False))
     _make_usual(scene, rng)
     _price(scene, rng)
     return scene
@@ -154,7 +160,15 @@ def _work(scene: Scene, rng: np.random.Generator, job: Job) -> None:
     noise = rng.normal(1, 0.03, (len(job.gpus), width))
     scene.sm[at] = np.clip(level * noise, 0, 0.98)
     scene.tensor_ratio[at] = rng.uniform(0.4, 0.62)
-    scene.memory[at] = _use_memory(rng, minute, warm_up, len(job.gpus))
+    gpus = len(job.gpus)
+    kind = rng.choice(["preallocated", "flat", "wavy"])
+    if kind == "preallocated":
+        used = np.full(len(minute), rng.uniform(0.9, 0.96))
+    elif kind == "flat":
+        used = np.where(minute < warm_up, 0.15, rng.uniform(0.45, 0.93))
+    else:
+        used = np.where(minute < warm_up, 0.1, rng.uniform(0.4, 0.6) + 0.12 * np.sin(minute / rng.uniform(9, 40)))
+    scene.memory[at] = np.tile(used, (gpus, 1)) + rng.normal(0, 0.0005, (gpus, 1))
     # Busy links are well where the GPU is busy, too: streamed inputs, tensor parallelism that overlaps.
     scene.pcie[at] = scene.sm[at] * rng.choice([0.02, 0.05, 1.02])
     scene.nvlink[at] = scene.sm[at] * (rng.choice([0.1, 0.25, 0.7]) if len(job.gpus) > 1 else 0)
@@ -167,32 +181,6 @@ def _run_sometimes(rng: np.random.Generator, width: int) -> Array:
         out[minute : minute + run] = 1
         minute += run + int(rng.integers(4, 42))
     return out
-
-
-def _use_memory(rng: np.random.Generator, minute: npt.NDArray[np.int64], warm_up: int, gpus: int) -> Array:
-    kind = rng.choice(["preallocated", "flat", "wavy"])
-    if kind == "preallocated":
-        used = np.full(len(minute), rng.uniform(0.9, 0.96))
-    elif kind == "flat":
-        used = np.where(minute < warm_up, 0.15, rng.uniform(0.45, 0.93))
-    else:
-        used = np.where(minute < warm_up, 0.1, rng.uniform(0.4, 0.6) + 0.12 * np.sin(minute / rng.uniform(9, 40)))
-    return np.tile(used, (gpus, 1)) + rng.normal(0, 0.0005, (gpus, 1))
-
-
-def _warm_rack(scene: Scene) -> None:
-    scene.heat_c[list(scene.gpus_of("h100-2"))] = 5.0
-    capped = np.array([gpu.node == "h100-0" for gpu in scene.fleet])[:, None] & (scene.sm > CAPPED_ABOVE)
-    scene.throttle[capped] |= POWER_CAP
-    scene.sm[capped] = np.maximum(scene.sm[capped], 0.93)
-
-
-def _let_wait(scene: Scene, rng: np.random.Generator) -> None:
-    for number in range(2):
-        first = int(rng.integers(20, scene.minutes - 80))
-        team = str(rng.choice(TEAMS))
-        until = first + int(rng.integers(15, 35))
-        scene.waits.append(Wait(f"large-{number}", f"{team}-0", team, "a100", 8, first, until, False))
 
 
 def _make_usual(scene: Scene, rng: np.random.Generator) -> None:

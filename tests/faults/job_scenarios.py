@@ -154,17 +154,13 @@ def make_scenario(name: str, seed: int, causes: Sequence[str], shape: JobShape |
         net=each * (rng.uniform(1e9, 2e10) if nodes > 1 else rng.uniform(1e7, 3e8)), throttled=zero.copy(), causes=tuple(causes),
         attempts=[(0, shape.steps, "completed")],
     )  # fmt: skip
-    _pause(scenario)
+    scenario.compute[:, : scenario.count(scenario.rng.uniform(1, 5))] = 0.0
+    every, length = scenario.count(scenario.rng.uniform(60, 300)), scenario.count(scenario.rng.uniform(1, 4))
+    at = np.arange(scenario.shape.steps)
+    scenario.compute *= np.where((at > every / 2) & (at % every < length), 0.5, 1.0)
     for cause in causes:
         CAUSES[cause](scenario)
     return scenario
-
-
-def _pause(p: JobScenario) -> None:
-    p.compute[:, : p.count(p.rng.uniform(1, 5))] = 0.0
-    every, length = p.count(p.rng.uniform(60, 300)), p.count(p.rng.uniform(1, 4))
-    at = np.arange(p.shape.steps)
-    p.compute *= np.where((at > every / 2) & (at % every < length), 0.5, 1.0)
 
 
 def _lose(p: JobScenario, least: float = 0.3, most: float = 0.8) -> Array:

@@ -119,7 +119,13 @@ class Truth:
 
 def truth(sim: Simulation) -> Truth:
     """Work the truth out. Takes one pass over the activity of every interval, but makes no samples."""
-    return Truth(sim, measure_cells(sim))
+    # One row per GPU, run and hour, and rows of run −1 for what nobody held; columns as in `TrueTotals`, 0 where one has none.
+    hours = np.arange(sim.scenario.start_ms, sim.scenario.end_ms + 1, MS_PER_HOUR, dtype=np.int64)
+    marks = np.unique(np.concatenate((hours, [p.from_ms for p in sim.prices])).astype(np.int64))
+    held = [_measure_held(sim, block, marks) for block in compute_activity(sim)]
+    merged = pd.concat(held, ignore_index=True).groupby(["device", "run", "hour_ms"], as_index=False).sum()
+    lone = _measure_unheld(sim, marks)
+    return Truth(sim, pd.concat([merged, lone], ignore_index=True).fillna(0.0))
 
 
 def _sum_totals(sums: pd.Series) -> TrueTotals:
@@ -139,20 +145,6 @@ def _summarize_waits(waits: Iterable[ScheduledWait]) -> TrueWaits:
         cancelled=sum(w.until_ms is not None and not w.started for w in listed),
         waiting=sum(w.until_ms is None for w in listed),
     )
-
-
-def measure_cells(sim: Simulation) -> pd.DataFrame:
-    """One row per GPU, run and hour, and rows of run −1 for what nobody held; columns as in `TrueTotals`, 0 where one has none."""
-    marks = _find_marks(sim)
-    held = [_measure_held(sim, block, marks) for block in compute_activity(sim)]
-    merged = pd.concat(held, ignore_index=True).groupby(["device", "run", "hour_ms"], as_index=False).sum()
-    lone = _measure_unheld(sim, marks)
-    return pd.concat([merged, lone], ignore_index=True).fillna(0.0)
-
-
-def _find_marks(sim: Simulation) -> Ints:
-    hours = np.arange(sim.scenario.start_ms, sim.scenario.end_ms + 1, MS_PER_HOUR, dtype=np.int64)
-    return np.unique(np.concatenate((hours, [p.from_ms for p in sim.prices])).astype(np.int64))
 
 
 def _cut_spans(from_ms: Ints, to_ms: Ints, marks: Ints) -> tuple[Ints, Ints, Ints]:

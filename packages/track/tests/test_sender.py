@@ -1,4 +1,4 @@
-"""Sending to a server that takes everything or is away; and merging: whatever a thread takes when, records hold what the loop gave."""
+"""Sending to a server that takes everything or is away, and merging: records hold what the loop gave."""
 
 import json
 import threading

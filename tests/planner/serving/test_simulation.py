@@ -1,7 +1,7 @@
 """The simulation keeps its books exactly, agrees with the equations and the closed forms, and answers odd requests clearly.
 
-As a plain queue, a prompt of t tokens at one microsecond each and one output token is a service of t µs. The fleet's shared queue is
-then the line before k servers, whose mean wait has a closed form (planner/sizing/closed_forms.py). Confidence comes from batch means.
+As a plain queue, a prompt of t tokens at one microsecond each and one output token is a service of t µs. The fleet's shared queue
+is then the line before k servers, whose mean wait has a closed form (planner/sizing/closed_forms.py).
 """
 
 import tracemalloc
@@ -44,13 +44,6 @@ class MeanWait:
     requests: int
 
 
-def given_service_costs() -> Costs:
-    """A replica that computes one prompt token a microsecond and nothing else takes time."""
-    rates = StepRates(1 / US_PER_S, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
-    tokens = np.array([0.0, 1.0, 2.0]) / US_PER_S
-    return Costs(as_record(rates), tokens, np.zeros(3), np.zeros(3))
-
-
 def simulated_wait(
     interarrival: Draw,
     service: Draw,
@@ -67,7 +60,16 @@ def simulated_wait(
     if requests < 20 * batches:
         raise PlanError(f"{requests} requests are too few for {batches} batches; take at least {20 * batches}")
     batching = Batching(cache_tokens=2**60, max_sequences=1, chunk_tokens=2**40, max_context=2**50, queue_limit=500_000)
-    fleet = ServingFleet(given_service_costs(), batching, servers, "shared-queue", pool_limit=500_000 + servers)
+    # A replica that computes one prompt token a microsecond and nothing else takes time.
+    rates = StepRates(1 / US_PER_S, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
+    tokens = np.array([0.0, 1.0, 2.0]) / US_PER_S
+    fleet = ServingFleet(
+        Costs(as_record(rates), tokens, np.zeros(3), np.zeros(3)),
+        batching,
+        servers,
+        "shared-queue",
+        pool_limit=500_000 + servers,
+    )
     waits: list[NDArray[np.int64]] = []
 
     def keep(records: NDArray[np.int64]) -> None:

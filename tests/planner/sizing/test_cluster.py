@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loadfactor.base.errors import PlanError
 from loadfactor.interfaces.plans.size import read_counts
 from loadfactor.planner.sizing.closed_forms import erlang_b, queue_wait
-from loadfactor.planner.sizing.cluster import Cluster, Outcome, SchedulingPolicy, average_batches, simulate
+from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, average_batches, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs, draw_poisson_jobs, make_jobs
 from loadfactor.planner.sizing.state_plan import explain_idle
 from loadfactor.sources.demand import JobTrace, StateTrace
@@ -83,18 +83,14 @@ def test_work_is_conserved_and_gangs_are_whole(seed: int, policy: SchedulingPoli
     assert (outcome.wait_s >= 0).all()
     if policy.preempt == "none":
         assert outcome.busy_gpu_s == float(jobs.gpu_s.sum())
-        _assert_never_more_than(cluster.gpus, outcome)
-
-
-def _assert_never_more_than(gpus: int, outcome: Outcome) -> None:
-    events = sorted(
-        [(end, -held) for end, held in zip(outcome.end_s, outcome.jobs.gpus, strict=True)]
-        + [(start, held) for start, held in zip(outcome.start_s, outcome.jobs.gpus, strict=True)]
-    )
-    running = 0.0
-    for _, change in events:
-        running += change
-        assert running <= gpus + 1e-9
+        events = sorted(
+            [(end, -held) for end, held in zip(outcome.end_s, outcome.jobs.gpus, strict=True)]
+            + [(start, held) for start, held in zip(outcome.start_s, outcome.jobs.gpus, strict=True)]
+        )
+        running = 0.0
+        for _, change in events:
+            running += change
+            assert running <= cluster.gpus + 1e-9
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p.order}-{p.backfill}-{p.preempt}")

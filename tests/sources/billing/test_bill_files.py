@@ -304,12 +304,6 @@ def insert(data: bytearray, rnd: random.Random) -> bytes:
     return bytes(data)
 
 
-def cut_gzip(data: bytearray, rnd: random.Random) -> bytes:
-    """A gzip file that ends early."""
-    packed = gzip.compress(bytes(data))
-    return packed[: rnd.randrange(len(packed) // 2, len(packed))]
-
-
 @pytest.mark.parametrize("damage", [flip, insert])
 def test_damage_is_read_or_refused_in_one_line(damage, tmp_path: Path) -> None:
     """Whatever stands in a bill."""
@@ -328,7 +322,11 @@ def test_a_gzip_file_that_ends_early_is_refused(tmp_path: Path) -> None:
     """Wherever it ends."""
     path = tmp_path / "bill.csv.gz"
     for seed in range(20):
-        path.write_bytes(cut_gzip(bytearray(BILL.encode()), random.Random(seed)))
+        # A gzip file that ends early.
+        data = bytearray(BILL.encode())
+        rnd = random.Random(seed)
+        packed = gzip.compress(bytes(data))
+        path.write_bytes(packed[: rnd.randrange(len(packed) // 2, len(packed))])
         with pytest.raises(LoadfactorError, match=r"truncated gzip|corrupt gzip") as error:
             read_bill(SOURCE, path)
         assert "\n" not in str(error.value)

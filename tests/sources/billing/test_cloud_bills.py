@@ -1,8 +1,8 @@
 """AWS Cost and Usage Reports, Azure's cost exports and Google's billing export, in the meaning of FOCUS.
 
-AWS's line items are as https://docs.aws.amazon.com/cur/latest/userguide/ describes them, Google's columns as cloud.google.com/billing/docs
-does; amounts are made up. Azure's variants of headers are as OpenCost's tests have them (opencost/opencost,
-pkg/cloud/azure/resources/billingexports, Apache-2.0): translated names with the original in brackets, camel case, a byte order mark.
+Line items of AWS (https://docs.aws.amazon.com/cur/latest/userguide/) and columns of Google (cloud.google.com/billing/docs) are as
+documented; amounts are made up. Azure's variants of headers are as OpenCost's tests have them (opencost/opencost,
+pkg/cloud/azure/resources/billingexports, Apache-2.0): names with the original in brackets, camel case, a byte order mark.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Saved output of the clouds: which series count, in which units; and saved lists of Compute Engine.
 
-Messages of OpenTelemetry are those of opentelemetry-proto 1.0.0 and 0.7.0, as far as CloudWatch fills them: names, numbers and types.
+Messages of OpenTelemetry are those of opentelemetry-proto 1.0.0 and 0.7.0, as far as CloudWatch fills them.
 """
 
 import contextlib

@@ -230,12 +230,10 @@ def make_trace(folder: Path, kind: str) -> Path:
         path.write_bytes(GPU + HOST)
         return path
     return (
-        write_sqlite(folder / "export.sqlite") if kind == "sqlite" else write_folder(folder / "export", _format(kind))
+        write_sqlite(folder / "export.sqlite")
+        if kind == "sqlite"
+        else write_folder(folder / "export", ("parquet" if kind == "parquet" else "file"))
     )
-
-
-def _format(kind: str) -> str:
-    return "parquet" if kind == "parquet" else "file"
 
 
 def damage(content: bytes, rng: np.random.Generator) -> bytes:
