@@ -112,16 +112,8 @@ def test_readings_are_tables_too(simulated_books: Books) -> None:
     readings = simulated_books.show(["utilization", "cost"], by=["team"])
     frame = readings.to_pandas()
     assert list(frame.columns) == [
-        "metric",
-        "unit",
-        "team",
-        "currency",
-        "from",
-        "to",
-        "value",
-        "coverage",
-        "activity_basis",
-        "cost_basis",
+        *("metric", "unit", "team", "currency", "from", "to"),
+        *("value", "coverage", "activity_basis", "cost_basis"),
     ]
     assert [str(t) for t in frame["from"].unique()] == [str(t) for t in dict.fromkeys(r.start for r in readings)]
     assert len(frame) == len(readings) == readings.to_arrow().num_rows

@@ -48,18 +48,8 @@ READERS = {
     "traces/tables.py",
 }
 OUTSIDE = {
-    "pathlib",
-    "os",
-    "glob",
-    "gzip",
-    "tarfile",
-    "tempfile",
-    "shutil",
-    "socket",
-    "http",
-    "httpx",
-    "time",
-    "logging",
+    *("pathlib", "os", "glob", "gzip", "tarfile", "tempfile"),
+    *("shutil", "socket", "http", "httpx", "time", "logging"),
 }
 
 
@@ -145,30 +135,21 @@ BEGIN = {
     "pid": 4,
     "rank": 0,
 }
+
+
+def spent(kind: str, number: int, from_s: int, to_s: int, **more: Any) -> dict[str, Any]:
+    """A record of an interval of the run."""
+    return {"kind": kind, "n": number, "from": STATE_AT_MS + 1000 * from_s, "to": STATE_AT_MS + 1000 * to_s, **more}
+
+
 RUN = [
     BEGIN,
-    {
-        "kind": "work",
-        "n": 1,
-        "from": STATE_AT_MS,
-        "to": STATE_AT_MS + 9000,
-        "step": 1,
-        "steps": 3,
-        "samples": [4, None, 5],
-        "tokens": 9,
-    },
+    spent("work", 1, 0, 9, step=1, steps=3, samples=[4, None, 5], tokens=9),
     {"kind": "epoch", "n": 2, "at": STATE_AT_MS + 9500, "epoch": 1, "step": 3},
-    {
-        "kind": "section",
-        "n": 3,
-        "from": STATE_AT_MS + 10000,
-        "to": STATE_AT_MS + 12000,
-        "us": 1500000,
-        "section": "checkpoint",
-    },
-    {"kind": "work", "n": 4, "from": STATE_AT_MS + 12000, "to": STATE_AT_MS + 19000, "step": 4, "steps": 2},
+    spent("section", 3, 10, 12, us=1500000, section="checkpoint"),
+    spent("work", 4, 12, 19, step=4, steps=2),
     {**BEGIN, "id": "f2", "at": STATE_AT_MS + 30_000},
-    {"kind": "work", "n": 1, "from": STATE_AT_MS + 40_000, "to": STATE_AT_MS + 50_000, "step": 3, "steps": 3},
+    spent("work", 1, 40, 50, step=3, steps=3),
 ]
 JOB = {"job_id": "7", "submitted": 9_990_000_000, "asked": "gres/gpu=2", "user": "u", "cluster": "c1"}
 RUNNING = {**JOB, "started": 10_000_050_000, "state": "running", "nodes": "n1", "held": "gres/gpu=2"}
@@ -180,6 +161,7 @@ WAITING = {
     "state": "pending",
     "reason": "Priority",
 }
+STARTED = {**WAITING, "state": "running", "started": 10_000_070_000, "nodes": "n1", "held": "gres/gpu=1"}
 JOBS = [
     [10_000_000_000, "nodes", [["n1", "gpu:h100:8", ["down"], "bad fan", 9_000_000_000, ["p"], 10_000_000_000]]],
     [10_000_000_000, "queue", [{**JOB, "state": "pending", "reason": "Resources"}]],
@@ -187,11 +169,7 @@ JOBS = [
     [10_000_060_000, "queue", [WAITING]],
     [10_000_090_000, "nodes", [["n1", "gpu:h100:8", ["idle"], None, None, ["p"], 10_000_090_000]]],
     [10_000_090_000, "accounting", [{**RUNNING, "state": "completed", "ended": 10_000_080_000}]],
-    [
-        10_000_090_000,
-        "queue",
-        [{**WAITING, "state": "running", "started": 10_000_070_000, "nodes": "n1", "held": "gres/gpu=1"}],
-    ],
+    [10_000_090_000, "queue", [STARTED]],
 ]
 
 

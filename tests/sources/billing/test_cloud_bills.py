@@ -35,27 +35,20 @@ LINE = {
     "lineItem/CurrencyCode": "USD",
     "lineItem/UnblendedCost": "32.77",
     "pricing/publicOnDemandCost": "32.77",
-    "product/instanceType": "",
-    "product/capacitystatus": "",
-    "reservation/ReservationARN": "",
-    "reservation/EffectiveCost": "",
-    "reservation/UnusedAmortizedUpfrontFeeForBillingPeriod": "",
-    "reservation/UnusedRecurringFee": "",
-    "savingsPlan/SavingsPlanARN": "",
-    "savingsPlan/SavingsPlanEffectiveCost": "",
-    "savingsPlan/TotalCommitmentToDate": "",
-    "savingsPlan/UsedCommitment": "",
-    "resourceTags/user:team": "",
-    "resourceTags/aws:createdBy": "",
-}
+} | dict.fromkeys(
+    [
+        *("product/instanceType", "product/capacitystatus", "reservation/ReservationARN", "reservation/EffectiveCost"),
+        *("reservation/UnusedAmortizedUpfrontFeeForBillingPeriod", "reservation/UnusedRecurringFee"),
+        *("savingsPlan/SavingsPlanARN", "savingsPlan/SavingsPlanEffectiveCost", "savingsPlan/TotalCommitmentToDate"),
+        *("savingsPlan/UsedCommitment", "resourceTags/user:team", "resourceTags/aws:createdBy"),
+    ],
+    "",
+)
 
 
 def _line(kind: str, cost: str, **more: str) -> dict[str, str]:
-    return (
-        LINE
-        | {"lineItem/LineItemType": kind, "lineItem/UnblendedCost": cost}
-        | {k.replace("__", "/"): v for k, v in more.items()}
-    )
+    written = {name.replace("__", "/"): value for name, value in more.items()}
+    return LINE | {"lineItem/LineItemType": kind, "lineItem/UnblendedCost": cost} | written
 
 
 LINES = [

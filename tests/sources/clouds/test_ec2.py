@@ -20,23 +20,12 @@ from loadfactor.sources.clouds.ec2 import PRICES, REQUESTS, SOURCE, TYPES, LiveE
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES, KEPT_MS, SEEN
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)
+Instance = dict[str, Any]
+EIGHTH = {"Name": "L4", "Manufacturer": "NVIDIA", "Count": 0, "LogicalGpuCount": 1, "GpuPartitionSize": 0.125}
 ANSWERED_TYPES = {
     "InstanceTypes": [
         {"InstanceType": "g5.xlarge", "GpuInfo": {"Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 1}]}},
-        {
-            "InstanceType": "g6f.large",
-            "GpuInfo": {
-                "Gpus": [
-                    {
-                        "Name": "L4",
-                        "Manufacturer": "NVIDIA",
-                        "Count": 0,
-                        "LogicalGpuCount": 1,
-                        "GpuPartitionSize": 0.125,
-                    }
-                ]
-            },
-        },
+        {"InstanceType": "g6f.large", "GpuInfo": {"Gpus": [EIGHTH]}},
         {"InstanceType": "m5.large"},
     ]
 }
@@ -52,9 +41,9 @@ def ms(minutes: float) -> int:
     return round((BEGAN + timedelta(minutes=minutes)).timestamp() * MS_PER_S)
 
 
-def instance(name: str, kind: str = "g5.xlarge", state: str = "running", **said: Any) -> dict[str, Any]:
-    """An instance that was launched at ten."""
-    return {"InstanceId": name, "InstanceType": kind, "LaunchTime": at(0), "State": {"Name": state}, **said}
+def instance(name: str, kind: str = "g5.xlarge", state: str = "running", minutes: float = 0, **said: Any) -> Instance:
+    """An instance that was launched so many minutes after ten."""
+    return {"InstanceId": name, "InstanceType": kind, "LaunchTime": at(minutes), "State": {"Name": state}, **said}
 
 
 def see_answers(folder: Path, minutes: float, instances: list[dict[str, Any]], *others: dict[str, Any]) -> Seen:
@@ -183,32 +172,16 @@ def test_a_spot_instance_costs_what_the_history_says(tmp_path: Path) -> None:
     assert cost.value == pytest.approx(2.0 * 0.5 + 4.0 * 1.0)
 
 
+ZONE = {"AvailabilityZone": "eu-west-1a"}
+SPOT: dict[str, Any] = {"InstanceLifecycle": "spot", "Placement": ZONE, "PlatformDetails": "Linux/UNIX"}
+MARKET = {"InstanceType": "g5.xlarge", **ZONE, "ProductDescription": "Linux/UNIX"}
 WHOLE: dict[str, Any] = {
     "Reservations": [
-        {
-            "Instances": [
-                instance(
-                    "i-1",
-                    InstanceLifecycle="spot",
-                    Placement={"AvailabilityZone": "eu-west-1a"},
-                    PlatformDetails="Linux/UNIX",
-                    StateReason={"Code": "x"},
-                    Tags=[{"Key": "team", "Value": "nlp"}],
-                )
-            ]
-        }
+        {"Instances": [instance("i-1", **SPOT, StateReason={"Code": "x"}, Tags=[{"Key": "team", "Value": "nlp"}])]}
     ],
     "InstanceTypes": ANSWERED_TYPES["InstanceTypes"],
     "SpotInstanceRequests": [{"InstanceId": "i-1", "Status": {"Code": "marked-for-stop", "UpdateTime": at(5)}}],
-    "SpotPriceHistory": [
-        {
-            "InstanceType": "g5.xlarge",
-            "AvailabilityZone": "eu-west-1a",
-            "ProductDescription": "Linux/UNIX",
-            "SpotPrice": "1.0",
-            "Timestamp": at(0),
-        }
-    ],
+    "SpotPriceHistory": [{**MARKET, "SpotPrice": "1.0", "Timestamp": at(0)}],
 }
 
 
@@ -289,13 +262,6 @@ KINDS = [
 ]
 
 
-def live_instance(
-    name: str, minutes: float = 0, kind: str = "g5.xlarge", state: str = "running", **said: Any
-) -> dict[str, Any]:
-    """An instance that was launched then."""
-    return {"InstanceId": name, "InstanceType": kind, "LaunchTime": at(minutes), "State": {"Name": state}, **said}
-
-
 class Account:
     """What a decoder says, folded as the books fold it: of rows with one key the later one counts whole."""
 
@@ -342,13 +308,13 @@ def _minutes(at_ms: int | None) -> float | None:
 def test_what_runs_is_open_and_ends_when_it_is_said() -> None:
     """Started again it is another run, of another type too; who did not see it end takes when it was seen last."""
     account = Account()
-    account.say(1, live_instance("i-1"), live_instance("i-2"), live_instance("i-3"))
+    account.say(1, instance("i-1"), instance("i-2"), instance("i-3"))
     assert account.spans("devices") == [("i-1/0", 0, None), ("i-2/0", 0, None), ("i-3/0", 0, None)]
     account.decoder.feed([[ms(9), SEEN, None]])
-    stopped = live_instance("i-2", state="stopped", StateTransitionReason="User initiated (2026-11-20 10:08:00 GMT)")
-    account.say(10, live_instance("i-1"), stopped)
+    stopped = instance("i-2", state="stopped", StateTransitionReason="User initiated (2026-11-20 10:08:00 GMT)")
+    account.say(10, instance("i-1"), stopped)
     account.restart()
-    account.say(30, live_instance("i-1", 20, "g5.12xlarge"), stopped)
+    account.say(30, instance("i-1", "g5.12xlarge", minutes=20), stopped)
     assert (
         account.spans("devices")
         == account.spans("allocations")
@@ -368,34 +334,25 @@ def test_what_runs_is_open_and_ends_when_it_is_said() -> None:
 def test_what_is_said_again_makes_no_rows_and_changed_tags_count_for_the_run() -> None:
     """Also after a restart; an instance that became a node of a cluster afterwards is not there twice."""
     account = Account()
-    account.say(1, live_instance("i-1", PrivateDnsName="ip-10-0-0-1.ec2.internal"))
+    account.say(1, instance("i-1", PrivateDnsName="ip-10-0-0-1.ec2.internal"))
     told = account.told
     account.restart()
-    account.say(2, live_instance("i-1", PrivateDnsName="ip-10-0-0-1.ec2.internal"))
+    account.say(2, instance("i-1", PrivateDnsName="ip-10-0-0-1.ec2.internal"))
     assert account.told == told
-    account.say(3, live_instance("i-1", Tags=[{"Key": "team", "Value": "nlp"}]))
+    account.say(3, instance("i-1", Tags=[{"Key": "team", "Value": "nlp"}]))
     (held,) = (row for key, row in account.rows.items() if key[0] == "allocations")
     assert (json.loads(held["tags"]), _minutes(held["from_utc"])) == ({"tag.team": "nlp"}, 0)
     owned = [{"Key": "kubernetes.io/cluster/prod", "Value": "owned"}]
-    account.say(5, live_instance("i-1", PrivateDnsName="ip-10-0-0-1.ec2.internal", Tags=owned))
+    account.say(5, instance("i-1", PrivateDnsName="ip-10-0-0-1.ec2.internal", Tags=owned))
     assert account.spans("devices") == [("i-1/0", 0, 5), ("ip-10-0-0-1.ec2.internal:gpu0", 0, None)]
     assert account.spans("allocations") == [("i-1/0", 0, 5)]
 
 
 def test_amazon_takes_a_spot_instance_away() -> None:
     """A notice is an event of its GPU; it ends as preempted when Amazon says; its price goes on until it is another or it ends."""
-    where = {
-        "InstanceLifecycle": "spot",
-        "Placement": {"AvailabilityZone": "eu-west-1a"},
-        "PlatformDetails": "Linux/UNIX",
-    }
-    market = {
-        "InstanceType": "g5.xlarge",
-        "AvailabilityZone": "eu-west-1a",
-        "ProductDescription": "Linux/UNIX (Amazon VPC)",
-    }
+    market = MARKET | {"ProductDescription": "Linux/UNIX (Amazon VPC)"}
     account = Account()
-    account.say(1, live_instance("i-1", **where), **{PRICES: [{**market, "SpotPrice": "2", "Timestamp": at(-9)}]})
+    account.say(1, instance("i-1", **SPOT), **{PRICES: [{**market, "SpotPrice": "2", "Timestamp": at(-9)}]})
     assert account.spans("prices") == [("i-1/0", 0, None)]
     notice = {"InstanceId": "i-1", "Status": {"Code": "marked-for-termination", "UpdateTime": at(28)}}
     account.decoder.feed(
@@ -405,7 +362,7 @@ def test_amazon_takes_a_spot_instance_away() -> None:
     assert account.spans("devices") == [("i-1/0", 0, None)]
     taken = {"InstanceId": "i-1", "Status": {"Code": "instance-terminated-no-capacity", "UpdateTime": at(30)}}
     code = {"StateReason": {"Code": "Server.SpotInstanceTermination"}}
-    account.say(31, live_instance("i-1", state="terminated", **where, **code), **{REQUESTS: [taken]})
+    account.say(31, instance("i-1", state="terminated", **SPOT, **code), **{REQUESTS: [taken]})
     assert account.spans("prices") == [("i-1/0", 0, 20), ("i-1/0", 20, 30)]
     (held,) = (row for key, row in account.rows.items() if key[0] == "allocations")
     assert (_minutes(held["to_utc"]), held["end_state"]) == (30, "preempted")

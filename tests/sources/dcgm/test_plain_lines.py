@@ -150,14 +150,9 @@ GPU = st.sampled_from(
 )
 NAME = st.sampled_from(
     [
-        "DCGM_FI_DEV_GPU_UTIL",
-        "DCGM_FI_DEV_FB_USED",
-        "DCGM_FI_PROF_SM_ACTIVE",
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-        "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
-        "DCGM_FI_PROF_PCIE_TX_BYTES",
-        "DCGM_FI_DEV_XID_ERRORS",
-        "go_threads",
+        *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_SM_ACTIVE"),
+        *("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"),
+        *("DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_DEV_XID_ERRORS", "go_threads"),
     ]
 )
 VALUE = st.one_of(
@@ -171,13 +166,8 @@ TIME = st.sampled_from(
 LINE = st.builds("{}{{{}}} {}{}\n".format, NAME, GPU, VALUE, TIME)
 JUNK = st.sampled_from(
     [
-        "title\n",
-        "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES counter\n",
-        "{}\n",
-        '{"}\n',
-        "DCGM_FI_DEV_GPU_UTIL 5\n",
-        "#\n",
-        "}} 1\n",
+        *("title\n", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES counter\n", "{}\n"),
+        *('{"}\n', "DCGM_FI_DEV_GPU_UTIL 5\n", "#\n", "}} 1\n"),
     ]
 )
 

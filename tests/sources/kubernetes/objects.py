@@ -35,52 +35,26 @@ def owner(kind: str, name: str, uid: str, api: str = "batch/v1") -> Object:
 
 def node(name: str, gpus: int = 8, *, ready: Object | None = None, **more: Any) -> Object:
     """A node with H100s; `labels`, `annotations`, `resources` and `spec` are added."""
-    resources = {
-        "cpu": "192",
-        "memory": "2113481012Ki",
-        "pods": "110",
-        **more.pop("resources", {"nvidia.com/gpu": str(gpus)}),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "uid": f"node-{name}",
-            "creationTimestamp": at(-100),
-            "labels": {
-                "kubernetes.io/hostname": name,
-                "nvidia.com/gpu.present": "true",
-                "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-                "nvidia.com/gpu.count": str(gpus),
-                "nvidia.com/gpu.memory": "81559",
-                "nvidia.com/gpu.replicas": "1",
-                "nvidia.com/mig.strategy": "mixed",
-                **more.get("labels", {}),
-            },
-            "annotations": more.get("annotations", {}),
-        },
-        "spec": more.get("spec", {}),
-        "status": {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": [
-                condition("MemoryPressure", "False", -100, "KubeletHasSufficientMemory"),
-                ready or condition("Ready", "True", -100, "KubeletReady", "kubelet is posting ready status"),
-            ],
-            "nodeInfo": {"kubeletVersion": "v1.31.4"},
-        },
-    }
+    resources = {"cpu": "192", "memory": "2113481012Ki", "pods": "110"}
+    resources |= more.pop("resources", {"nvidia.com/gpu": str(gpus)})
+    of_gpus = {"present": "true", "product": "NVIDIA-H100-80GB-HBM3", "count": gpus, "memory": 81559, "replicas": 1}
+    labels = {"kubernetes.io/hostname": name, "nvidia.com/mig.strategy": "mixed"}
+    labels |= {f"nvidia.com/gpu.{key}": str(value) for key, value in of_gpus.items()} | more.get("labels", {})
+    metadata = {"name": name, "uid": f"node-{name}", "creationTimestamp": at(-100), "labels": labels}
+    metadata["annotations"] = more.get("annotations", {})
+    conditions = [
+        condition("MemoryPressure", "False", -100, "KubeletHasSufficientMemory"),
+        ready or condition("Ready", "True", -100, "KubeletReady", "kubelet is posting ready status"),
+    ]
+    status = {"capacity": resources, "allocatable": resources, "conditions": conditions}
+    status["nodeInfo"] = {"kubeletVersion": "v1.31.4"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": more.get("spec", {}), "status": status}
 
 
 def container(resources: Object | None = None, name: str = "main", **more: Any) -> Object:
     limits = {"nvidia.com/gpu": "1"} if resources is None else resources
-    return {
-        "name": name,
-        "image": "nvcr.io/nvidia/pytorch:25.01-py3",
-        "resources": {"limits": limits, "requests": limits},
-        **more,
-    }
+    image = "nvcr.io/nvidia/pytorch:25.01-py3"
+    return {"name": name, "image": image, "resources": {"limits": limits, "requests": limits}, **more}
 
 
 def pod(name: str, created: float, **more: Any) -> Object:
@@ -93,11 +67,8 @@ def pod(name: str, created: float, **more: Any) -> Object:
     ]  # fmt: skip
     if ended is not None and phase in ("Succeeded", "Failed"):
         conditions.append(condition("Ready", "False", ended, "PodCompleted"))
-    status: Object = {
-        "phase": phase,
-        "qosClass": "Guaranteed",
-        "conditions": [*conditions, *more.get("conditions", [])],
-    }
+    conditions += more.get("conditions", [])
+    status: Object = {"phase": phase, "qosClass": "Guaranteed", "conditions": conditions}
     if bound is not None:
         status["startTime"] = at(bound)
         state = {"running": {"startedAt": at(bound)}}
@@ -106,11 +77,8 @@ def pod(name: str, created: float, **more: Any) -> Object:
                                     "startedAt": at(bound), "finishedAt": at(ended)}}  # fmt: skip
         status["containerStatuses"] = [{"name": "main", "ready": ended is None, "restartCount": 0, "state": state}]
     status |= more.get("status", {})
-    spec: Object = {
-        "containers": more.get("containers", [container()]),
-        "restartPolicy": "Never",
-        **more.get("spec", {}),
-    }
+    spec: Object = {"containers": more.get("containers", [container()]), "restartPolicy": "Never"}
+    spec |= more.get("spec", {})
     if more.get("node"):
         spec["nodeName"] = more["node"]
     metadata: Object = {
@@ -138,46 +106,19 @@ def owned(kind: str, name: str, uid: str, above: Object | None = None, **more: A
 
 def workload(name: str, created: float, conditions: list[Object], **more: Any) -> Object:
     """A workload of Kueue: `pods` pods of `gpus` GPUs each, in the local queue `research`."""
-    gpus = str(more.get("gpus", 1))
-    limits = {"nvidia.com/gpu": gpus}
-    metadata: Object = {
-        "name": f"job-{name}-3f2a1",
-        "namespace": "team-a",
-        "uid": more.get("uid", f"workload-{name}"),
-        "creationTimestamp": at(created),
-        "ownerReferences": [owner("Job", name, more.get("owner", f"job-{name}"))],
-    }
+    limits, count = {"nvidia.com/gpu": str(more.get("gpus", 1))}, more.get("pods", 1)
+    metadata: Object = {"name": f"job-{name}-3f2a1", "namespace": "team-a", "creationTimestamp": at(created)}
+    metadata["uid"] = more.get("uid", f"workload-{name}")
+    metadata["ownerReferences"] = [owner("Job", name, more.get("owner", f"job-{name}"))]
+    pods = {"name": "main", "count": count, "template": {"spec": {"containers": [container(limits)]}}}
+    spec = {"active": True, "queueName": "research", "priorityClassName": "normal", "podSets": [pods]}
     status: Object = {"conditions": conditions}
     if any(c["type"] == "QuotaReserved" and c["status"] == "True" for c in conditions):
-        status["admission"] = {
-            "clusterQueue": "gpus",
-            "podSetAssignments": [
-                {
-                    "name": "main",
-                    "count": more.get("pods", 1),
-                    "flavors": {"nvidia.com/gpu": "h100"},
-                    "resourceUsage": limits,
-                }
-            ],
-        }
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
-        "kind": "Workload",
-        "metadata": metadata,
-        "spec": {
-            "active": True,
-            "queueName": "research",
-            "priorityClassName": "normal",
-            "podSets": [
-                {
-                    "name": "main",
-                    "count": more.get("pods", 1),
-                    "template": {"spec": {"containers": [container(limits)]}},
-                }
-            ],
-        },
-        "status": status | more.get("status", {}),
-    }
+        assigned = {"name": "main", "count": count, "flavors": {"nvidia.com/gpu": "h100"}, "resourceUsage": limits}
+        status["admission"] = {"clusterQueue": "gpus", "podSetAssignments": [assigned]}
+    status |= more.get("status", {})
+    api = "kueue.x-k8s.io/v1beta1"
+    return {"apiVersion": api, "kind": "Workload", "metadata": metadata, "spec": spec, "status": status}
 
 
 def listed(*objects: Object) -> Object:

@@ -21,22 +21,10 @@ def tres(gpus: int, kind: str = "h100") -> str:
 
 def job(number: str, start: str = "09:00:00", end: str = "10:00:00", gpus: int = 1, **fields: str) -> dict[str, str]:
     """A job of that day that ran from `start` to `end` on n1; `fields` say what is different."""
-    plain = {
-        "JobID": number,
-        "JobIDRaw": number.split("_")[0],
-        "User": "ann",
-        "Account": "vision",
-        "Partition": "gpu",
-        "State": "COMPLETED",
-        "Submit": f"{DAY}08:00:00",
-        "Eligible": f"{DAY}08:00:00",
-        "Start": f"{DAY}{start}",
-        "End": f"{DAY}{end}",
-        "AllocTRES": tres(gpus),
-        "ReqTRES": tres(gpus),
-        "NodeList": "n1",
-    }
-    return plain | fields
+    who = {"JobID": number, "JobIDRaw": number.split("_")[0], "User": "ann", "Account": "vision", "Partition": "gpu"}
+    when = {"Submit": f"{DAY}08:00:00", "Eligible": f"{DAY}08:00:00", "Start": f"{DAY}{start}", "End": f"{DAY}{end}"}
+    what = {"State": "COMPLETED", "AllocTRES": tres(gpus), "ReqTRES": tres(gpus), "NodeList": "n1"}
+    return who | when | what | fields
 
 
 def write_sacct(
@@ -60,10 +48,9 @@ class Books:
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
             paths.append(path)
         reading = read(SOURCE, *paths, options=ReadOptions(**{"timezone": UTC, **options}))
-        self.allocations = reading.tables["allocations"].to_pylist() if "allocations" in reading.tables else []
-        self.events = reading.tables["queue_events"].to_pylist() if "queue_events" in reading.tables else []
-        self.devices = reading.tables["devices"].to_pylist() if "devices" in reading.tables else []
-        self.outages = reading.tables["outages"].to_pylist() if "outages" in reading.tables else []
+        rows = {name: table.to_pylist() for name, table in reading.tables.items()}
+        self.allocations, self.events = rows.get("allocations", []), rows.get("queue_events", [])
+        self.devices, self.outages = rows.get("devices", []), rows.get("outages", [])
         self.gaps = {gap.what: gap.count for gap in reading.gaps}
 
     def hours(self, column: str = "job_id") -> dict[str, float]:

@@ -119,15 +119,8 @@ def test_a_job_that_was_cancelled_while_it_waited_held_nothing(tmp_path):
     )
     assert not books.allocations
     assert books.happened("104")[-1] == "cancelled"
-    queued = {
-        "job_id": 5,
-        "job_state": "CANCELLED",
-        "submit_time": AT,
-        "eligible_time": AT,
-        "start_time": AT + 60,
-        "end_time": AT + 60,
-    }
-    queued |= {"tres_per_node": "gres:gpu:8", "tres_req_str": "cpu=1,gres/gpu=8", "nodes": ""}
+    queued = {"submit_time": AT, "eligible_time": AT, "start_time": AT + 60, "end_time": AT + 60, "nodes": ""}
+    queued |= {"job_id": 5, "job_state": "CANCELLED", "tres_per_node": "gres:gpu:8", "tres_req_str": "cpu=1,gres/gpu=8"}
     assert not Books(json.dumps({"jobs": [queued]}), folder=tmp_path).allocations
 
 
@@ -167,31 +160,15 @@ def number(value: int, wrapped: bool) -> Any:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_squeue_json_of_several_versions(tmp_path, wrapped):
     """Numbers are plain in v0.0.38 and wrapped later; a state is a text or a list."""
-    queued = {
-        "job_id": 103,
-        "array_job_id": number(102, wrapped),
-        "array_task_id": number(1, wrapped),
-        "user_name": "bob",
-        "account": "nlp",
-        "partition": "gpu",
-        "job_state": ["RUNNING"] if wrapped else "RUNNING",
-        "submit_time": number(AT - 60, wrapped),
-        "eligible_time": number(AT - 60, wrapped),
-        "start_time": number(AT, wrapped),
-        "end_time": number(AT + 86400, wrapped),
-        "nodes": "n[1-2]",
-        "gres_detail": ["gpu:h100:3(IDX:0-2)", "gpu:h100:1(IDX:0)"],
-        "tres_alloc_str": "cpu=4,gres/gpu=4",
-        "restart_cnt": 0,
-    }
+    queued = {"array_job_id": number(102, wrapped), "array_task_id": number(1, wrapped)}
+    queued |= {"submit_time": number(AT - 60, wrapped), "eligible_time": number(AT - 60, wrapped)}
+    queued |= {"start_time": number(AT, wrapped), "end_time": number(AT + 86400, wrapped), "nodes": "n[1-2]"}
+    queued |= {"job_id": 103, "user_name": "bob", "account": "nlp", "partition": "gpu", "restart_cnt": 0}
+    queued |= {"job_state": ["RUNNING"] if wrapped else "RUNNING", "tres_alloc_str": "cpu=4,gres/gpu=4"}
+    queued["gres_detail"] = ["gpu:h100:3(IDX:0-2)", "gpu:h100:1(IDX:0)"]
     waiting = {**queued, "array_task_id": None, "array_task_string": "2-3%1", "job_state": "PENDING", "nodes": ""}
-    waiting |= {
-        "job_id": 102,
-        "tres_alloc_str": "",
-        "gres_detail": [],
-        "tres_req_str": "gres/gpu=4",
-        "state_reason": "Priority",
-    }
+    waiting |= {"job_id": 102, "tres_alloc_str": "", "gres_detail": [], "tres_req_str": "gres/gpu=4"}
+    waiting["state_reason"] = "Priority"
     books = Books(json.dumps({"jobs": [queued, waiting, {}, 7]}), folder=tmp_path, timezone=None)
     assert books.held("102_1") == [("n1", 3.0), ("n2", 1.0)]
     assert [r["gpu_indices"] for r in books.allocations] == ["0,1,2", "0"]
@@ -275,21 +252,8 @@ SACCT = write_sacct(
 )
 JSON = '{"jobs": [{"job_id": 5, "job_state": "RUNNING", "nodes": "n1", "tres_alloc_str": "gres/gpu=2", "start_time": 1790845200}]}'
 ODD = (
-    "",
-    "|",
-    "\n",
-    "[",
-    "]",
-    "-",
-    "9" * 30,
-    "n[1-99999999]",
-    "gres/gpu=1e9",
-    "None",
-    "é",
-    "\x1f",
-    '"',
-    "=",
-    "1970-01-01T00:00:00",
+    *("", "|", "\n", "[", "]", "-", "9" * 30, "n[1-99999999]"),
+    *("gres/gpu=1e9", "None", "é", "\x1f", '"', "=", "1970-01-01T00:00:00"),
 )
 
 

@@ -17,6 +17,14 @@ PREFIX = "CUPTI_ACTIVITY_KIND_"
 PROCESS = 1000 << 24
 THREAD = PROCESS + 7
 Rows = list[dict[str, int | str | None]]
+
+
+def activity(start: int, end: int, stream: int, correlation: int, **more: int) -> dict[str, int | str | None]:
+    """A row of what the GPU did."""
+    row = {"start": start, "end": end, "deviceId": 0, "streamId": stream, "correlationId": correlation}
+    return {**row, "globalPid": PROCESS, **more}
+
+
 TABLES: dict[str, Rows] = {
     "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.24.14"}],
     "StringIds": [
@@ -27,52 +35,13 @@ TABLES: dict[str, Rows] = {
     ],
     "TARGET_INFO_GPU": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "smCount": 132}],
     # 0–3,000 computing; 2,000–5,500 communication; 8,000–8,500 copy; 8,500–9,000 a replay of a graph
-    f"{PREFIX}KERNEL": [
-        {
-            "start": 0,
-            "end": 3000,
-            "deviceId": 0,
-            "streamId": 7,
-            "correlationId": 1,
-            "globalPid": PROCESS,
-            "demangledName": 1,
-        },
-        {
-            "start": 2000,
-            "end": 5500,
-            "deviceId": 0,
-            "streamId": 9,
-            "correlationId": 2,
-            "globalPid": PROCESS,
-            "demangledName": 2,
-        },
-    ],
-    f"{PREFIX}MEMCPY": [
-        {
-            "start": 8000,
-            "end": 8500,
-            "deviceId": 0,
-            "streamId": 7,
-            "correlationId": 3,
-            "globalPid": PROCESS,
-            "bytes": 4096,
-            "copyKind": 1,
-            "srcKind": 0,
-            "dstKind": 2,
-        }
-    ],
-    f"{PREFIX}GRAPH_TRACE": [
-        {"start": 8500, "end": 9000, "deviceId": 0, "streamId": 7, "correlationId": 4, "globalPid": PROCESS}
-    ],
+    f"{PREFIX}KERNEL": [activity(0, 3000, 7, 1, demangledName=1), activity(2000, 5500, 9, 2, demangledName=2)],
+    f"{PREFIX}MEMCPY": [activity(8000, 8500, 7, 3, bytes=4096, copyKind=1, srcKind=0, dstKind=2)],
+    f"{PREFIX}GRAPH_TRACE": [activity(8500, 9000, 7, 4)],
     f"{PREFIX}RUNTIME": [
         {"start": 7100, "end": 7300, "globalTid": THREAD, "correlationId": 3, "nameId": 4},
-        {
-            "start": 5000,
-            "end": 5100,
-            "globalTid": THREAD + (1 << 24),
-            "correlationId": 3,
-            "nameId": 3,
-        },  # another process
+        # another process
+        {"start": 5000, "end": 5100, "globalTid": THREAD + (1 << 24), "correlationId": 3, "nameId": 3},
     ],
     "NVTX_EVENTS": [
         {"start": 6000, "end": 7050, "eventType": 59, "text": "load_batch", "textId": None, "globalTid": THREAD},
