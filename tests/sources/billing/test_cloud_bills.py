@@ -263,16 +263,10 @@ def test_prices_at_list_are_kept_apart(shared: Path) -> None:
 
 def test_translated_headers(tmp_path: Path) -> None:
     """The name in brackets counts; a row without a cost adds nothing and is said; a byte order mark is read over."""
-    row = {
-        "Abonnement-GUID (SubscriptionGuid)": "s",
-        "UsageDateTime (UsageDateTime)": "2021-02-02",
-        "UsageQuantity (UsageQuantity)": "3",
-        "Ressourcensatz (ResourceRate)": "0.025",
-        "PreTaxCost (PreTaxCost)": "0.075",
-        "InstanceId (InstanceId)": "/subscriptions/s/kubernetes",
-        "Zusätzliche Informationen (AdditionalInfo)": "",
-        "Currency": "USD",
-    }
+    row = {"Abonnement-GUID (SubscriptionGuid)": "s", "UsageDateTime (UsageDateTime)": "2021-02-02"}
+    row |= {"UsageQuantity (UsageQuantity)": "3", "Ressourcensatz (ResourceRate)": "0.025"}
+    row |= {"PreTaxCost (PreTaxCost)": "0.075", "InstanceId (InstanceId)": "/subscriptions/s/kubernetes"}
+    row |= {"Zusätzliche Informationen (AdditionalInfo)": "", "Currency": "USD"}
     path = write_csv(tmp_path / "german.csv", [row, row | {"PreTaxCost (PreTaxCost)": "", "Currency": ""}])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     bill = read_bill(AZURE, path)
@@ -283,17 +277,9 @@ def test_translated_headers(tmp_path: Path) -> None:
 
 def test_camel_case_without_a_billing_period(tmp_path: Path) -> None:
     """A customer agreement leaves the period empty: it is the month of the day."""
-    row = {
-        "billingPeriodStartDate": "",
-        "date": "10/15/2024",
-        "billingCurrency": "USD",
-        "pricingCurrency": "USD",
-        "costInBillingCurrency": "2.304",
-        "costInUsd": "9",
-        "quantity": "24",
-        "PayGPrice": "0.1",
-        "chargeType": "Usage",
-    }
+    row = {"billingPeriodStartDate": "", "date": "10/15/2024", "billingCurrency": "USD"}
+    row |= {"pricingCurrency": "USD", "costInBillingCurrency": "2.304", "costInUsd": "9"}
+    row |= {"quantity": "24", "PayGPrice": "0.1", "chargeType": "Usage"}
     (charge,) = read_bill(AZURE, write_csv(tmp_path / "camel.csv", [row])).rows()
     assert charge["BilledCost"] == Decimal("2.304")
     assert (charge["BillingPeriodStart"], charge["BillingPeriodEnd"]) == (_ms(2024, 10, 1), _ms(2024, 11, 1))

@@ -81,15 +81,9 @@ def pod(name: str, created: float, **more: Any) -> Object:
     spec |= more.get("spec", {})
     if more.get("node"):
         spec["nodeName"] = more["node"]
-    metadata: Object = {
-        "name": name,
-        "namespace": namespace,
-        "uid": more.get("uid") or f"pod-{next(_NUMBERS)}-{name}",
-        "resourceVersion": str(next(_NUMBERS)),
-        "creationTimestamp": at(created),
-        "labels": more.get("labels", {}),
-        "annotations": more.get("annotations", {}),
-    }
+    metadata: Object = {"name": name, "namespace": namespace, "uid": more.get("uid") or f"pod-{next(_NUMBERS)}-{name}"}
+    metadata |= {"resourceVersion": str(next(_NUMBERS)), "creationTimestamp": at(created)}
+    metadata |= {"labels": more.get("labels", {}), "annotations": more.get("annotations", {})}
     if more.get("owner"):
         metadata["ownerReferences"] = [more["owner"]]
     if more.get("deleted") is not None:

@@ -20,14 +20,8 @@ Sample = tuple[Mapping[str, str], int, float]
 
 def series(name: str, gpu: int = 0, **labels: str) -> dict[str, str]:
     """Labels of a series of dcgm-exporter."""
-    found = {
-        "__name__": name,
-        "job": "dcgm",
-        "instance": "n1:9400",
-        "UUID": f"GPU-{gpu}",
-        "gpu": str(gpu),
-        "Hostname": "n1",
-    }
+    found = {"__name__": name, "job": "dcgm", "instance": "n1:9400"}
+    found |= {"UUID": f"GPU-{gpu}", "gpu": str(gpu), "Hostname": "n1"}
     return {name: value for name, value in {**found, **labels}.items() if value}
 
 

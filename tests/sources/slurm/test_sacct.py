@@ -341,15 +341,9 @@ def summarize(**nodes: dict[str, float]) -> str:
 
 
 def _say_node(busy: dict[str, float]) -> dict[str, Any]:
-    return {
-        "cpus": 12,
-        "total_memory": 128 * GIB,
-        "used_memory": 64 * GIB,
-        "total_time": 57620.8,
-        "gpu_utilization": busy,
-        "gpu_used_memory": dict.fromkeys(busy, 10 * GIB),
-        "gpu_total_memory": dict.fromkeys(busy, 40 * GIB),
-    }
+    row = {"cpus": 12, "total_memory": 128 * GIB, "used_memory": 64 * GIB, "total_time": 57620.8}
+    row |= {"gpu_utilization": busy, "gpu_used_memory": dict.fromkeys(busy, 10 * GIB)}
+    return row | {"gpu_total_memory": dict.fromkeys(busy, 40 * GIB)}
 
 
 def book(folder: Path, summary: str, gpus: int = 1, **fields: str) -> Books:

@@ -10,16 +10,8 @@ Event = dict[str, Any]
 
 def kernel(name: str, at_us: float, length_us: float, correlation: int, device: int = 0, stream: int = 7) -> Event:
     args = {"device": device, "stream": stream, "correlation": correlation, "grid": [4, 2, 1]}
-    return {
-        "ph": "X",
-        "cat": "kernel",
-        "name": name,
-        "pid": device,
-        "tid": stream,
-        "ts": at_us,
-        "dur": length_us,
-        "args": args,
-    }
+    row = {"ph": "X", "cat": "kernel", "name": name, "pid": device}
+    return row | {"tid": stream, "ts": at_us, "dur": length_us, "args": args}
 
 
 def copy(name: str, at_us: float, length_us: float, correlation: int, size: int = 4096) -> Event:

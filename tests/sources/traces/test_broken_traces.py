@@ -384,16 +384,8 @@ def test_the_peak_and_what_it_was(tmp_path: Path, content: list[object]) -> None
 
 def said(device: int, allocated: int, reserved: int, at_us: float) -> Event:
     args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": 1, "Device Id": device, "Device Type": 1}
-    return {
-        "ph": "i",
-        "cat": "cpu_instant_event",
-        "s": "t",
-        "name": "[memory]",
-        "pid": 1,
-        "tid": 1,
-        "ts": at_us,
-        "args": args,
-    }
+    row = {"ph": "i", "cat": "cpu_instant_event", "s": "t"}
+    return row | {"name": "[memory]", "pid": 1, "tid": 1, "ts": at_us, "args": args}
 
 
 def test_allocators_in_a_trace(tmp_path: Path) -> None:
