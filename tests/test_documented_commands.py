@@ -100,9 +100,7 @@ def place_real_data(word: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    rest_long(p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))),
-    ids=lambda p: p.name,
+    "page", rest_long(p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))), ids=lambda p: p.name
 )
 def test_the_python_of_a_page_runs(page: Path, here: Path) -> None:
     """The snippets of a page run one after the other."""

@@ -27,8 +27,7 @@ def test_one_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "brought", "oldest"),
-    [("agent", {"pynvml", "grpc"}, (3, 11)), ("track", {"transformers"}, (3, 9))],
+    ("name", "brought", "oldest"), [("agent", {"pynvml", "grpc"}, (3, 11)), ("track", {"transformers"}, (3, 9))]
 )
 def test_it_stands_alone(name: str, brought: set[str], oldest: tuple[int, int]) -> None:
     """It imports the standard library, what it brings and its own files, relatively; of Trainers what a callback is made of."""

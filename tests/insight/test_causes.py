@@ -25,7 +25,7 @@ from loadfactor.sources.base import Rows, Source
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = {
-    *("I/O", "model and batch", "precision and kernels", "communication", "scheduling", "hardware", "user error"),
+    *("I/O", "model and batch", "precision and kernels", "communication", "scheduling", "hardware", "user error")
 }
 SAME = {
     "notebook_idle": "idle_notebook",

@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 from tests.live.fake_kubernetes import FakeKubernetes
 from tests.live.up_process import UpProcess
-from tests.sources.kubernetes.objects import (
-    Object,
-    condition,
-    container,
-    ms,
-    node,
-    owned,
-    owner,
-    pod,
-    workload,
-)
+from tests.sources.kubernetes.objects import Object, condition, container, ms, node, owned, owner, pod, workload
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books

@@ -106,11 +106,7 @@ class SlurmCluster:
         """`further`: lines of slurm.conf; `files`: what lies beside it, by name."""
         self.folder = folder = Path(mkdtemp(prefix="slurm-"))  # pytest's own folders are closed to other users
         self.host = socket.gethostname().partition(".")[0]
-        self.environment = {
-            **os.environ,
-            "SLURM_CONF": str(folder / "slurm.conf"),
-            "PATH": PATH,
-        }
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
         self._files = files or {}
         self.complaint = ""
         """What the last command wrote beside its output."""

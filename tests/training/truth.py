@@ -9,12 +9,7 @@ from pathlib import Path
 
 from loadfactor.books.books import Books
 
-UNITS = {
-    "samples": "train_sample",
-    "tokens": "train_token",
-    "padded_tokens": "padded_token",
-    "flops": "model_flop",
-}
+UNITS = {"samples": "train_sample", "tokens": "train_token", "padded_tokens": "padded_token", "flops": "model_flop"}
 
 
 @dataclass

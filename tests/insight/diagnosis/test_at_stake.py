@@ -46,10 +46,7 @@ def make_job(seed: int) -> DiagnosedJob:
         {name: values for name, values in signals.items() if rng.random() < 0.85},
         {name: rng.random(steps) * rng.choice([0.1, 1, 1e10]) for name in NODE_SIGNALS if rng.random() < 0.8},
         {name: rng.random(steps) for name in SECTIONS if rng.random() < 0.3},
-        (
-            JobAttempt(0, cut, ENDS[rng.integers(len(ENDS))]),
-            JobAttempt(cut, steps, ENDS[rng.integers(len(ENDS))]),
-        ),
+        (JobAttempt(0, cut, ENDS[rng.integers(len(ENDS))]), JobAttempt(cut, steps, ENDS[rng.integers(len(ENDS))])),
         int(rng.integers(0, 6)),
         (int(rng.integers(steps)),) if rng.random() < 0.3 else (),
         float(rng.random()) if rng.random() < 0.5 else None,

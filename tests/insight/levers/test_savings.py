@@ -81,10 +81,7 @@ def test_a_free_node_is_given_back_while_nobody_waits(tmp_path: Path) -> None:
         tmp_path,
         {"a": "n1", "b": "n1"},
         10,
-        [
-            *held("j", ["a", "b"], 0, 4),
-            *held("late", ["a"], 9.9, 10),
-        ],
+        [*held("j", ["a", "b"], 0, 4), *held("late", ["a"], 9.9, 10)],
         {"a": [(0, 4, 1.0)], "b": [(0, 4, 1.0)]},
         queue_events=[
             {"job_id": "w", "at_utc": 1_767_225_600_000 + 6 * 3_600_000, "event": "submitted", "gpus": 4.0},

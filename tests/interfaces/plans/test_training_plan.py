@@ -73,10 +73,7 @@ def test_a_page_and_a_picture_are_written(tmp_path: Path) -> None:
         (["--gpus", "64", "--scaling", "odd"], "choose from strong, weak"),
         (["--gpus", "1e30"], "--gpus must be at least 1 and at most 10,000,000, got 1e30"),
         (["--gpus", "64", "--gpu-mtbf-h", "0.05"], "too often for the work to survive"),
-        (
-            ["--gpus", "64", "--tokens", "-1"],
-            "--tokens must be at least 1 and at most ",
-        ),
+        (["--gpus", "64", "--tokens", "-1"], "--tokens must be at least 1 and at most "),
     ],
 )
 def test_mistakes_are_said_in_one_line(arguments: list[str], said: str) -> None:

@@ -89,11 +89,7 @@ def test_a_trace_with_its_job_is_told_beside_the_books(run: Run, october: Path) 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("--why", "--where", "pool=main"), "--where team=NAME"),
-        (("--trace", TRACE), "say --job"),
-    ],
+    ("given", "said"), [(("--why", "--where", "pool=main"), "--where team=NAME"), (("--trace", TRACE), "say --job")]
 )
 def test_mistakes_are_one_line(run: Run, october: Path, given: tuple[object, ...], said: str) -> None:
     """A part of the fleet that has no diagnosis, or a trace of nobody, is a mistake that says what to write."""
