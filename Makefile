@@ -49,7 +49,8 @@ focus: $(READY)
 # is killed as often, and prints what it acknowledged.
 ROUNDS ?= 200
 # What has more to do in more rounds, of the tests of the live server; the others are in `make test`, and would be the same here.
-LIVE := tests/live/test_kills.py tests/live/test_bad_input.py tests/live/test_many_servers.py
+LIVE := tests/live/test_kills.py::test_what_was_acknowledged_is_in_the_books_once tests/live/test_bad_input.py \
+	tests/live/test_scraped_exporters.py::test_bad_servers_disturb_no_good_one
 LONGEST_S = $$((900 + 60 * $(ROUNDS)))
 torture: $(READY)
 	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/torture -n auto --dist worksteal

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.books.test_tagging import quote_cell
 from tests.commands import Run
-from tests.torture.answers import ask
+from tests.torture.bench import ask
 from tests.torture.fleet import WORK, at
 
 from loadfactor.base.errors import InputError

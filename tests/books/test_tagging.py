@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.torture.answers import Answers, ask
+from tests.torture.bench import Answers, ask
 from tests.torture.fleet import WORK, at
 
 from loadfactor.base.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import Fleet, add, batches, full
-from tests.ledger.oracle_waits import EVENTS, list_waits
+from tests.ledger.oracle_answers import EVENTS, list_waits
 from tests.ledger.test_books_balance import EXAMPLES, SETTINGS
 from tests.long import rest_long
 from tests.metrics.test_metrics import multiply

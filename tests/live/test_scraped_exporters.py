@@ -1,4 +1,4 @@
-"""`loadfactor up` that scrapes exporters itself: the books are the truth, whoever is restarted, and dead ones disturb nobody."""
+"""`loadfactor up` that scrapes exporters and serving engines: the books are the truth, and bad servers disturb nobody."""
 
 import json
 import os
@@ -6,14 +6,21 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth, expose
-from tests.live.server_farm import Question, ServerFarm
+from tests.live.fake_engine import EngineProcessTruth, FakeEngine
+from tests.live.server_farm import STEP_S, Question, ServerFarm, answer_range
+from tests.live.test_kills import ROUNDS
 from tests.live.up_process import UpProcess, free_port
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
+from loadfactor.collect.discovery.source_check import check_sources
+from loadfactor.settings.config import read_settings
+from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
+from loadfactor.store.source_status import read_statuses
 
 LONGEST_S = 240.0
 GPUS = 64
@@ -211,3 +218,171 @@ def test_dead_exporters_disturb_no_live_one(tmp_path: Path, capsys: pytest.Captu
             f"asked {dict(farm.kinds)}"
         )
     assert most_rss < MOST_RSS
+
+
+def write_group(job: str, *engines: FakeEngine) -> str:
+    """The table of a group."""
+    targets = json.dumps([engine.address for engine in engines])
+    return f'[[serving]]\nname = "{job}"\njob = "{job}"\ntargets = {targets}\nevery = "1s"\n'
+
+
+def read_totals(books: Books, job: str) -> dict[tuple[str, str], float]:
+    """Tokens and requests of a job by replica and unit."""
+    found: dict[tuple[str, str], float] = {}
+    for row in books.table("progress").to_pyarrow().to_pylist():
+        assert row["from_utc"] < row["to_utc"]
+        if row["job_id"] == job and not row["unit"].endswith("_s"):
+            key = row["replica"], row["unit"]
+            found[key] = found.get(key, 0) + row["amount"]
+    return found
+
+
+def wait_for_unknown(up: UpProcess, name: str, what: str) -> dict[str, Any]:
+    """Until /health says that this is unknown of a group; all that it says of it."""
+    end = time.monotonic() + LONGEST_S
+    while True:
+        found: dict[str, Any] = next(s for s in up.ask("/health")["sources"] if s["name"] == name)
+        if what in found.get("unknown", {}):
+            return found
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+
+
+@pytest.mark.long
+def test_tokens_are_right_to_the_unit_over_restarts(tmp_path: Path) -> None:
+    """A replica that restarts, two behind one name, a counter that goes, a gap, and a server that is killed and stopped."""
+    twins = [EngineProcessTruth(90_000, 800, 70, 60), EngineProcessTruth(20, 10, 5, 1, time.time() - 3600)]
+    with FakeEngine() as one, FakeEngine(processes=twins) as two:
+        config = configure(tmp_path, write_group("chat", one, two))
+        up = UpProcess(tmp_path / "books", config=config).start()
+        for engine in (one, two):
+            engine.rest()  # what was made before is not known
+            engine.works = True
+        one.wait_for_pages()
+        up.kill()
+        up.start()
+        one.rest()
+        made = [1000 - one.processes[0].prompt, 500 - one.processes[0].output, 100 - one.processes[0].cached]
+        one.processes = [EngineProcessTruth()]
+        one.works = True
+        one.wait_for_pages()
+        wait_for_unknown(up, "serving chat", AGAIN)
+        one.rest()
+        cached = one.processes[0].cached
+        one.has_cache, one.works = False, True
+        one.wait_for_pages()
+        assert up.stop() == 0
+        up.start()
+        one.__exit__(None, None, None)
+        time.sleep(3)
+        one.__enter__()
+        one.rest()
+        two.rest()
+        up.wait_until_booked()
+        said = next(s for s in up.ask("/health")["sources"] if s["name"] == "serving chat")
+        assert (said["status"], said["targets"], said["answering"]) == ("ok", 2, 2)
+        assert up.stop() == 0
+    assert read_totals(Books(up.store), "chat") == {
+        (one.address, "prompt_token"): one.processes[0].prompt - made[0],
+        (one.address, "output_token"): one.processes[0].output - made[1],
+        (one.address, "cached_prompt_token"): cached - made[2],
+        (one.address, "request"): one.processes[0].prompt // 113 * 2 - made[0] // 113 * 2,
+        (two.address, "prompt_token"): twins[0].prompt - 90_000 + twins[1].prompt - 20,
+        (two.address, "output_token"): twins[0].output - 800 + twins[1].output - 10,
+        (two.address, "cached_prompt_token"): twins[0].cached - 70 + twins[1].cached - 5,
+        (two.address, "request"): twins[0].requests - 60 + twins[1].requests - 1,
+    }
+
+
+@pytest.mark.long
+def test_what_cannot_be_told_apart_is_unknown(tmp_path: Path) -> None:
+    """Of two replicas behind one name that say no start nothing counts, a gap is counted, and a page of nothing is said."""
+    twins = [EngineProcessTruth(90_000, 800, 70, 60), EngineProcessTruth(20, 10, 5, 1)]
+    with FakeEngine(says_start=False, processes=twins, works=True) as two, FakeEngine(says_start=False) as one:
+        config = configure(tmp_path, write_group("twins", two) + write_group("alone", one))
+        with UpProcess(tmp_path / "books", config=config) as up:
+            assert wait_for_unknown(up, "serving twins", SEVERAL)["status"] == "ok"
+            one.__exit__(None, None, None)
+            time.sleep(3)
+            one.__enter__()
+            wait_for_unknown(up, "serving alone", GAP)
+            up.wait_until_booked()
+            assert up.stop() == 0
+    assert read_totals(Books(tmp_path / "books"), "twins") == {}
+    kept = next(status for status in read_statuses(tmp_path / "books") if status.name == "serving twins")
+    assert SEVERAL in dict(kept.unknown)
+
+
+def test_check_says_what_engines_tell(tmp_path: Path) -> None:
+    """Which engine answers, what its version does not count, and that its processes cannot be told apart."""
+    with FakeEngine(says_start=False, has_cache=False) as engine:
+        config = configure(tmp_path, write_group("chat", engine))
+        (found,) = check_sources(read_settings(config), tmp_path / "books").sources
+    assert (found.name, found.reachable, found.exporters, found.answering) == ("serving chat", True, ("vllm",), 1)
+    assert [one.what.partition(":")[0] for one in found.missing] == [
+        "no cached prompt tokens",
+        "no process_start_time_seconds",
+    ]
+
+
+SERVERS = 1_000 if ROUNDS >= 200 else 200
+BAD = ("never", "drip", "html", "wrong", "endless", "turns")
+GOOD = 3
+BACKFILL_S = 120
+ASKED_OF_MANY = 10
+"""So often each good one is asked before the books are looked at."""
+
+
+@pytest.mark.long
+def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The good ones are asked as often as configured and their samples booked once; /health answers; the healed come back."""
+    with ServerFarm(answer_range) as fake:
+        lines = []
+        closed = free_port()
+        for number in range(SERVERS):
+            kind = "good" if number < GOOD else [*BAD, "unreachable"][number % (len(BAD) + 1)]
+            port = closed if kind == "unreachable" else fake.port
+            every = "1s" if kind in ("good", "turns") else "5s"
+            lines.append(
+                f'[[prometheus]]\nname = "s{number}"\nurl = "http://127.0.0.1:{port}/{kind}/{number}"\nevery = "{every}"\n'
+                f'backfill = "{BACKFILL_S}s"\n'
+            )
+        settings = tmp_path / "loadfactor.toml"
+        settings.write_text("\n".join(lines))
+        with UpProcess(tmp_path / "books", config=settings) as up:
+            assert up.process
+            took, most_rss, start = [], 0, time.monotonic()
+            asked, health = [0], {}
+            while min(asked) < ASKED_OF_MANY:
+                assert time.monotonic() < start + LONGEST_S, (asked, fake.kinds)
+                began = time.monotonic()
+                health = up.ask("/health")
+                took.append(time.monotonic() - began)
+                pages = int(Path(f"/proc/{up.process.pid}/statm").read_text().split()[1])
+                most_rss = max(most_rss, pages * os.sysconf("SC_PAGE_SIZE"))
+                time.sleep(0.25)
+                asked = [len(fake.asked[f"good/{number}"]) for number in range(GOOD)]
+            watched_s = time.monotonic() - start
+            states = {s["name"].removeprefix("prometheus "): s["status"] for s in health["sources"]}
+            assert {states[f"s{number}"] for number in range(GOOD)} == {"ok"}
+            assert states[f"s{BAD.index('html') + len(BAD) + 1}"] == "failing"
+            fake.healed.add("turns")
+            turned = [f"s{n}" for n in range(GOOD, SERVERS) if n % (len(BAD) + 1) == BAD.index("turns")]
+            end = time.monotonic() + LONGEST_S
+            while not all(states.get(name) == "ok" for name in turned):
+                assert time.monotonic() < end, [name for name in turned if states.get(name) != "ok"]
+                time.sleep(1)
+                states = {s["name"].removeprefix("prometheus "): s["status"] for s in up.ask("/health")["sources"]}
+            assert up.stop() == 0
+        rows = Books(tmp_path / "books").table("samples").execute()
+        for number in range(GOOD):
+            times = sorted(rows[rows["device_id"] == f"GPU-{number}"]["to_utc"])
+            assert len(times) >= BACKFILL_S / STEP_S - 1
+            assert times == list(range(times[0], times[-1] + 1, STEP_S * 1000))
+        with capsys.disabled():
+            print(
+                f"\nmany servers: {SERVERS} configured, {GOOD} good, asked {asked} times in {watched_s:.0f} s; /health took at "
+                f"most {max(took):.2f} s; {most_rss / 2**20:,.0f} MiB; {len(turned)} healed ones came back; "
+                f"asked {dict(fake.kinds)}"
+            )
+        assert most_rss < MOST_RSS

@@ -1,16 +1,25 @@
-"""Stores of earlier versions open with today's code, and newer ones are refused. `earlier_formats` holds stores they wrote."""
+"""Stores of earlier versions and of tables with fewer columns open with today's code; tokens are kept hashed."""
 
 import errno
 import json
 import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.books.books import Books
 from loadfactor.store import disk, manifest
+from loadfactor.store.disk import append_audit
+from loadfactor.store.manifest import name_file
+from loadfactor.store.sample_files import read
+from loadfactor.store.session import read_rows
+from loadfactor.store.tokens import NAME, TokenFile, create_token, read_tokens, revoke_token
+from loadfactor.store.writer import Writer
 
 EARLIER = Path(__file__).parent / "earlier_formats"
 VALUES = {  # as the versions that wrote them answered
@@ -100,3 +109,126 @@ def test_a_store_that_cannot_be_migrated_is_left_alone(old_store: Path) -> None:
     with pytest.raises(StoreError, match="of an earlier version and could not be brought to this one"):
         Books(old_store)
     assert sorted((p.name, p.read_bytes()) for p in old_store.glob("*.*")) == before
+
+
+ADDED = ("job_number", "queue", "tags", "known_from", "gpu_indices")
+LIST = "job_id,device_id,node,from_utc,to_utc,team\n"
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Books:
+    """Two imports of a GPU and its holders; their files lack the columns that were added since."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "devices.csv").write_text(
+        "device_id,node,from_utc,to_utc\ng0,n1,2026-10-01T00:00:00Z,2026-10-02T00:00:00Z\n"
+    )
+    (folder / "allocations.csv").write_text(LIST + "a,g0,n1,2026-10-01T01:00:00Z,2026-10-01T03:00:00Z,red\n")
+    second = tmp_path / "two"
+    second.mkdir()
+    (second / "allocations.csv").write_text(LIST + "b,g0,n1,2026-10-01T03:00:00Z,2026-10-01T04:00:00Z,blue\n")
+    books = Books(tmp_path / "books")
+    books.add("tables", [folder])
+    books.add("tables", [second])
+    with books.store.write() as writer:
+        for file in [f for f in writer.manifest.files if f.table == "allocations"]:
+            _write_without(writer, file.name)
+    return books
+
+
+def _write_without(writer: Writer, name: str) -> None:
+    """The file as an earlier version would have written it."""
+    file = next(f for f in writer.manifest.files if f.name == name)
+    made = replace(file, name=name_file(file.table))
+    sql = f"SELECT * EXCLUDE ({', '.join(ADDED)}) FROM {read(writer.paths([file]))}"
+    writer.swap([file], [writer.copy(sql, made)])
+
+
+def _hours(books: Books) -> dict[str | None, float | None]:
+    return {r.by["team"]: r.value for r in books.show("allocated_gpu_hours", by="team") if r.value}
+
+
+def test_they_answer(books: Books) -> None:
+    """Questions read them; what was not written is null."""
+    assert _hours(books) == {"red": 2.0, "blue": 1.0}
+    with books.store.read() as session:
+        stored = session.paths(session.manifest.of("allocations"))
+        rows = session.fetch(f"SELECT * FROM {read_rows('allocations', stored)}")
+    assert set(ADDED) <= set(rows.column_names)
+    assert rows["queue"].null_count == rows.num_rows == 2
+
+
+def test_they_grow_and_shrink(books: Books, tmp_path: Path) -> None:
+    """Rows with the new columns are added beside them; earlier imports are taken out again."""
+    third = tmp_path / "three"
+    third.mkdir()
+    (third / "allocations.csv").write_text(
+        LIST.replace("team", "team,queue") + "c,g0,n1,2026-10-01T05:00:00Z,2026-10-01T09:00:00Z,green,gpu\n"
+    )
+    books.add("tables", [third])
+    assert _hours(books) == {"red": 2.0, "blue": 1.0, "green": 4.0}
+    books.forget(1)
+    assert _hours(books) == {"blue": 1.0, "green": 4.0}
+    books.compact()
+    assert _hours(books) == {"blue": 1.0, "green": 4.0}
+
+
+def test_a_token_is_kept_as_a_hash(tmp_path: Path) -> None:
+    """The file says nothing of the token, and only its owner reads it."""
+    record, token = create_token(tmp_path / "new" / "books", "read", None, "grafana", 1)
+    path = tmp_path / "new" / "books" / NAME
+    assert token.startswith("lf_")
+    assert len(token) == len("lf_") + 43
+    assert token[3:] not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in path.parent.iterdir()] == [NAME]
+    assert read_tokens(path.parent) == (record,)
+
+
+def test_a_running_server_sees_tokens_come_and_go(tmp_path: Path) -> None:
+    """A token admits from the moment it is made until it is revoked; a wrong one never does."""
+    file = TokenFile(tmp_path)
+    assert file.list() == ()
+    record, token = create_token(tmp_path, "read-team", "vision", "", 1)
+    assert file.find(token) == record
+    assert file.find(token + "x") is None
+    assert file.find("") is None
+    revoke_token(tmp_path, record.id, 2)
+    assert file.find(token) is None
+    assert [r.revoked_ms for r in file.list()] == [2]
+    assert revoke_token(tmp_path, record.id, 3).revoked_ms == 2
+    with pytest.raises(InputError, match="no token 'x'"):
+        revoke_token(tmp_path, "x", 3)
+
+
+def test_tokens_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Two who create tokens at the same time lose none."""
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda n: create_token(tmp_path, "read", None, str(n), n), range(20)))
+    assert {record.id for record in read_tokens(tmp_path)} == {record.id for record, _ in made}
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "tokens": [{}]}', '{"format": 1, "tokens": [1]}', "[]"])
+def test_a_damaged_file_admits_nobody(tmp_path: Path, text: str) -> None:
+    """A file that is not what was written is damage, not a store without tokens."""
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(DamageError):
+        TokenFile(tmp_path).find("lf_x")
+
+
+def test_the_stores_cleanup_leaves_tokens_and_audit_alone(tmp_path: Path) -> None:
+    """Writing to a store keeps the tokens and the audit log, and removes only a token file half written."""
+    record, _ = create_token(tmp_path, "write", None, "", 1)
+    append_audit(tmp_path, "token create", id=record.id)
+    books = Books(tmp_path)
+    (tmp_path / "prices.csv").write_text("basis,price_per_gpu_hour,currency\nlist,2,USD\n")
+    books.add("prices", [tmp_path / "prices.csv"])
+    books.compact()
+    books.forget(1)
+    assert read_tokens(tmp_path) == (record,)
+    lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [line["action"] for line in lines] == ["token create", "forget"]
+    half = tmp_path / f"{NAME}.{'0' * 32}.tmp"
+    half.write_text("{")
+    create_token(tmp_path, "write", None, "", 1)
+    assert not half.exists()

@@ -1,21 +1,114 @@
-"""Samples as taken become rows of a file: sorted, merged, with their gaps, cut at the hours."""
+"""Samples as taken become rows of a file, sorted, merged and cut at the hours, beside an oracle; steps are learnt from them."""
 
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.normalize_oracle import settle_slowly
 
+from loadfactor.base.units import MS_PER_HOUR
+from loadfactor.store.manifest import LONGEST_REACH_MS, LONGEST_STEP_MS, StepVote
 from loadfactor.store.normalize import AS_TAKEN, ON_DISK, Normalized, SamplesDifferError, normalize
 from loadfactor.store.sample_imports import write_samples
-from loadfactor.tables.schema import MEASUREMENTS, measured_bit
+from loadfactor.store.step_votes import add_votes, count_votes, learn_steps
+from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS, measured_bit
+
+Row = dict[str, Any]
+SAID = ("began_utc", *MEASUREMENTS)
+
+
+@dataclass
+class Expected:
+    """What settling must find."""
+
+    rows: list[Row] = field(default_factory=list)
+    met: list[Row] = field(default_factory=list)  # one of each import
+    reaches: list[tuple[Row, int]] = field(default_factory=list)  # samples in order of time, and where each may begin
+    replaced: int = 0
+    reaches_earlier: bool = (
+        False  # some sample was given a start before the last one of its series that is not among these
+    )
+
+    @property
+    def overlaps(self) -> bool:
+        """Some sample of a device may begin before an earlier one was taken."""
+        if self.reaches_earlier:
+            return True
+        pairs = ((a, b, begin) for i, (b, begin) in enumerate(self.reaches) for a, _ in self.reaches[:i])
+        return any(a["device_id"] == b["device_id"] and begin < a["sampled_utc"] for a, b, begin in pairs)
+
+
+def settle_slowly(taken: list[Row], before: Mapping[tuple[str, str], int]) -> Expected:
+    """Settle a few rows one by one."""
+    series: dict[tuple[str, str], dict[int, dict[int, list[Row]]]]
+    series = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in sorted(taken, key=lambda r: (r["import_no"], r["seq"])):
+        series[row["device_id"], row["source"]][row["sampled_utc"]][row["import_no"]].append(row)
+    found = Expected()
+    for key in sorted(series):
+        previous = before.get(key)
+        for at in sorted(series[key]):
+            own = []
+            for rows in series[key][at].values():
+                if any(len({r[c] for r in rows if r[c] is not None}) > 1 for c in SAID):
+                    found.replaced += len(rows) - 1
+                own.append(_latest(rows))
+            sample = _latest(own)
+            if len(own) > 1:
+                found.met += own
+                sample["import_no"] = None
+            is_first = at == min(series[key])
+            start, reach = _reach(sample, previous, is_first)
+            given = sample["began_utc"] is not None
+            before_all = is_first and previous is not None and start < previous
+            found.reaches_earlier |= given and (before_all or at - start > LONGEST_REACH_MS)
+            found.reaches.append((sample, start))
+            found.rows += _pieces(sample, start, reach)
+            previous = at
+    found.rows.sort(key=lambda r: (r["device_id"], r["to_utc"] + r["late_ms"], r["source"], r["to_utc"]))
+    found.reaches.sort(key=lambda r: (r[0]["device_id"], r[0]["sampled_utc"], r[0]["source"]))
+    return found
+
+
+def _latest(rows: list[Row]) -> Row:
+    """Column by column the value of the latest row that has one."""
+    merged = {c: next((r[c] for r in reversed(rows) if r[c] is not None), None) for c in rows[0]}
+    return merged | {"measured_mask": sum(1 << i for i, c in enumerate(MEASUREMENTS) if merged[c] is not None)}
+
+
+def _reach(sample: Row, previous: int | None, is_first: bool) -> tuple[int, int | None]:
+    """Where a sample may begin, and how far it reaches as far as is known."""
+    at, began = sample["sampled_utc"], sample["began_utc"]
+    longest = max(sample["step_ms"] or 0, sample["lone_step_ms"] or 0, LONGEST_STEP_MS)
+    reach = None if previous is None else at - previous
+    if began is not None:
+        return began, at - began
+    if reach is not None and reach <= REACH_STEPS * longest:
+        return at - reach, reach
+    return at - longest, None if is_first else reach  # so far back nobody looks in other files
+
+
+def _pieces(sample: Row, start: int, reach: int | None) -> list[Row]:
+    at = sample["sampled_utc"]
+    last = (at - 1) // MS_PER_HOUR
+    pieces = []
+    for hour in range(min(start // MS_PER_HOUR, last), last + 1):
+        end = min(at, (hour + 1) * MS_PER_HOUR)
+        times = {"hour_utc": hour * MS_PER_HOUR, "to_utc": end, "late_ms": at - end, "reach_ms": reach}
+        piece = sample | times | {"given": sample["began_utc"] is not None}
+        pieces.append({name: piece[name] for name in ON_DISK.names})
+    return pieces
+
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 DAY_START = 20_500 * DAY
@@ -168,3 +261,83 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         f"SELECT count(*), count(DISTINCT device_id), sum(to_utc) FROM '{path}' WHERE late_ms = 0"
     ).fetchone()
     assert totals == (100, 3, sum(r["sampled_utc"] for r in rows))
+
+
+def learnt(*devices: list[int] | np.ndarray, source: str = "smi") -> int | None:
+    """The step learnt from the instants of some devices."""
+    gaps = [np.diff(np.asarray(instants, dtype=np.int64)) for instants in devices]
+    series = np.repeat(np.arange(len(gaps)), [len(g) for g in gaps])
+    names = [(f"gpu{i:03d}", source) for i in range(len(gaps))]
+    return learn_steps(count_votes(series, np.concatenate(gaps), names)).get(source)
+
+
+def lossy(step: int, samples: int, kept: float, seed: int = 0, jitter: int = 0) -> np.ndarray:
+    """Instants of a series that keeps this share of its samples at random."""
+    rng = np.random.default_rng(seed)
+    at = np.arange(samples) * step + rng.integers(-jitter, jitter + 1, samples)
+    return at[rng.random(samples) < kept]
+
+
+def test_a_lossy_device_keeps_the_step_of_its_source() -> None:
+    """Most samples of one device are lost, at random or every other one: the step is that of the exporter."""
+    whole = np.arange(600) * MINUTE
+    assert learnt(whole, lossy(MINUTE, 600, 0.42)) == MINUTE
+    assert learnt(whole, whole[::2]) == MINUTE
+    assert learnt(whole[::2], whole, whole[::2], whole, whole[::2]) == MINUTE
+
+
+@pytest.mark.parametrize("jitter", [0, 20, 900])
+def test_a_whole_fleet_that_loses_samples_keeps_its_step(jitter: int) -> None:
+    """With 58 % lost on every device, jitter or not, one step is still the most common gap."""
+    step = learnt(*(lossy(MINUTE, 1440, 0.42, seed, jitter) for seed in range(20)))
+    assert step == pytest.approx(MINUTE, rel=0.05)
+
+
+def test_one_device_is_believed_only_alone() -> None:
+    """A slow device beside two that agree does not set the step; a single device does."""
+    fast, slow = np.arange(100) * 10_000, np.arange(5000) * 47_000
+    assert learnt(fast, fast, slow) == 10_000
+    assert learnt(slow) == 47_000
+
+
+def test_the_longer_of_two_steps_counts() -> None:
+    """Two exporters under one name: the slow one's samples are not cut down to the step of the fast one."""
+    fast, slow = np.arange(250) * 10_000, np.arange(100) * 25_000
+    assert learnt(fast, fast, slow, slow) == 25_000
+
+
+def test_accidents_fall_out() -> None:
+    """Gaps that cover little time, and none of many kinds: what covers most time stays."""
+    assert learnt(np.arange(100) * MINUTE, np.arange(100) * MINUTE, [0, 1000, 2000], [0, 1000]) == MINUTE
+    many = [np.arange(10) * step for step in (1000, 2500, 6000, 13_000, 31_000) for _ in range(2)]
+    assert learnt(*many) == 31_000
+
+
+def test_nothing_slower_than_the_longest_step() -> None:
+    """A sample every three hours is a sample an hour long; without gaps there is no step."""
+    assert learnt(np.arange(9) * 3 * LONGEST_STEP_MS) == LONGEST_STEP_MS
+    assert learn_steps(()) == {}
+    assert count_votes(np.array([], dtype=np.int64), np.array([], dtype=np.int64), []) == ()
+
+
+votes = st.lists(
+    st.builds(
+        lambda source, gap, gaps, ends: StepVote(source, gap, gaps, min(ends), max(ends)),
+        st.sampled_from(["smi", "dcgm"]),
+        st.sampled_from([1000, 1050, 2000, 10_000, 10_900, 30_000, 7_200_000]),
+        st.integers(1, 1000),
+        st.tuples(st.sampled_from("abc"), st.sampled_from("abc")),
+    ),
+    max_size=12,
+)
+
+
+@given(votes, st.randoms())
+def test_votes_can_be_added_in_any_order(cast: list[StepVote], random: object) -> None:
+    """Adding up votes of files, in parts and in any order, changes no step."""
+    mixed = list(cast)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    parts = [*add_votes(mixed[::2]), *add_votes(mixed[1::2])]
+    assert add_votes(parts) == add_votes(cast)
+    assert learn_steps(parts) == learn_steps(cast)
+    assert all(0 < step <= LONGEST_STEP_MS for step in learn_steps(cast).values())

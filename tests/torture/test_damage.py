@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.torture.answers import ask, check_one_of
-from tests.torture.bench import Bench
+from tests.torture.bench import Bench, ask, check_one_of
 from tests.torture.children import Outcome, command, import_last, run
 from tests.torture.conftest import ALL_ROUNDS, ROUNDS
 

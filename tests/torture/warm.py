@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.torture.answers import ask
+from tests.torture.bench import ask
 from tests.torture.fleet import PARTS, write_parts
 
 from loadfactor.books.books import Books

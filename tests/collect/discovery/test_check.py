@@ -1,6 +1,7 @@
-"""Checks of sources, as texts that somebody has read and kept."""
+"""Checks of sources and of the instances of clouds, as texts that somebody has read and kept."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from tests.live.fake_kubernetes import FakeKubernetes
 from tests.live.fake_slurm import FakeSlurm, job
 from tests.live.local_server import LocalServer
 
-from loadfactor.collect.discovery.cluster_check import check_slurm
+from loadfactor.base.errors import InputError
+from loadfactor.collect.discovery.cluster_check import check_instances, check_slurm
 from loadfactor.collect.discovery.shortfalls import SIGNALS, SourceCheck, list_metrics
-from loadfactor.collect.discovery.source_check import check_server, check_sources
+from loadfactor.collect.discovery.source_check import CheckedSources, check_server, check_sources
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.slurm_commands import SlurmCommands
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.pages.sources_check import build_document
+from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.metrics import METRICS
 from loadfactor.settings.config import Settings
 from loadfactor.settings.sources import PrometheusSettings, SlurmCluster
@@ -248,3 +251,29 @@ def test_slurm_that_does_not_answer(tmp_path: Path) -> None:
     assert not check_slurm_page("slurm-without-accounting", tmp_path, slurm).is_no
     slurm.break_down("scontrol", text="slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
     assert check_slurm_page("slurm-down", tmp_path, slurm).is_no
+
+
+def answer_in_part() -> Iterator[tuple[str, str]]:
+    """One question is allowed, one is not."""
+    yield "instances", ""
+    yield "spot prices", "may not ec2:DescribeSpotPriceHistory; add a line"
+
+
+def fail() -> Iterator[tuple[str, str]]:
+    """The client is not installed."""
+    raise InputError("boto3 is not installed")
+    yield
+
+
+def test_what_may_not_be_asked_is_said_and_is_no_failure(tmp_path: Path) -> None:
+    """Each question with yes or no; books without these rows are a gap, so that the answer of `check` stays as it is."""
+    found = check_instances({"ec2 prod": answer_in_part, "ec2 other": fail})
+    assert [(one.name, [said.works for said in one.questions]) for one in found] == [
+        ("ec2 prod", [True, False]),
+        ("ec2 other", [False]),
+    ]
+    page = build_document(CheckedSources((), instances=tuple(found), clouds=("cloudwatch prod",)), tmp_path)
+    text = " ".join(render_text(page, 100).split())
+    assert not page.is_no
+    for said in ("ec2 prod", "may not ec2:DescribeSpotPriceHistory; add a line", "boto3 is not installed"):
+        assert said in text

@@ -1,10 +1,12 @@
-"""Findings of `init`, and what it writes, on machines of several kinds, as texts that somebody has read and kept."""
+"""Findings of `init`, and what it writes, as texts that somebody has read and kept; the role that reads a cluster."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.collect.discovery.fake_prometheus import FakePrometheus, list_gpus
@@ -14,9 +16,11 @@ from tests.live.up_process import free_port
 
 from loadfactor.base.errors import InputError
 from loadfactor.collect.discovery.machine import ProbedPlaces, look_around, write_configuration
+from loadfactor.collect.kubernetes_api import RESOURCES, name_plural
 from loadfactor.interfaces.pages.first_configuration import build_document as build_first_page
 from loadfactor.interfaces.pages.first_configuration import write_first_configuration
 from loadfactor.settings.config import Settings, read_settings
+from loadfactor.sources.kubernetes.pods import PURPOSES
 
 
 @contextmanager
@@ -136,3 +140,41 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
         assert file.read_text() == "store = 'mine'\n"
         write_first_configuration(machine, file, force=True)
         assert read_settings(file).store == Path("books")
+
+
+ROOT = Path(__file__).parents[3]
+RULE = re.compile(r"apiGroups: \[(.*?)\],?\s+resources: \[(.*?)\],?\s+verbs: \[(.*?)\]")
+
+
+def read_rules(path: str) -> dict[tuple[str, str], set[str]]:
+    """Verbs by group and resource of the role in a file."""
+    found: Any = RULE.findall((ROOT / path).read_text())
+    return {
+        (group.strip(' "'), resource.strip()): {verb.strip() for verb in verbs.split(",")}
+        for group, resources, verbs in found
+        for resource in resources.split(",")
+    }
+
+
+def test_the_role_covers_what_is_watched() -> None:
+    """Each kind may be listed and watched; the owners of pods that can be followed up may be got; nothing may be written."""
+    rules = read_rules("docs/connect-kubernetes.md")
+    assert rules == read_rules("packaging/chart/templates/rbac.yaml")
+    watched = {(one.group, one.plural) for one in RESOURCES}
+    assert {place for place, verbs in rules.items() if verbs == {"get", "list", "watch"}} == watched
+    assert {frozenset(verbs) for place, verbs in rules.items() if place not in watched} == {frozenset({"get"})}
+    owners = {resource for _, resource in rules}
+    kinds = (
+        "Job",
+        "PyTorchJob",
+        "MPIJob",
+        "JobSet",
+        "RayCluster",
+        "RayJob",
+        "LeaderWorkerSet",
+        "Notebook",
+        "Deployment",
+        "TrainJob",
+    )
+    assert {name_plural(kind) for kind in kinds} <= owners
+    assert {*kinds} - {"RayCluster"} <= PURPOSES.keys()

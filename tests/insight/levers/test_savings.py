@@ -1,13 +1,28 @@
-"""Levers on small fleets: what each saves, checked by hand; nothing is saved twice, and never more than was lost."""
+"""Savings of all levers on small, random and simulated fleets: nothing saved twice, never more than was lost; and what became of them."""
 
+import random
+from datetime import date
+from decimal import Decimal
 from math import fsum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from tests.insight.levers.fleet import held, keep
+from hypothesis import given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+from tests.books.test_waterfall_of_fleets import TOML
+from tests.insight.levers.fleet import at, held, keep
+from tests.ledger.fleets import Fleet, add, batches
+from tests.ledger.test_books_balance import SETTINGS
+from tests.long import rest_long
+from tests.simulator.truth import Truth
 
 from loadfactor.base.errors import InputError
-from loadfactor.insight.savings import FleetSavings, find_savings
+from loadfactor.books.books import Books
+from loadfactor.insight.savings import FleetSavings, add_losses, find_savings, follow_levers
+from loadfactor.settings.config import settings
+from loadfactor.settings.money import DoneLever
 
 
 def saved_by(found: FleetSavings) -> dict[str, float]:
@@ -113,3 +128,141 @@ def test_savings_are_told_by_who_holds(tmp_path: Path) -> None:
     books = keep(tmp_path, {"a": "n1"}, 1, held("j", ["a"], 0, 1), {"a": [(0, 1, 1.0)]})
     with pytest.raises(InputError, match="team or user"):
         find_savings(books, ("device",))
+
+
+@pytest.mark.parametrize("examples", rest_long((1, 4)))
+def test_no_fleet_saves_more_than_it_lost(examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With failures, notebooks, work that was lost and prices that are missing; what was lost is what the waterfall says."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loadfactor.toml").write_text(TOML)
+    settings.cache_clear()
+
+    @given_settings(SETTINGS, max_examples=examples)
+    @given(st.randoms(use_true_random=False))
+    def run(rnd: random.Random) -> None:
+        check_one(rnd)
+
+    run()
+
+
+def check_one(rnd: random.Random) -> None:
+    fleet = Fleet(rnd)
+    for row in fleet.tables["allocations"]:
+        row["end_state"] = rnd.choice((None, "FAILED", "FAILED", "COMPLETED"))
+        row["purpose"] = row["purpose"] and rnd.choice((row["purpose"], "notebook"))
+    for row in fleet.tables["progress"]:
+        if row["unit"] == "train_token":
+            row["amount"] *= rnd.choice((1.0, 1e6, 1e15))
+        row["cause"] = rnd.choice((None, "restart", "preemption"))
+    with TemporaryDirectory() as folder:
+        books = Books(Path(folder) / "store")
+        add(books, batches(fleet.tables), "all", Path(folder))
+        try:
+            found = find_savings(books, rnd.choice((("team",), ("team", "user"))))
+        except InputError:  # books that know of no GPU
+            return
+        fall = books.waterfall().all
+    assert found.lost_gpu_hours == pytest.approx(add_losses(fall.gpu_hours), rel=1e-9, abs=1e-9)
+    assert all(lever.gpu_hours >= 0 and (lever.saved is None or lever.saved >= 0) for lever in found.levers)
+    assert found.saved_gpu_hours <= found.lost_gpu_hours * (1 + 1e-12) + 1e-12
+    assert fsum(row.lost_gpu_hours for row in found.rows) == pytest.approx(found.lost_gpu_hours)
+    assert fsum(row.gpu_hours for row in found.rows) == pytest.approx(found.saved_gpu_hours, abs=1e-9)
+    for row in found.rows:
+        assert row.gpu_hours <= row.lost_gpu_hours * (1 + 1e-9) + 1e-9
+    if found.lost is None or found.saved_at_most is None:
+        assert fall.cost is None
+        return
+    assert fall.cost is not None
+    assert found.lost == pytest.approx(add_losses(fall.cost), rel=1e-9, abs=1e-9)
+    assert found.saved_at_most == fsum(lever.saved or 0.0 for lever in found.levers)
+    assert found.saved_at_most <= found.lost * (1 + 1e-12) + 1e-12
+
+
+OF_FREE = ("autoscale_down", "smaller_cluster", "pack_nodes", "pool_clusters")
+OF_IDLE = ("cull_notebooks", "release_at_end", "reclaim_idle")
+MOST = 1 + 1e-9
+
+
+def test_no_lever_takes_more_than_was_truly_lost(simulated_books: Books, simulated_truth: Truth) -> None:
+    """Idle and free GPU-hours that are saved are fewer than the truth's; all together they are less than what was lost."""
+    found = find_savings(simulated_books, ("team",))
+    hours = {lever.lever: lever.gpu_hours for lever in found.levers}
+    true = simulated_truth.total()
+    assert 0 < sum(hours.get(name, 0.0) for name in OF_FREE) <= true.unallocated_gpu_hours * MOST
+    assert 0 < sum(hours.get(name, 0.0) for name in OF_IDLE) <= true.idle_gpu_hours * MOST
+    assert found.lost is not None
+    assert found.saved_at_most is not None
+    assert 0 < found.saved_at_most <= found.lost
+    of_teams = simulated_truth.by("team")
+    for row in found.rows:
+        team = row.by["team"]
+        if team in of_teams and team is not None:
+            idle = sum(row.levers.get(name, 0.0) for name in OF_IDLE)
+            assert idle <= of_teams[team].idle_cost * MOST
+
+
+DONE = date(2026, 1, 3)
+"""Two days after the books begin."""
+
+
+def two_halves(folder: Path, before: float, after: float, tokens: tuple[float, float] | None = None) -> Books:
+    """Four days of a GPU at 2 dollars: activity, and perhaps tokens, of the first two days and of the last two."""
+    progress = [
+        {
+            "job_id": "j",
+            "unit": "train_token",
+            "amount": amount,
+            "from_utc": at(48 * n),
+            "to_utc": at(48 * n + 48),
+            "kept": True,
+        }
+        for n, amount in enumerate(tokens or ())
+    ]
+    activity = {"a": [(0, 48, before), (48, 96, after)]}
+    return keep(folder, {"a": "n1"}, 96, held("j", ["a"], 0, 96, team="t"), activity, progress=progress)
+
+
+def test_a_lever_that_did_nothing_is_told(tmp_path: Path) -> None:
+    """With the same work before and after nothing was saved, whatever was promised."""
+    (found,) = follow_levers(
+        two_halves(tmp_path, 0.5, 0.5), [DoneLever(lever="reclaim_idle", done=DONE, promised=Decimal(500))]
+    )
+    assert found.verdict.startswith("did nothing")
+    assert found.saved_per_month == pytest.approx(0.0)
+    assert found.promised_per_month == 500.0
+    assert found.days == 2.0
+
+
+@pytest.mark.parametrize("lever", ["larger_batch", "mixed_precision", "spot", "committed_base"])
+def test_levers_of_diagnoses_and_of_prices_are_followed_up(tmp_path: Path, lever: str) -> None:
+    """Every name that savings prints can be named as done, and did nothing where the work for the same money stayed the same."""
+    (found,) = follow_levers(two_halves(tmp_path, 0.5, 0.5), [DoneLever(lever=lever, done=DONE)])
+    assert found.verdict.startswith("did nothing")
+
+
+def test_saved_is_what_the_work_would_have_cost_before(tmp_path: Path) -> None:
+    """Half as much work again for $96: it would have cost $144, so $48 were saved, $730 a month, half of what was promised."""
+    (found,) = follow_levers(
+        two_halves(tmp_path, 0.4, 0.6), [DoneLever(lever="reclaim_idle", done=DONE, promised=Decimal(1460))]
+    )
+    assert found.saved_per_month == pytest.approx(48 * 730 / 48)
+    assert found.judged_by == "effective GPU-hour"
+    assert found.verdict == "works: 50.0% more effective GPU-hour for the same money, 50% of what was promised"
+
+
+def test_work_counts_and_not_utilization(tmp_path: Path) -> None:
+    """Activity rose and tokens fell: tokens are what was wanted, so it became worse."""
+    books = two_halves(tmp_path, 0.4, 0.8, (1e6, 0.9e6))
+    (found,) = follow_levers(books, [DoneLever(lever="cap_retries", done=DONE, team="t")])
+    assert found.judged_by == "train_token"
+    assert found.verdict.startswith("made it worse")
+    assert {of.unit: round(of.change, 3) for of in found.work} == {"train_token": -0.1, "effective GPU-hour": 1.0}
+
+
+def test_too_little_is_known_of_yesterday(tmp_path: Path) -> None:
+    """Less than a day on one side tells nothing, and a mistyped lever gets the nearest name."""
+    books = two_halves(tmp_path, 0.4, 0.6)
+    (found,) = follow_levers(books, [DoneLever(lever="cap_retries", done=date(2026, 1, 5))])
+    assert (found.saved_per_month, found.verdict[:14]) == (None, "cannot be told")
+    with pytest.raises(InputError, match="reclaim_idle"):
+        follow_levers(books, [DoneLever(lever="reclaim_idel", done=DONE)])

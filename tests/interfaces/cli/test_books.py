@@ -1,12 +1,23 @@
-"""The books at the terminal: the worked example, refusals in one line, and answers that fit the screen."""
+"""The books at the terminal: the worked example, refusals, answers that fit the screen, upkeep, and names that are hostile."""
 
+import csv
 import gzip
 import hashlib
+import io
 import json
+import re
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from tests.commands import FROM, TO, Run, worked_example
+
+from loadfactor.base.spelling import HIDDEN, spell_out
+from loadfactor.books.books import Books
+from loadfactor.interfaces.cli import main
 
 
 def values(out: str) -> dict[str, float | None]:
@@ -259,3 +270,189 @@ def test_a_shorter_copy_of_a_log_takes_nothing_away(run: Run, tmp_path: Path) ->
             *("--store", tmp_path / "s", "--format", "json"),
         )
         assert values(out) == dict.fromkeys(("paid_gpu_hours", "allocated_gpu_hours"), pytest.approx(60 / 3600))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with books of two imports, the worked example and a price list, and the files of both."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "prices.csv").write_text("basis,price_per_gpu_hour,from_utc\nlist,3,\n")
+    books = Books(folder / "store")
+    books.add("tables", [worked_example(folder / "tables")])
+    books.add("prices", [folder / "prices.csv"])
+    return folder
+
+
+@pytest.fixture
+def store(kept: Path, tmp_path: Path) -> Path:
+    """A copy of these books, beside their files."""
+    return Path(copytree(kept, tmp_path / "copy")) / "store"
+
+
+def listing(store: Path) -> list[tuple[str, int, int]]:
+    """Every file of a folder with its size and when it was changed."""
+    return sorted((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in store.rglob("*"))
+
+
+def test_imports_are_listed_and_one_is_forgotten(run: Run, store: Path) -> None:
+    """`imports` numbers what was read; `forget` takes one out as if it had never been; an unknown number is a mistake."""
+    _, before, _ = run("show", "cost", "--basis", "list", "--store", store, "--json")
+    code, out, _ = run("imports", "--store", store, "--json")
+    assert code == 0
+    listed = json.loads(out)["imports"]
+    assert [(i["number"], i["source"]) for i in listed] == [(1, "tables"), (2, "prices")]
+    assert run("forget", "2", "--store", store)[0] == 0
+    _, after, _ = run("show", "cost", "--basis", "list", "--store", store, "--json")
+    assert json.loads(before)[0]["value"] == 30.0
+    assert json.loads(after)[0]["value"] is None
+    code, _, err = run("forget", "2", "--store", store)
+    assert code == 2
+    assert "no import 2" in err
+    assert run("import", "prices", store.parent / "prices.csv", "--store", store)[0] == 0
+    assert run("show", "cost", "--basis", "list", "--store", store, "--json")[1] == before
+
+
+def test_questions_leave_no_trace(run: Run, store: Path) -> None:
+    """Asking, checking and listing change nothing on the disk, and work where nothing can be written."""
+    before = listing(store)
+    for words in (("show", "cost"), ("report",), ("doctor",), ("imports",)):
+        assert run(*words, "--store", store)[0] == 0
+    assert listing(store) == before
+
+
+def test_compaction_changes_no_answer(run: Run, store: Path) -> None:
+    """`compact` merges files; every number stays."""
+    asked = ("show", "cost", "utilization", "allocated_gpu_hours", "--by", "team,day", "--store", store, "--json")
+    before = run(*asked)[1]
+    assert run("compact", "--store", store)[0] == 0
+    assert run(*asked)[1] == before
+
+
+def test_damage_is_said_by_every_question_and_repaired(run: Run, store: Path) -> None:
+    """A damaged file ends every question with a line and exit code 1; after `repair` what is lost is said with every answer."""
+    for path in store.glob("samples-*.parquet"):
+        path.write_bytes(path.read_bytes()[:-1])
+    for path in store.glob("ledger-*.parquet"):
+        path.unlink()
+    for words in (("show", "cost"), ("report",), ("doctor",), ("show", "cost", "--json")):
+        code, _, err = run(*words, "--store", store)
+        assert code == 1
+        assert len(err.strip().splitlines()) == 1
+        assert "run `loadfactor repair" in err
+    code, out, _ = run("repair", "--store", store)
+    assert code == 1
+    assert "samples" in out
+    code, _, err = run("show", "cost", "--store", store)
+    assert code == 0
+    assert "lack what was in a damaged file" in err
+    assert run("doctor", "--store", store)[0] == 1
+    assert run("import", "tables", store.parent / "tables", "--store", store)[0] == 0
+    code, _, err = run("show", "utilization", "--store", store)
+    assert (code, err) == (0, "")
+    assert run("doctor", "--store", store)[0] == 0
+
+
+def test_a_ledger_booked_otherwise_is_said_until_it_is_written(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Books that another version booked answer alike, say that each question books them anew, and no longer once compacted."""
+    _, before, said = run("show", "cost", "--store", store, "--json")
+    assert "books it anew" not in said
+    monkeypatch.setattr("loadfactor.books.rebuild.DEFINITION", "of another version")
+    _, after, said = run("show", "cost", "--store", store, "--json")
+    assert after == before
+    assert said.count("books it anew") == 1
+    assert f"loadfactor compact --store {store}" in said
+    assert run("compact", "--store", store)[0] == 0
+    assert "books it anew" not in run("show", "cost", "--store", store)[2]
+
+
+FIRST, LAST = "2026-05-01T00:00:00Z", "2026-05-01T10:00:00Z"
+TEAM, JOB = "\x1b[31mred\x1b]0;x\x07", "=cmd|'/C calc'!A1"
+NODE, POOL = "n\u202e0\x9b2J", "<script>alert(1)</script>"
+Print = Callable[..., str]
+LINK = "![x](http://a.b/c.png)"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables in a folder whose name is hostile, too."""
+    folder = tmp_path_factory.mktemp("data") / "a\x1b[2Jb"
+    folder.mkdir()
+    write(folder, "devices", ("device_id", "node", "pool", "from_utc", "to_utc"), ("g\u200b0", NODE, POOL, FIRST, LAST))
+    columns = ("job_id", "node", "gpus", "team", "project", "from_utc", "to_utc")
+    write(folder, "allocations", columns, (JOB, NODE, 1, TEAM, LINK, FIRST, LAST))
+    write(folder, "progress", ("job_id", "from_utc", "to_utc", "unit", "amount"), (JOB, FIRST, LAST, "to\x1bken", 5))
+    write(folder, "prices", ("basis", "price_per_gpu_hour"), ("contracted", 1))
+    return folder
+
+
+def write(folder: Path, name: str, columns: tuple[str, ...], *rows: tuple[object, ...]) -> None:
+    with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+
+
+@pytest.fixture
+def print_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Print:
+    """Runs a command: what it printed, which holds no hidden character but the ends of lines."""
+
+    def _run(*words: object, code: int | None = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["loadfactor", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = "".join(capsys.readouterr())
+        assert code is None or (left.value.code or 0) == code
+        assert not HIDDEN.search(said.replace("\n", ""))
+        return said
+
+    return _run
+
+
+class _Tags(HTMLParser):
+    """Collects the tags of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        self.tags.add(tag)
+
+
+def test_names_are_text_in_every_command_and_format(tables: Path, tmp_path: Path, print_all: Print) -> None:
+    """Import, show, report and doctor show the names spelled out; JSON has them as they are; nothing in them acts."""
+    store = tmp_path / "b\x1b[5mooks"
+    print_all("import", "tables", tables, "--store", store)
+    for output_format in ("terminal", "md", "html", "csv", "json"):
+        every = "team,project,job,node,pool,device"
+        print_all("show", "cost", "paid_gpu_hours", "--by", every, "--store", store, "--format", output_format)
+        print_all("report", "--store", store, "--format", output_format)
+        print_all("doctor", "--store", store, "--format", output_format, code=None)
+    teams = json.loads(print_all("show", "cost", "--by", "team", "--store", store, "--json"))
+    assert TEAM in [reading["by"]["team"] for reading in teams]
+    assert spell_out(TEAM) in print_all("show", "cost", "--by", "team", "--store", store)
+    jobs = csv.DictReader(io.StringIO(print_all("show", "cost", "--by", "job", "--store", store, "--format", "csv")))
+    assert f"'{JOB}" in [row["job"] for row in jobs]
+    assert LINK not in print_all("show", "cost", "--by", "project", "--store", store, "--format", "md")
+    page = _Tags()
+    page.feed(print_all("report", "--by", "pool", "--store", store, "--format", "html"))
+    assert not {"script", "img", "a"} & page.tags
+    said = print_all("report", "--job", f"\x1b[31m{JOB}", "--store", store, code=2)
+    assert re.search(r"--store \S*b\\x1b\[5mooks", said) or "did you mean" in said
+    print_all("show", "cost", "--where", f"team={TEAM}\u202e", "--store", store, code=2)
+
+
+def test_a_hint_names_the_store(tables: Path, tmp_path: Path, print_all: Print) -> None:
+    """What to type after a job that nobody knows works as it stands."""
+    print_all("import", "tables", tables, "--store", tmp_path / "books")
+    assert f"--by job --store {tmp_path / 'books'}`" in print_all(
+        "report", "--job", "nope", "--store", tmp_path / "books", code=2
+    )
+
+
+def test_without_idle_says_what_it_leaves_as_it_is(tables: Path, tmp_path: Path, print_all: Print) -> None:
+    """With metrics that are no unit costs it says so, and is refused where none is one."""
+    print_all("import", "tables", tables, "--store", tmp_path / "books")
+    said = print_all("show", "cost", "cost_per_token", "--without-idle", "--store", tmp_path / "books")
+    assert "loadfactor: --without-idle changes unit costs alone; as without it: cost\n" in said
+    assert "unit costs alone" in print_all("show", "cost", "--without-idle", "--store", tmp_path / "books", code=2)

@@ -1,14 +1,35 @@
-"""The outbox keeps every transition once, tells receivers in order, and holds back what is silenced."""
+"""The outbox keeps every transition once and in order, over kills, and sends harmless text; many alerts are one message."""
 
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
+from threading import Lock
 
+import pytest
 from tests.insight.alerts.delivery.alerts_of_tests import MINUTE_MS, START_MS, end, fire, read_receivers
+from tests.insight.alerts.delivery.teller import list_keys
+from tests.live.local_server import LocalServer
 
 from loadfactor.insight.alerts.alert import Transition
 from loadfactor.insight.alerts.delivery.outbox import GONE, Judged, Outbox, add_silence, lift_silence, read_outbox
-from loadfactor.insight.alerts.delivery.pending import give_up, list_delivered, put_off, settle, take
+from loadfactor.insight.alerts.delivery.payloads import (
+    MOST_LISTED,
+    Links,
+    pack_alertmanager,
+    pack_slack,
+    pack_webhook,
+    write_email,
+)
+from loadfactor.insight.alerts.delivery.pending import Pending, give_up, list_delivered, put_off, settle, take
 from loadfactor.insight.alerts.delivery.silence import Silence
-from loadfactor.settings.alerts import Receiver
+from loadfactor.settings.alerts import EmailReceiver, Receiver
 
 HOOK, CHAT = read_receivers(
     {"kind": "webhook", "url": "http://127.0.0.1:1/"}, {"kind": "slack", "url": "http://127.0.0.1:1/"}
@@ -148,3 +169,116 @@ def test_old_alerts_are_forgotten(tmp_path: Path) -> None:
         assert connection is not None
         for table in ("alerts", "transitions", "deliveries"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+HOSTILE = "a\r\nBcc: x@evil.example\x1b[31m <!channel> `*b*` [l](http://evil.example) @here & \u202e"
+LINKS = Links("http://here")
+MAIL = {"kind": "email", "host": "smtp.example", "from": "lf@smtp.example", "to": ["ops@smtp.example"]}
+
+
+def owe(*jobs: str) -> list[Pending]:
+    """Alerts of jobs that fired in one judgement."""
+    return [Pending(n, f"key-{n}", fire(job), "batch", 0, START_MS) for n, job in enumerate(jobs)]
+
+
+def test_a_chat_calls_nobody() -> None:
+    """In Slack's markup a hostile name stands between backticks, with its entities escaped and on one line."""
+    text = json.loads(pack_slack(owe(HOSTILE), {}, LINKS))["text"]
+    (line,) = [line for line in text.splitlines() if "evil" in line]
+    assert "<" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert line.count("`") == 2
+    assert all(line.index("`") < line.index(part) < line.rindex("`") for part in ("&lt;!channel&gt;", "*b*", "@here"))
+
+
+def test_an_email_has_no_other_header() -> None:
+    """A line break in a name begins no header, and sent twice a mail has one Message-ID."""
+    (receiver,) = read_receivers(MAIL)
+    assert isinstance(receiver, EmailReceiver)
+    mails = [write_email(owe(HOSTILE), {}, LINKS, receiver, START_MS + n) for n in range(2)]
+    read = message_from_bytes(mails[0].as_bytes(), policy=default)
+    assert read["Bcc"] is None
+    assert read["To"] == "ops@smtp.example"
+    assert mails[0]["Message-ID"] == mails[1]["Message-ID"]
+    body = read.get_content()
+    assert "\x1b" not in body
+    assert "\u202e" not in body
+    assert sum("evil" in line for line in body.splitlines()) == 1
+
+
+def test_machines_get_names_as_they_are() -> None:
+    """A webhook gets the name itself, in JSON; an Alertmanager gets it on one line, with the times of the alert."""
+    (owed,) = owe(HOSTILE)
+    assert json.loads(pack_webhook(owed, {}, LINKS))["alert"]["by"] == {"job": HOSTILE}
+    (told,) = json.loads(pack_alertmanager([owed.alert], {}, LINKS, START_MS + 3_600_000))
+    assert "\n" not in told["labels"]["job"]
+    assert "\x1b" not in told["labels"]["job"]
+    assert told["labels"]["alertname"] == "job_became_idle"
+    assert told["startsAt"] < told["endsAt"]
+
+
+@pytest.mark.parametrize("more", [0, 37])
+def test_many_alerts_are_counted(more: int) -> None:
+    """Of more alerts than a person reads the others are counted."""
+    text = json.loads(pack_slack(owe(*(f"j{n}" for n in range(MOST_LISTED + more))), {}, LINKS))["text"]
+    assert text.count("• firing") == MOST_LISTED
+    assert ("and 37 more" in text) == bool(more)
+
+
+ROOT = Path(__file__).resolve().parents[4]
+STEPS = 60
+KILLS = 12
+LONGEST_S = 240.0
+
+
+class Hook(LocalServer):
+    """A webhook that keeps the states it was told; of requests it fails some, half of these after it took them."""
+
+    def __init__(self, failing: float = 0.0, delay_s: float = 0.0) -> None:
+        self.failing, self.delay_s = failing, delay_s
+        self.states: dict[str, str] = {}
+        self.keys: Counter[str] = Counter()
+        self._chance, self._lock = random.Random(1), Lock()
+
+    def respond(self, _path: str, body: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        told = json.loads(body)
+        assert headers["idempotency-key"] == told["key"]
+        with self._lock:
+            fails, takes = self._chance.random() < self.failing, self._chance.random() < 0.5
+            if not fails or takes:
+                self.keys[told["key"]] += 1
+                self.states[told["alert"]["id"]] = told["state"]
+        return (500 if fails else 204), {}, b""
+
+
+@pytest.mark.long
+def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """After a dozen kills the outbox has each transition once, and each of three webhooks heard all: one that answers at once,
+    one that fails half of the time, one that is late."""
+    folder, config = tmp_path / "books", tmp_path / "loadfactor.toml"
+    folder.mkdir()
+    chance = random.Random(7)
+    with Hook() as good, Hook(failing=0.5) as bad, Hook(delay_s=0.05) as late:
+        hooks = {"good": good, "bad": bad, "late": late}
+        tables = [f'[[alerts.receiver]]\nkind = "webhook"\nname = "{n}"\nurl = "{h.url}/x"\n' for n, h in hooks.items()]
+        config.write_text("".join(tables))
+        command = [sys.executable, "-m", "tests.insight.alerts.delivery.teller", str(folder), str(config), str(STEPS)]
+        for _ in range(KILLS):
+            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+                time.sleep(chance.uniform(0.6, 1.6))
+                process.kill()
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "done\n"
+            process.kill()
+    keys = list_keys(STEPS)
+    with read_outbox(folder) as connection:
+        assert connection is not None
+        with closing(connection.execute("SELECT key FROM transitions ORDER BY number")) as rows:
+            assert sorted(key for (key,) in rows) == sorted(keys)
+    for name, hook in hooks.items():
+        assert set(hook.keys) == set(keys), name
+        assert hook.states == good.states, name
+    assert set(good.states.values()) == {"firing", "resolved"}
+    assert sum(good.keys.values()) <= len(keys) + KILLS  # at most what was under way at a kill came twice
