@@ -1,4 +1,4 @@
-"""kill -9 at every durable step of whatever changes a store, and at random moments.
+"""Kills, power loss and full disks at every durable step of whatever changes a store, and several processes at one.
 
 That is imports, a refresh, compaction, forgetting, retagging, a flush of live batches, repairs, and migrations.
 """

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.books.charging.focus_bills import USUAL, tag, write_bill
 from tests.books.charging.gpu_bills import START, Line, line
-from tests.books.charging.test_billed_prices import bill, make_books
+from tests.books.charging.test_billed_nodes import bill, make_books
 from tests.long import rest_long
 
 from loadfactor.base.errors import InputError

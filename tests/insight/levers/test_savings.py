@@ -1,4 +1,4 @@
-"""Savings of all levers on small, random and simulated fleets: nothing saved twice, never more than was lost; and what became of them."""
+"""Savings of levers on small, random and simulated fleets: nothing saved twice, none beyond what was lost; what became of them."""
 
 import random
 from datetime import date
