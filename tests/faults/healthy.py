@@ -119,19 +119,10 @@ def _fill_slot(
             after = None if rng.random() < 0.7 else scene.minutes - int(rng.integers(1, 12))
         team = str(rng.choice(TEAMS))
         number = len(scene.jobs)
-        scene.jobs.append(
-            Job(
-                f"{'notebook' if is_notebook else 'job'}-{number}",
-                f"{team}-{rng.integers(3)}",
-                team,
-                "notebook" if is_notebook else str(rng.choice(["training", "training", "batch-inference"])),
-                gpus,
-                start,
-                after,
-                start - int(rng.integers(1, 5)),
-                "running" if after is None else "completed",
-            )
-        )
+        name, user = f"{'notebook' if is_notebook else 'job'}-{number}", f"{team}-{rng.integers(3)}"
+        purpose = "notebook" if is_notebook else str(rng.choice(["training", "training", "batch-inference"]))
+        submitted, state = start - int(rng.integers(1, 5)), "running" if after is None else "completed"
+        scene.jobs.append(Job(name, user, team, purpose, gpus, start, after, submitted, state))
         if after is None:
             return
         start = after + int(rng.integers(2, 6))

@@ -27,28 +27,29 @@ def job(name: str, gpus: int, minutes: int, busy: float) -> tuple[list[Row], lis
         {"device_id": f"{name}-{k}", "from_utc": START, "to_utc": START + minutes * MINUTE} for k in range(gpus)
     ]
     held = [{"job_id": name, **d} for d in devices]
+    quarters = [(START + (q - 15) * MINUTE, START + q * MINUTE) for q in range(15, minutes + 1, 15)]
     samples = [
-        {
-            "device_id": d["device_id"],
-            "from_utc": START + (q - 15) * MINUTE,
-            "to_utc": START + q * MINUTE,
-            "busy_share": busy,
-        }
+        {"device_id": d["device_id"], "from_utc": first, "to_utc": last, "busy_share": busy}
         for d in devices
-        for q in range(15, minutes + 1, 15)
+        for first, last in quarters
     ]
     return devices, held, samples
+
+
+def make_books(folder: Path, tables: dict[str, list[Row]]) -> Books:
+    """Books of these tables; one without rows is left out."""
+    folder.mkdir(exist_ok=True)
+    books = Books(folder / "store")
+    add(books, [batch(name, rows) for name, rows in tables.items() if rows], "all", folder)
+    return books
 
 
 def books_of(
     folder: Path, cost: float, *jobs: tuple[list[Row], list[Row], list[Row]], progress: list[Row] | None = None
 ) -> Books:
-    folder.mkdir(exist_ok=True)
-    books = Books(folder / "store")
-    items = [batch(t, [r for j in jobs for r in j[n]]) for n, t in enumerate(("devices", "allocations", "samples"))]
-    items.append(batch("prices", [{"basis": "contracted", "price_per_gpu_hour": cost}]))
-    add(books, [*items, *([batch("progress", progress)] if progress else [])], "example", folder)
-    return books
+    tables = {t: [r for j in jobs for r in j[n]] for n, t in enumerate(("devices", "allocations", "samples"))}
+    tables["prices"] = [{"basis": "contracted", "price_per_gpu_hour": cost}]
+    return make_books(folder, tables | {"progress": progress or []})
 
 
 def said(books: Books, *names: str) -> list[object]:
@@ -189,23 +190,14 @@ LINK_START = STARTS[-1]
 def link_books_of(folder: Path, accelerators: dict[str, str | None], samples: list[dict[str, Any]]) -> Books:
     """GPUs of these models, each held for two hours."""
     two = {"from_utc": LINK_START, "to_utc": LINK_START + 2 * HOUR}
-    given = {
-        "devices": [{"device_id": d, "accelerator": a, **two} for d, a in accelerators.items()],
-        "allocations": [{"job_id": f"job-{d}", "device_id": d, **two} for d in accelerators],
-        "samples": samples,
-    }
-    books = Books(folder / "store")
-    add(books, [batch(name, rows) for name, rows in given.items()], "all", folder)
-    return books
+    devices = [{"device_id": d, "accelerator": a, **two} for d, a in accelerators.items()]
+    held = [{"job_id": f"job-{d}", "device_id": d, **two} for d in accelerators]
+    return make_books(folder, {"devices": devices, "allocations": held, "samples": samples})
 
 
 def sample(device: str, hour: int, **values: float) -> dict[str, Any]:
-    return {
-        "device_id": device,
-        "from_utc": LINK_START + hour * HOUR,
-        "to_utc": LINK_START + (hour + 1) * HOUR,
-        **values,
-    }
+    first = LINK_START + hour * HOUR
+    return {"device_id": device, "from_utc": first, "to_utc": first + HOUR, **values}
 
 
 def known(books: Books, *metrics: str, **where: str) -> list[tuple[Any, float | None]]:
@@ -230,7 +222,6 @@ def test_a_link_without_a_known_peak_is_not_measured(tmp_path: Path) -> None:
     books = link_books_of(tmp_path, {"g0": "H100-SXM", "g1": "abacus"}, rows)
     assert known(books, "pcie_saturation") == [(pytest.approx(0.2), 0.5)]
     assert known(books, "pcie_saturation", job="job-g1") == [(None, 0.0)]
-    (tmp_path / "l4").mkdir()
     books = link_books_of(tmp_path / "l4", {"g0": "L4"}, rows[:2])
     assert known(books, "pcie_saturation", "nvlink_saturation") == [(pytest.approx(12.603 / 31.508), 1.0), (None, 0.0)]
 
@@ -257,11 +248,8 @@ def part_books_of(folder: Path, allocations: list[Row], **tables: list[Row]) -> 
     places = (("g0", "n0", "a"), ("g1", "n1", "b"))
     time = {"from_utc": START, "to_utc": START + 4 * PART_HOUR}
     devices = [{"device_id": d, "node": n, "pool": p, **time} for d, n, p in places]
-    books = Books(folder / "store")
     tables = {"devices": devices, "allocations": [time | a for a in allocations], **tables}
-    tables["prices"] = [{"basis": "contracted", "price_per_gpu_hour": 1.0}]
-    add(books, [batch(name, rows) for name, rows in tables.items()], "all", folder)
-    return books
+    return make_books(folder, tables | {"prices": [{"basis": "contracted", "price_per_gpu_hour": 1.0}]})
 
 
 def steps(job: str, amount: float) -> Row:
@@ -273,11 +261,8 @@ def test_a_job_half_inside_a_part_does_not_make_its_work_half_as_dear(where: dic
     """Of jobs that also held GPUs elsewhere nobody knows what was made where: their dollars and steps are left out."""
     half = {"share": 0.5}
     held = [{"job_id": "wide", "device_id": d, **half} for d in ("g0", "g1")]
-    books = part_books_of(
-        tmp_path,
-        [*held, {"job_id": "narrow", "device_id": "g0", **half}],
-        progress=[steps("wide", 1000.0), steps("narrow", 10.0)],
-    )
+    held.append({"job_id": "narrow", "device_id": "g0", **half})
+    books = part_books_of(tmp_path, held, progress=[steps("wide", 1000.0), steps("narrow", 10.0)])
     (whole,) = books.show(["cost_per_step"])
     (part,) = books.show(["cost_per_step"], where=where)
     assert whole.value == pytest.approx(6 / 1010)
@@ -288,11 +273,8 @@ def test_waits_that_cannot_be_told_apart_are_unknown_not_none(tmp_path: Path) ->
     """Who waits waits for no particular node, so nobody can say that none waits for it."""
     asked = {"job_id": "patient", "at_utc": START, "event": "submitted", "pool": "a"}
     books = part_books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}], queue_events=[asked])
-    assert [books.show(["queue_waiting"], where=w)[0].value for w in ({}, {"pool": "a"}, {"node": "n0"})] == [
-        1,
-        1,
-        None,
-    ]
+    found = [books.show(["queue_waiting"], where=w)[0].value for w in ({}, {"pool": "a"}, {"node": "n0"})]
+    assert found == [1, 1, None]
 
 
 def test_who_holds_gpus_waits_no_longer(tmp_path: Path) -> None:
@@ -312,9 +294,8 @@ def test_without_any_queue_on_record_nobody_knows_who_waits(tmp_path: Path) -> N
 def test_dollars_of_what_nobody_observed_are_unknown_not_zero(tmp_path: Path) -> None:
     """Nobody knows how much of an unobserved hour was idle, in dollars no more than in hours."""
     seen = {"device_id": "g0", "from_utc": START, "to_utc": START + PART_HOUR, "busy_share": 0.0}
-    books = part_books_of(
-        tmp_path, [{"job_id": "j", "device_id": "g0"}, {"job_id": "k", "device_id": "g1"}], samples=[seen]
-    )
+    held = [{"job_id": "j", "device_id": "g0"}, {"job_id": "k", "device_id": "g1"}]
+    books = part_books_of(tmp_path, held, samples=[seen])
     asked = ("idle_cost", "busy_cost", "underused_cost", "effective_cost")
     said = {(r.by["job"], r.metric): (r.value, r.coverage) for r in books.show(asked, ["job"])}
     assert said["j", "idle_cost"] == (1.0, 0.25)

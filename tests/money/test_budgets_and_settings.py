@@ -50,11 +50,8 @@ def test_a_commitment_booked_on_the_first_day_is_not_carried_on() -> None:
     assert (status.spent, status.left, status.burn_rate) == (6000, 6000, Decimal("1.25"))
     assert status.forecast is not None
     assert (status.forecast.fixed, status.forecast.variable, status.forecast.total) == (3000, 7500, 10_500)
-    assert [(t.percent, t.reached_on, t.expected_on) for t in status.thresholds] == [
-        (50, june(12), None),
-        (80, None, june(27)),
-        (100, None, None),
-    ]
+    thresholds = [(t.percent, t.reached_on, t.expected_on) for t in status.thresholds]
+    assert thresholds == [(50, june(12), None), (80, None, june(27)), (100, None, None)]
 
 
 def test_days_to_come_cost_what_their_weekday_costs() -> None:
@@ -97,11 +94,8 @@ def test_a_period_that_is_over_is_what_was_spent() -> None:
     assert forecast is not None
     assert (forecast.method, forecast.total, forecast.days) == ("complete", 157, ())
     status = follow(spending, amount=1000, fixed_to_come=800)
-    assert [(t.reached_on, t.expected_on) for t in status.thresholds] == [
-        (None, june(30)),
-        (None, june(30)),
-        (None, None),
-    ]
+    thresholds = [(t.reached_on, t.expected_on) for t in status.thresholds]
+    assert thresholds == [(None, june(30)), (None, june(30)), (None, None)]
 
 
 def test_unusual_days_are_judged_by_days_like_them() -> None:

@@ -280,22 +280,11 @@ def test_tpus_have_one_software() -> None:
     assert plan_on("tpu-v5p").days_by_software == {}
 
 
-ONE_STEP: dict[str, Any] = {
-    "model": "llama-3.1-8b",
-    "gpus": (8,),
-    "tokens": 1e9,
-    "seq": 8192,
-    "global_batch": 128,
-    "tp": (1,),
-    "pp": (1,),
-    "micro_batch": (1,),
-    "recompute": ("full",),
-}
-
-
 def step_terms(accelerator: str, datatype: str) -> Any:
     """Seconds of the best step by term."""
-    answer = plan_training(**ONE_STEP, accelerator=accelerator, datatype=datatype).data
+    run: dict[str, Any] = {"model": "llama-3.1-8b", "gpus": (8,), "tokens": 1e9, "seq": 8192, "global_batch": 128}
+    layout: dict[str, Any] = {"tp": (1,), "pp": (1,), "micro_batch": (1,), "recompute": ("full",)}
+    answer = plan_training(**run, **layout, accelerator=accelerator, datatype=datatype).data
     assert isinstance(answer, TrainingPlans)
     return answer.plans[0].best.terms
 

@@ -51,25 +51,15 @@ def _line(kind: str, cost: str, **more: str) -> dict[str, str]:
     return LINE | {"lineItem/LineItemType": kind, "lineItem/UnblendedCost": cost} | written
 
 
+COMMITTED = {"savingsPlan/TotalCommitmentToDate": "8", "savingsPlan/UsedCommitment": "6"}
+UNUSED = {"reservation/UnusedAmortizedUpfrontFeeForBillingPeriod": "0.25", "reservation/UnusedRecurringFee": "0.75"}
 LINES = [
     _line("Usage", "32.77", **{"resourceTags/user:team": "nlp", "resourceTags/aws:createdBy": "x"}),
     _line("SavingsPlanCoveredUsage", "10", savingsPlan__SavingsPlanARN=PLAN, savingsPlan__SavingsPlanEffectiveCost="6"),
     _line("SavingsPlanNegation", "-10", savingsPlan__SavingsPlanARN=PLAN),
-    _line(
-        "SavingsPlanRecurringFee",
-        "8",
-        savingsPlan__SavingsPlanARN=PLAN,
-        savingsPlan__TotalCommitmentToDate="8",
-        savingsPlan__UsedCommitment="6",
-    ),
+    _line("SavingsPlanRecurringFee", "8", savingsPlan__SavingsPlanARN=PLAN, **COMMITTED),
     _line("DiscountedUsage", "0", reservation__ReservationARN=RESERVATION, reservation__EffectiveCost="3"),
-    _line(
-        "RIFee",
-        "4",
-        reservation__ReservationARN=RESERVATION,
-        reservation__UnusedAmortizedUpfrontFeeForBillingPeriod="0.25",
-        reservation__UnusedRecurringFee="0.75",
-    ),
+    _line("RIFee", "4", reservation__ReservationARN=RESERVATION, **UNUSED),
     _line("Tax", "1.5"),
     _line("Credit", "-2"),
     _line(
@@ -101,14 +91,10 @@ def test_costs_mean_what_focus_means(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "cur.csv.gz", LINES)
     bill = read_bill(SOURCE, path)
     assert bill.total("BilledCost") == sum_column(path, "lineItem/UnblendedCost")
-    found = {
-        (row["x_ChargeType"], row.get("CommitmentDiscountStatus")): (
-            row["ChargeCategory"],
-            row["BilledCost"],
-            row["EffectiveCost"],
-        )
-        for row in bill.rows()
-    }
+    found = {}
+    for row in bill.rows():
+        charged = (row["ChargeCategory"], row["BilledCost"], row["EffectiveCost"])
+        found[row["x_ChargeType"], row.get("CommitmentDiscountStatus")] = charged
     assert found == {
         ("Usage", None): ("Usage", Decimal("32.77"), Decimal("32.77")),
         ("SavingsPlanCoveredUsage", "Used"): ("Usage", 0, 6),
@@ -399,21 +385,11 @@ def test_discounts_lower_a_line_and_gifts_are_lines(bill: Bill) -> None:
     """A commitment's discount is the price of its line; a promotion is a credit of the same holder."""
     rows = bill.rows()
     first, gift = rows[0], rows[-1]
-    assert (first["BilledCost"], first["ContractedCost"], first["ListCost"]) == (
-        Decimal("1.833908"),
-        Decimal("2.933908"),
-        3,
-    )
-    assert (first["CommitmentDiscountId"], first["CommitmentDiscountStatus"], first["PricingCategory"]) == (
-        "c-1",
-        "Used",
-        "Committed",
-    )
-    assert (gift["ChargeCategory"], gift["BilledCost"], gift["ChargeDescription"]) == (
-        "Credit",
-        Decimal("-0.5"),
-        "promo",
-    )
+    assert (first["BilledCost"], first["ContractedCost"]) == (Decimal("1.833908"), Decimal("2.933908"))
+    assert (first["ListCost"], first["PricingCategory"]) == (3, "Committed")
+    assert (first["CommitmentDiscountId"], first["CommitmentDiscountStatus"]) == ("c-1", "Used")
+    assert (gift["ChargeCategory"], gift["ChargeDescription"]) == ("Credit", "promo")
+    assert gift["BilledCost"] == Decimal("-0.5")
     assert (gift["ResourceId"], gift["SubAccountId"]) == (first["ResourceId"], "p1")
     assert "CommitmentDiscountId" not in gift
     assert len(rows) == len(GCP_LINES) + 1

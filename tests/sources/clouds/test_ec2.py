@@ -110,21 +110,15 @@ def test_what_ends_ends_when_it_is_said(tmp_path: Path) -> None:
         ]
     }
     taken = {"StateReason": {"Code": "Server.SpotInstanceTermination", "Message": "…"}}
-    seen = see_answers(
-        tmp_path,
-        60,
-        [
-            instance("i-1"),
-            instance("i-2", state="stopped", StateTransitionReason="User initiated (2026-11-20 10:30:00 GMT)"),
-            instance("i-3", state="terminated", **taken),
-            instance("i-4", state="terminated"),
-            instance("i-5"),
-            instance("i-6", "g6f.large"),
-            instance("i-7", "m5.large"),
-            instance("i-8", "p9.large"),
-        ],
-        requests,
-    )
+    instances = [
+        instance("i-1"),
+        instance("i-2", state="stopped", StateTransitionReason="User initiated (2026-11-20 10:30:00 GMT)"),
+        instance("i-3", state="terminated", **taken),
+        instance("i-4", state="terminated"),
+        instance("i-5"),
+        *(instance(*kind) for kind in (("i-6", "g6f.large"), ("i-7", "m5.large"), ("i-8", "p9.large"))),
+    ]
+    seen = see_answers(tmp_path, 60, instances, requests)
     ends = {row["job_id"]: (row["to_utc"], row["end_state"]) for row in seen.allocations}
     assert ends == {
         "i-1": (ms(60), None),
@@ -315,19 +309,9 @@ def test_what_runs_is_open_and_ends_when_it_is_said() -> None:
     account.say(10, instance("i-1"), stopped)
     account.restart()
     account.say(30, instance("i-1", "g5.12xlarge", minutes=20), stopped)
-    assert (
-        account.spans("devices")
-        == account.spans("allocations")
-        == [
-            ("i-1/0", 0, 10),
-            ("i-1/0", 20, None),
-            ("i-1/1", 20, None),
-            ("i-1/2", 20, None),
-            ("i-1/3", 20, None),
-            ("i-2/0", 0, 8),
-            ("i-3/0", 0, 9),
-        ]
-    )
+    again = [(f"i-1/{gpu}", 20, None) for gpu in range(4)]
+    spans = [("i-1/0", 0, 10), *again, ("i-2/0", 0, 8), ("i-3/0", 0, 9)]
+    assert account.spans("devices") == account.spans("allocations") == spans
     assert account.gaps == {"instances that ended while nobody watched: taken to end when they were seen last": 2}
 
 

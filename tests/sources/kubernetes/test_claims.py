@@ -47,13 +47,8 @@ def gpu(number, **more):
 
 
 def mig(number, profile="1g.10gb", product="NVIDIA H100 80GB HBM3"):
-    texts = {
-        "type": "mig",
-        "uuid": f"MIG-{GPUS[number][4:]}",
-        "parentUUID": GPUS[number],
-        "profile": profile,
-        "productName": product,
-    }
+    texts = {"type": "mig", "uuid": f"MIG-{GPUS[number][4:]}", "parentUUID": GPUS[number]}
+    texts |= {"profile": profile, "productName": product}
     return {"name": f"gpu-{number}-mig-19-0-1", "attributes": {name: {"string": text} for name, text in texts.items()}}  # fmt: skip
 
 

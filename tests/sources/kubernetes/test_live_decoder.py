@@ -28,20 +28,12 @@ CORDON = {"unschedulable": True, "taints": [{"key": "a", "effect": "NoSchedule"}
 CLAIMS = {"initContainers": [container()], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
 GIVEN = {"devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "n1", "device": "g"}]}}
 DEVICES = [{"name": "g", "attributes": {"profile": {"string": "1g.10gb"}}}]
+PART = container({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3})
+TRAIN = owner("Job", "train", "job-train")
 WHOLE = listed(
     node("n1", annotations=HAMI, spec=CORDON),
     workload("train", 1, [condition("Admitted", "True", 2), condition("Evicted", "False", 2)]),
-    pod(
-        "p",
-        1,
-        bound=2,
-        ended=4,
-        node="n1",
-        owner=owner("Job", "train", "job-train"),
-        labels={"a": "b"},
-        containers=[container({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3})],
-        spec=CLAIMS,
-    ),
+    pod("p", 1, bound=2, ended=4, node="n1", labels={"a": "b"}, containers=[PART], owner=TRAIN, spec=CLAIMS),
     {
         "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "team-a"},
@@ -123,7 +115,6 @@ def test_forms_of_a_file():
 
 
 SEVENTH = [container({"nvidia.com/mig-1g.10gb": 1})]
-TRAIN = owner("Job", "train", "job-train")
 PENDING = condition("QuotaReserved", "False", 1, "Pending", "insufficient quota")
 EVICTED = condition("Evicted", "True", 4, "Preempted")
 ADMITTED = [condition("QuotaReserved", "True", 2), condition("Admitted", "True", 2)]

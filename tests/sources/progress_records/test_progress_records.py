@@ -269,22 +269,21 @@ def test_steps_of_unlike_size_are_lost_one_by_one() -> None:
     }  # fmt: skip
 
 
-def test_going_back_inside_of_a_process_loses_what_came_before() -> None:
-    """A run that loads an earlier checkpoint in the same process lost the steps that it makes again."""
-    rows, _ = decode(make_process("a", 0, work(0, 10, 0, 10), work(10, 20, 5, 10)))
-    assert lineage_total(rows) == {("step", True): 15, ("step", False): 5}
-
-
-def test_processes_at_the_same_time_replace_nothing() -> None:
-    """Two processes that say the same numbers while both work are two pieces of work."""
-    rows, _ = decode(make_process("a", 0, work(0, 30, 0, 10)), make_process("b", 10, work(10, 40, 0, 10)))
-    assert lineage_total(rows) == {("step", True): 20}
-
-
-def test_steps_without_numbers_are_kept() -> None:
-    """Where no step has a number nobody knows what was lost: all of it is kept."""
-    rows, _ = decode(make_process("a", 0, work(0, 9, None, 10)), make_process("b", 10, work(10, 20, None, 10)))
-    assert lineage_total(rows) == {("step", True): 20}
+@pytest.mark.parametrize(
+    ("processes", "kept", "lost"),
+    [
+        # a run that loads an earlier checkpoint in the same process lost the steps that it makes again
+        ([make_process("a", 0, work(0, 10, 0, 10), work(10, 20, 5, 10))], 15, 5),
+        # two processes that give the same numbers while both work are two pieces of work
+        ([make_process("a", 0, work(0, 30, 0, 10)), make_process("b", 10, work(10, 40, 0, 10))], 20, 0),
+        # where no step has a number nobody knows what was lost: all of it is kept
+        ([make_process("a", 0, work(0, 9, None, 10)), make_process("b", 10, work(10, 20, None, 10))], 20, 0),
+    ],
+)
+def test_steps_are_lost_where_they_come_again_later(processes: list[list[Record]], kept: int, lost: int) -> None:
+    """Going back loses what came before; work at the same time, or without numbers, replaces nothing."""
+    rows, _ = decode(*processes)
+    assert lineage_total(rows) == {("step", True): kept} | ({("step", False): lost} if lost else {})
 
 
 def test_numbers_that_begin_anew_with_every_epoch_lose_nothing() -> None:

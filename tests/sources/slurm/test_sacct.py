@@ -72,16 +72,8 @@ def test_few_fields_in_any_order(tmp_path):
 
 def test_tasks_of_arrays(tmp_path):
     """A task is called as people write it; its raw number, which labels carry, stands beside it. Waiting tasks are one each."""
-    rows = [
-        job("102_1", JobIDRaw="103"),
-        job(
-            "102_[3-5,8%2]",
-            State="PENDING",
-            JobIDRaw="102",
-            Eligible="Unknown",
-            **NEVER | {"Start": "Unknown", "End": "Unknown"},
-        ),
-    ]
+    unknown = NEVER | dict.fromkeys(("Eligible", "Start", "End"), "Unknown")
+    rows = [job("102_1", JobIDRaw="103"), job("102_[3-5,8%2]", State="PENDING", JobIDRaw="102", **unknown)]
     books = Books(write_sacct(rows), folder=tmp_path)
     assert [(r["job_id"], r["job_number"]) for r in books.allocations] == [("102_1", "103")]
     assert {e["job_id"] for e in books.events} == {"102_3", "102_4", "102_5", "102_8"}
