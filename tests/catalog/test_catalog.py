@@ -314,13 +314,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     """A config without a number the shape needs, with layers not described, or that is not one says so in one line."""
     with pytest.raises(InputError, match="does not say its layers"):
         from_hf_config({"model_type": "novel", "hidden_size": 512})
-    shape = {
-        "num_hidden_layers": 2,
-        "hidden_size": 64,
-        "num_attention_heads": 2,
-        "vocab_size": 99,
-        "intermediate_size": 9,
-    }
+    shape = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "vocab_size": 99}
+    shape["intermediate_size"] = 9
     with pytest.raises(InputError, match="a kind not described: lightning_attention"):
         from_hf_config({"model_type": "minimax_m1", **shape, "attn_type_list": [0, 1]})
     with pytest.raises(InputError, match="state-space"):

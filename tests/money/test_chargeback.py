@@ -75,11 +75,8 @@ def test_held_time_goes_to_its_holder_unless_policy_says_otherwise() -> None:
     lines = [held("A", 50, idle=10, unobserved=5, effective=20), held("B", 30, effective=30)]
     at_holder = charged(lines)
     assert amounts(at_holder) == {"A": "500.00", "B": "300.00"}
-    assert {p.name: str(p.amounts[B]) for p in at_holder.statements[0].parts} == {
-        "busy": "350.00",
-        "idle": "100.00",
-        "unobserved": "50.00",
-    }
+    expected = {"busy": "350.00", "idle": "100.00", "unobserved": "50.00"}
+    assert {p.name: str(p.amounts[B]) for p in at_holder.statements[0].parts} == expected
     assert at_holder.statements[0].hours.coverage_share == Decimal("0.9")
     assert at_holder.statements[0].rates == {B: Decimal("10.000000")}
     apart = charged(lines, idle="own pool", unobserved="own pool")
@@ -114,11 +111,8 @@ def test_a_fixed_share_of_somebody_without_lines_is_charged() -> None:
     ]
     policy = ChargebackPolicy.model_validate({"down": {"A": 1, "C": 1}})
     got = charge(lines, ("team", "project"), [B], policy)
-    assert [(*s.by.values(), str(s.amounts[B])) for s in got.statements] == [
-        ("A", "x", "31.00"),
-        ("A", "y", "11.00"),
-        ("C", None, "40.00"),
-    ]
+    expected = [("A", "x", "31.00"), ("A", "y", "11.00"), ("C", None, "40.00")]
+    assert [(*s.by.values(), str(s.amounts[B])) for s in got.statements] == expected
 
 
 def test_storage_is_part_of_a_statement_or_a_statement_of_its_own() -> None:
@@ -146,12 +140,8 @@ def test_credits_and_other_currencies() -> None:
     got = charge(lines, ("team",), [B], policy, "JPY")
     assert amounts(got) == {"A": "-1", "B": "-1"}
     total = got.totals[B]
-    assert (total.bill, total.charged, total.rounding, str(total.difference)) == (
-        Decimal("-1.5"),
-        Decimal("-2"),
-        Decimal("0.5"),
-        "0",
-    )
+    expected = (Decimal("-1.5"), Decimal("-2"), Decimal("0.5"), "0")
+    assert (total.bill, total.charged, total.rounding, str(total.difference)) == expected
 
 
 def test_a_line_that_cannot_be_is_refused_in_one_line() -> None:

@@ -66,10 +66,8 @@ def test_every_format_is_the_same_list(tmp_path: Path, ending: str, write: objec
     write(path)  # type: ignore[operator]
     rows = read(SOURCE, path).tables["prices"].to_pylist()
     kept = ("accelerator", "from_utc", "to_utc", "basis", "price_per_gpu_hour", "pool")
-    assert [tuple(r[k] for k in kept) for r in rows] == [
-        ("h100-sxm", MAY, JUNE, "contracted", 2.5, None),
-        (None, JUNE, None, "list", 3.0, None),
-    ]
+    expected = [("h100-sxm", MAY, JUNE, "contracted", 2.5, None), (None, JUNE, None, "list", 3.0, None)]
+    assert [tuple(r[k] for k in kept) for r in rows] == expected
 
 
 def test_a_price_may_name_its_currency(tmp_path: Path) -> None:

@@ -93,17 +93,13 @@ RULE = st.fixed_dictionaries(
     {"experiment": GIVEN},
     optional={
         "match": st.dictionaries(FIELDS, PATTERNS | st.lists(PATTERNS, min_size=1, max_size=2), max_size=2),
-        "team": GIVEN,
-        "project": GIVEN,
-        "purpose": GIVEN,
+        **dict.fromkeys(("team", "project", "purpose"), GIVEN),
     },
 )
 ROW = st.fixed_dictionaries(
     {"job_id": st.sampled_from(["a", "b", "c"]), "from_utc": st.integers(0, 9)},
     optional={
-        **{
-            name: TEXTS.map(lambda text: text or None) for name in ("user", "queue", "team", "project", "experiment_id")
-        },
+        **dict.fromkeys(("user", "queue", "team", "project", "experiment_id"), TEXTS.map(lambda text: text or None)),
         "tags": st.dictionaries(st.sampled_from(["comment", "account", "namespace", "label.x/y.z"]), TEXTS, max_size=3),
         "original_holder": st.sampled_from([None, '{"team": ""}', '{"experiment_id": "a", "project": ""}']),
     },

@@ -63,13 +63,8 @@ def simulated_wait(
     # A replica that computes one prompt token a microsecond and nothing else takes time.
     rates = StepRates(1 / US_PER_S, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
     tokens = np.array([0.0, 1.0, 2.0]) / US_PER_S
-    fleet = ServingFleet(
-        Costs(as_record(rates), tokens, np.zeros(3), np.zeros(3)),
-        batching,
-        servers,
-        "shared-queue",
-        pool_limit=500_000 + servers,
-    )
+    costs = Costs(as_record(rates), tokens, np.zeros(3), np.zeros(3))
+    fleet = ServingFleet(costs, batching, servers, "shared-queue", pool_limit=500_000 + servers)
     waits: list[NDArray[np.int64]] = []
 
     def keep(records: NDArray[np.int64]) -> None:
@@ -119,11 +114,7 @@ VARIANTS = {
     "shared queue": {"replicas": 3, "router": "shared-queue"},
     "autoscaled": {"replicas": 6, "autoscale": Autoscale(1, 4.0, 1.0, 5.0, 10.0)},
     "failing": {"replicas": 4, "failures": Failures(20.0, 5.0)},
-    "failing and scaled": {
-        "replicas": 4,
-        "failures": Failures(15.0, 5.0),
-        "autoscale": Autoscale(1, 4.0, 1.0, 3.0, 5.0),
-    },
+    "failing and scaled": {"replicas": 4, "failures": Failures(15, 5), "autoscale": Autoscale(1, 4.0, 1.0, 3.0, 5.0)},
     "disaggregated": {"replicas": 3, "prefill_replicas": 1, "transfer_s_per_token": 1e-6},
     "speculating": {"speculation": Speculation(3, 0.7)},
 }
@@ -195,11 +186,8 @@ def test_odd_requests_are_counted_not_averaged(simple_fleet: ServingFleet) -> No
     outputs = np.array([5, 0, 200, 400, 10])
     small = replace(simple_fleet, batching=replace(simple_fleet.batching, cache_tokens=1600))
     run = simulate(small, [Arrivals(np.arange(5) * 10**9, prompts, outputs)])
-    assert run.total.count_rejections() == {
-        "empty prompt or output": 2,
-        "longer than the context": 1,
-        "does not fit in the cache": 1,
-    }
+    expected = {"empty prompt or output": 2, "longer than the context": 1, "does not fit in the cache": 1}
+    assert run.total.count_rejections() == expected
     assert run.total.finished == 1
     balanced(run)
 

@@ -91,12 +91,8 @@ def test_answers_through_amazons_client(tmp_path: Path, monkeypatch: pytest.Monk
     holders = {row["job_id"]: row for row in seen.allocations if row["job_id"] != ended}
     assert list(holders) == [large], "whom a cluster's machine serves is for the cluster to say"
     assert sum(row["job_id"] == large for row in seen.allocations) == 8
-    assert json.loads(str(holders[large]["tags"])) == {
-        "job_name": "train-1",
-        "tag.Name": "train-1",
-        "tag.experiment": "e7",
-        "tag.team": "nlp",
-    }
+    expected = {"job_name": "train-1", "tag.Name": "train-1", "tag.experiment": "e7", "tag.team": "nlp"}
+    assert json.loads(str(holders[large]["tags"])) == expected
 
 
 def test_what_ends_ends_when_it_is_said(tmp_path: Path) -> None:

@@ -233,12 +233,8 @@ def test_an_xid_is_one_event_until_the_driver_is_loaded_again() -> None:
     """The gauge repeats its code: an event where it changes, a reset where it goes back; blanks tell nothing."""
     codes = [0, 79, 79, BLANK, 79, 31, 0, 0, 31]
     found = decode("".join(scrape(k, DEV_XID_ERRORS=code) for k, code in enumerate(codes)))
-    assert [((e.at_ms - AT_MS) // 30_000, e.kind, e.detail, e.count) for e in found] == [
-        (1, "xid", "79", None),
-        (5, "xid", "31", None),
-        (6, "reset", "xid", None),
-        (8, "xid", "31", None),
-    ]
+    expected = [(1, "xid", "79", None), (5, "xid", "31", None), (6, "reset", "xid", None), (8, "xid", "31", None)]
+    assert [((e.at_ms - AT_MS) // 30_000, e.kind, e.detail, e.count) for e in found] == expected
 
 
 def test_ecc_errors_are_counted_from_their_totals() -> None:
@@ -257,10 +253,8 @@ def test_throttling_is_an_event_an_hour_and_reason() -> None:
     """However often a bit comes and goes; being idle is none."""
     masks = [0x1, 0x4, 0x0, 0x4, 0x44]
     found = decode("".join(scrape(k, DEV_CLOCKS_EVENT_REASONS=mask) for k, mask in enumerate(masks)))
-    assert [(e.at_ms, e.kind, e.detail) for e in found] == [
-        (HOUR_MS, "throttle", "hw_thermal_slowdown"),
-        (HOUR_MS, "throttle", "sw_power_cap"),
-    ]
+    expected = [(HOUR_MS, "throttle", "hw_thermal_slowdown"), (HOUR_MS, "throttle", "sw_power_cap")]
+    assert [(e.at_ms, e.kind, e.detail) for e in found] == expected
 
 
 def test_mig_instances_repeat_the_event_of_their_gpu() -> None:

@@ -23,10 +23,8 @@ def mig(instance: int, profile: str, pod: str = "", model: str = MODEL) -> str:
 def test_a_real_mig_instance(shared, read_paths):
     """The active 1g.5gb instance is a device of a seventh, the rest of the GPU another; what is of the whole is not its own."""
     seen = read_paths(shared / "data/metrics/dcgm_exporter/dcgm_a100_mig_active_1g5gb.prom")
-    assert [(d["device_id"], d["share"], d["accelerator"]) for d in seen.devices] == [
-        (f"{UUID}/gi-9", 1 / 7, "a100-sxm-40gb"),
-        (f"{UUID}/rest", 6 / 7, "a100-sxm-40gb"),
-    ]
+    expected = [(f"{UUID}/gi-9", 1 / 7, "a100-sxm-40gb"), (f"{UUID}/rest", 6 / 7, "a100-sxm-40gb")]
+    assert [(d["device_id"], d["share"], d["accelerator"]) for d in seen.devices] == expected
     assert seen.measured() == {
         "engine_active_share": 0.999892,
         "tensor_active_share": 0.000118,
@@ -123,11 +121,8 @@ def test_pods_that_share_a_gpu(read):
     )
     seen = read(text)
     assert [r["busy_share"] for r in seen.samples] == [0.6] * 4
-    assert {(a["job_id"], a["share"], a["from_utc"] - AT_MS, a["to_utc"] - AT_MS) for a in seen.allocations} == {
-        ("ml/a", 0.5, -30_000, 30_000),
-        ("ml/b", 0.5, -30_000, 30_000),
-        ("ml/a", None, 30_000, 90_000),
-    }
+    expected = {("ml/a", 0.5, -30_000, 30_000), ("ml/b", 0.5, -30_000, 30_000), ("ml/a", None, 30_000, 90_000)}
+    assert {(a["job_id"], a["share"], a["from_utc"] - AT_MS, a["to_utc"] - AT_MS) for a in seen.allocations} == expected
 
 
 def test_virtual_gpus_report_by_process(read):
@@ -198,12 +193,20 @@ def test_files_without_times(read):
     """Without times the n-th scrape of a GPU comes n - 1 steps after --at; another GPU's first is at --at as well."""
     a, b = (line("DEV_GPU_UTIL", 5, f'UUID="GPU-{x}"') for x in "ab")
     seen = read(a, b, a, step_s=15.0)
-    assert sorted((r["device_id"], r["to_utc"] - AT_MS) for r in seen.samples) == [
-        ("GPU-a", 0),
-        ("GPU-a", 15_000),
-        ("GPU-b", 0),
-    ]
+    expected = [("GPU-a", 0), ("GPU-a", 15_000), ("GPU-b", 0)]
+    assert sorted((r["device_id"], r["to_utc"] - AT_MS) for r in seen.samples) == expected
     assert len(read(a, b, a).samples) == 2
+
+
+def log_of(prefix, gpus, steps):
+    """A log of GPUs whose utilization and memory stand at 10."""
+    fields = [(step, name) for step in range(steps) for name in ("DEV_GPU_UTIL", "DEV_FB_USED")]
+    return "".join(line(name, 10, f'UUID="{prefix}{gpu}"', step) for step, name in fields for gpu in gpus)
+
+
+def assert_all_alike(seen, samples):
+    assert len(seen.samples) == samples
+    assert all(r["busy_share"] == 0.1 and r["mem_used_bytes"] == 10 * 2**20 for r in seen.samples)
 
 
 def test_a_long_series_is_read_in_bounded_memory(read, monkeypatch):
@@ -215,8 +218,7 @@ def test_a_long_series_is_read_in_bounded_memory(read, monkeypatch):
         for name in ("DEV_GPU_UTIL", "DEV_FB_USED")
     ]
     seen = read("".join(text for _, _, text in lines))
-    assert len(seen.samples) == 50
-    assert all(r["busy_share"] == 0.1 and r["mem_used_bytes"] == 10 * 2**20 for r in seen.samples)
+    assert_all_alike(seen, 50)
     with pytest.raises(SourceError, match="sort the lines by time"):
         read("".join(text for _, _, text in sorted(lines, key=lambda x: x[1])))
 
@@ -224,32 +226,14 @@ def test_a_long_series_is_read_in_bounded_memory(read, monkeypatch):
 def test_a_scrape_larger_than_the_window(read, monkeypatch):
     """One scrape of more GPUs than the window holds is read whole."""
     monkeypatch.setattr("loadfactor.sources.dcgm.scrape_window.SCRAPES_HELD", 4)
-    text = "".join(
-        line(name, 10, f'UUID="GPU-{gpu}"', step)
-        for step in range(3)
-        for name in ("DEV_GPU_UTIL", "DEV_FB_USED")
-        for gpu in range(20)
-    )
-    seen = read(text)
-    assert len(seen.samples) == 60
-    assert all(r["busy_share"] == 0.1 and r["mem_used_bytes"] == 10 * 2**20 for r in seen.samples)
+    assert_all_alike(read(log_of("GPU-", range(20), 3)), 60)
 
 
 def test_long_logs_of_two_machines(read, monkeypatch):
     """The log of a second machine goes back to the beginning of the first one's time."""
     monkeypatch.setattr("loadfactor.sources.dcgm.scrape_window.SCRAPES_HELD", 8)
-    texts = [
-        "".join(
-            line(name, 10, f'UUID="GPU-{node}{gpu}"', step)
-            for step in range(40)
-            for name in ("DEV_GPU_UTIL", "DEV_FB_USED")
-            for gpu in range(2)
-        )
-        for node in "ab"
-    ]
-    seen = read(*texts)
-    assert len(seen.samples) == 160
-    assert all(r["busy_share"] == 0.1 and r["mem_used_bytes"] == 10 * 2**20 for r in seen.samples)
+    seen = read(*(log_of(f"GPU-{node}", range(2), 40) for node in "ab"))
+    assert_all_alike(seen, 160)
     assert len(seen.devices) == 4
 
 

@@ -114,11 +114,8 @@ def test_parts_of_gpus_by_claims():
     asked = {"a": ("one", "net"), "b": ("half",), "c": ("net",), "d": ("admin",)}
     pods = [asking(name, *claims, ended=3) for name, claims in asked.items()]
     found = spans(decode(listed(node("n1"), *there, *pods)))
-    assert found == {
-        ("a", None): hours((2, 3, 8 / 7)),
-        ("a", GPUS[0]): hours((2, 3, 1)),
-        ("b", None): hours((2, 3, 0.5)),
-    }
+    expected = {("a", None): hours((2, 3, 8 / 7)), ("a", GPUS[0]): hours((2, 3, 1)), ("b", None): hours((2, 3, 0.5))}
+    assert found == expected
 
 
 def test_pods_that_share_a_claim_hold_equal_parts_while_they_do():

@@ -145,10 +145,8 @@ def test_a_watch_tells_when_gpus_come_and_go():
     both, one = sliced("s", gpu(0), gpu(1)), sliced("s", gpu(0), generation=2)
     first = ((2, LISTING, None), (2, "ADDED", both), (2, LISTED, None))
     assert follow(*first, (4, "MODIFIED", one)) == {(GPUS[0], ms(2)): None, (GPUS[1], ms(2)): ms(4)}
-    assert follow(*first, (4, "MODIFIED", one), (9, LISTING, None), (9, LISTED, None)) == {
-        (GPUS[0], ms(2)): ms(4),
-        (GPUS[1], ms(2)): ms(4),
-    }
+    expected = {(GPUS[0], ms(2)): ms(4), (GPUS[1], ms(2)): ms(4)}
+    assert follow(*first, (4, "MODIFIED", one), (9, LISTING, None), (9, LISTED, None)) == expected
 
 
 def test_a_driver_that_starts_again_takes_no_gpu_away():

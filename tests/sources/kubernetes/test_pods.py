@@ -286,12 +286,8 @@ def test_an_evicted_workload_waits_again():
             for conditions in ([PENDING], [RESERVED, ADMITTED], [PENDING, evicted], again)
         )
     )
-    assert sorted(events(found), key=lambda e: e[1]) == [
-        ("submitted", ms(1)),
-        ("started", ms(3)),
-        ("requeued", ms(4)),
-        ("started", ms(6)),
-    ]
+    expected = [("submitted", ms(1)), ("started", ms(3)), ("requeued", ms(4)), ("started", ms(6))]
+    assert sorted(events(found), key=lambda e: e[1]) == expected
     reasons = {e["event"]: e.get("reason") for e in found["queue_events"]}
     assert reasons["requeued"].startswith("Preempted")
     assert reasons["submitted"].startswith("Pending: couldn't assign flavors")  # as it was before it was admitted

@@ -86,10 +86,8 @@ def test_a_quota_is_what_a_queue_may_hold(api):
     limits = {"nominalQuota": "16", "borrowingLimit": 8, "lendingLimit": "4"}
     queue = cluster_queue(flavors={"h100": {"nvidia.com/gpu": limits}, "any": {"amd.com/gpu": 8}}, api=api)
     found = decode(listed(queue))
-    assert gpus(found) == {
-        ("gpus", "h100", "nvidia.com/gpu"): (16, 8, 4),
-        ("gpus", "any", "amd.com/gpu"): (8, None, None),
-    }
+    expected = {("gpus", "h100", "nvidia.com/gpu"): (16, 8, 4), ("gpus", "any", "amd.com/gpu"): (8, None, None)}
+    assert gpus(found) == expected
     assert {(row["cohort"], row["from_utc"], row.get("to_utc")) for row in found["quotas"]} == {("all", ms(0), None)}
     alone = cluster_queue(flavors={"h100": {"nvidia.com/gpu": "16"}}, cohort="", api=api)
     assert gpus(decode(listed(alone))) == {("gpus", "h100", "nvidia.com/gpu"): (16, 0, 0)}

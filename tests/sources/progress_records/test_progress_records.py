@@ -229,13 +229,10 @@ def work(from_s: float, to_s: float, first: int | None, steps: int, **amounts: A
 
 
 def decode(*processes: list[Record]) -> tuple[list[Record], list[Gap]]:
-    files = [
-        Input(f"{n}.jsonl", [b"".join(json.dumps(r).encode() + b"\n" for r in p)]) for n, p in enumerate(processes)
-    ]
-    items = list(decode_progress(files, ReadOptions()))
-    rows = [
-        row for item in items if isinstance(item, Rows) and item.table == "progress" for row in item.data.to_pylist()
-    ]
+    texts = [b"".join(json.dumps(record).encode() + b"\n" for record in process) for process in processes]
+    items = list(decode_progress([Input(f"{n}.jsonl", [text]) for n, text in enumerate(texts)], ReadOptions()))
+    tables = [item.data for item in items if isinstance(item, Rows) and item.table == "progress"]
+    rows = [row for table in tables for row in table.to_pylist()]
     return rows, [item for item in items if isinstance(item, Gap)]
 
 

@@ -181,14 +181,10 @@ def write_answer(series: dict[str, list[list[float | str]]]) -> bytes:
 
 def test_windows_of_the_past_that_overlap_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever windows are asked for, rows have the same keys, and the later ones the same amounts; midnight loses nothing."""
-    samples = [
-        one
-        for page in range(240)
-        for one in scrape(
-            BEGAN_MS + page * STEP_MS,
-            {"vllm:prompt_tokens_total": 3.0 * page * page, "process_start_time_seconds": 1.79e9 - 60},
-        )
-    ]
+    samples: list[Sample] = []
+    for page in range(240):
+        counted = {"vllm:prompt_tokens_total": 3.0 * page * page, "process_start_time_seconds": 1.79e9 - 60}
+        samples += scrape(BEGAN_MS + page * STEP_MS, counted)
     monkeypatch.setattr(pull, "fetch_range", KeptSeries(samples).fetch)
     whole, parts = Counted(), Counted()
     server, end_ms = PrometheusServer("prometheus", "http://p:9090"), BEGAN_MS + 239 * STEP_MS

@@ -121,10 +121,8 @@ def test_pods_hold_gpus():
         for p in "ab"
     ]
     booked = decode([(series("DCGM_FI_DEV_GPU_UTIL", **labels), AT_MS, 50.0) for labels in pods])
-    assert [(a["job_id"], a["team"], a["share"]) for a in booked.list("allocations")] == [
-        ("research/a", "research", 0.5),
-        ("research/b", "research", 0.5),
-    ]
+    expected = [("research/a", "research", 0.5), ("research/b", "research", 0.5)]
+    assert [(a["job_id"], a["team"], a["share"]) for a in booked.list("allocations")] == expected
     assert measured(booked.list("samples")[0]) == {"busy_share": 0.5}
 
 
@@ -159,11 +157,8 @@ def test_late_points():
     ]
     put(decoder, 4, late)
     booked.take(decoder, -1.0)
-    assert [measured(row) for row in booked.list("samples")] == [
-        {},
-        {"power_w": 300, "busy_share": 0.7},
-        {"power_w": 300},
-    ]
+    expected = [{}, {"power_w": 300, "busy_share": 0.7}, {"power_w": 300}]
+    assert [measured(row) for row in booked.list("samples")] == expected
     assert decoder.done() == 4
 
 

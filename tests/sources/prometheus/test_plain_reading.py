@@ -135,18 +135,16 @@ def test_late_samples_are_values_and_rates_of_their_own() -> None:
     after = booked.take(decoder).list("samples")
     assert [row for row in after if row in before] == before
     rows = {int(str(row["to_utc"])): row for row in after}
-    assert [rows[AT_MS + k * STEP_MS]["busy_share"] for k in range(8)] == pytest.approx(
-        [0.1 + k / 100 for k in range(8)]
-    )
+    busy = [rows[AT_MS + k * STEP_MS]["busy_share"] for k in range(8)]
+    assert busy == pytest.approx([0.1 + k / 100 for k in range(8)])
     sent = [rows[AT_MS + k * STEP_MS].get("pcie_tx_bytes_per_s") for k in range(8)]
     assert sent == [None, 1e5, None, 1e5, 1e5, None, 1e5, 1e5]
 
 
 FIELDS = (
-    *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_SM_ACTIVE"),
-    *("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
-    *("DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
-    *("DCGM_FI_DEV_CLOCKS_EVENT_REASONS",),
+    *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE"),
+    *("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL", "DCGM_FI_DEV_XID_ERRORS"),
+    *("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
 )
 OF_EVENTS = {"XID": (0, 31, 79), "ECC": (0, 1, 1, 5), "REASONS": (0, 4, 0x44)}
 

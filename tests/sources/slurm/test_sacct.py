@@ -463,12 +463,8 @@ def test_summaries_are_in_books(tmp_path: Path):
     books = Stored(tmp_path / "books")
     books.add("slurm", [tmp_path / "sacct.txt"], ReadOptions(timezone=UTC))
     stored = books.table("allocations").select("job_id", "summary_busy_share").to_pyarrow().to_pylist()
-    assert sorted((r["job_id"], r["summary_busy_share"] or 0) for r in stored) == [
-        ("1", 0.4),
-        ("2", 0),
-        ("3", 0),
-        ("3", 0),
-    ]
+    expected = [("1", 0.4), ("2", 0), ("3", 0), ("3", 0)]
+    assert sorted((r["job_id"], r["summary_busy_share"] or 0) for r in stored) == expected
     observed, allocated = books.show(["observed_gpu_hours", "allocated_gpu_hours"])
     assert (observed.value, allocated.value) == (None, 4)
     said = next(f for f in books.check().findings if "jobstats" in f.what)

@@ -262,16 +262,8 @@ def test_golden_values(tmp_path: Path) -> None:
 
 TWO_STEPS_MS = 4_000
 ONE_SECOND = [
-    (1, 1, 0),
-    (1, 2, 1),
-    (1, 3, 0),
-    (1, 4, 1),
-    (1, 3, 0),
-    (1, 4, 0),
-    (2, 5, 0),
-    (2, 4, 0),
-    (2, 5, 1),
-    (2, 6, 0),
+    *((1, 1, 0), (1, 2, 1), (1, 3, 0), (1, 4, 1), (1, 3, 0), (1, 4, 0)),
+    *((2, 5, 0), (2, 4, 0), (2, 5, 1), (2, 6, 0)),
 ]
 """Seconds at which steps were written, their numbers, and how many were skipped: two restarts among them."""
 
