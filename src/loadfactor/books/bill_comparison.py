@@ -1,4 +1,4 @@
-"""What bills and the books disagree about: GPUs billed and never seen, seen and never billed, hours and prices that differ.
+"""Differences between bills and the books: GPUs billed and never seen, seen and never billed, hours and prices that differ.
 
 Compared is the time that the books, the bills of GPUs and the month requested share. Seen are GPU-hours that are installed in the
 books, held or not. Charges that reach beyond that time count in proportion.
@@ -45,7 +45,7 @@ DO: Final = {
     PRICE: "ask the provider; or import the price that holds now (basis contracted)",
     UNSAID: "the catalog lacks this type, or the line does not say how long: its cost makes no price of GPU-hours",
 }
-"""What to do about each."""
+"""Advice for each kind of difference."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _sum_billed(session: Session, start: int, end: int) -> tuple[str, list[_Bill
 
 
 def _sum_seen(session: Session, start: int, end: int) -> dict[str, _Seen]:
-    """What the books know of each node: installed GPU-hours, and prices that bills have no part in."""
+    """Installed GPU-hours of each node by the books, and prices that bills have no part in."""
     book(session, ((start, end),), until="segments", with_bills=False)
     span = "share * (to_utc - from_utc)"
     any_price = f"coalesce({', '.join(f'price_per_gpu_hour_{basis}' for basis in BASES)})"
@@ -239,7 +239,7 @@ def find_bill_span(session: "Session") -> tuple[datetime, datetime]:
 
 
 def say_no_gpus(session: "Session") -> str:
-    """What the books hold instead, and what to do."""
+    """Tell that no GPU is known: what the books hold instead, and what to do."""
     tables = dict.fromkeys(f.table.replace("_", " ") for t in TABLES for f in session.manifest.of(t.name))
     known = f"hold {', '.join(tables)} and no GPUs yet" if tables else "are empty"
     begin = "begin with `loadfactor import` or `loadfactor demo`"

@@ -53,7 +53,7 @@ def convert(amount: Decimal, rate: str | None) -> Decimal:
 
 @dataclass(frozen=True)
 class BilledDays:
-    """What charges of one owner say of the days they are for; `recurs` where fixed cost is charged anew every day.
+    """Charges of one owner by the days they are for; `recurs` where fixed cost is charged anew every day.
 
     `can_be_owned` is False of what stands in a pool, like taxes and GPUs that nobody holds.
     """
@@ -126,12 +126,12 @@ class BilledCommitment:
 
     @property
     def label(self) -> str:
-        """What to call it: its title, else the last part of its name, which may be a path."""
+        """Its title, else the last part of its name, which may be a path."""
         return self.title or self.name.rsplit("/", 1)[-1]
 
     @property
     def difference_cost(self) -> Decimal:
-        """What was purchased less what usage costs amortized."""
+        """Purchased cost less the amortized cost of use."""
         return EXACT.subtract(self.purchased_cost, add_exactly((self.use.used_cost, self.use.unused_cost)))
 
 
@@ -152,7 +152,7 @@ class BilledCommitments:
 
 
 def find_commitments(session: Session) -> BilledCommitments:
-    """What became of every commitment in the bills. Raises InputError where there is no bill."""
+    """Sum up every commitment in the bills. Raises InputError where there is no bill."""
     if not has_bill(session):
         raise InputError(
             f"no bill in {session.folder}; import one: `loadfactor import focus PATH`, or aws-cur, azure-cost, gcp-billing"

@@ -31,7 +31,7 @@ _HAS_DOMAIN: Final = "count(*) FILTER (contains(node, '.'))"
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """What the steps of who held what depend on (see `ledger.steps.Holders`), and how many GPUs are listed or estimated.
+    """Facts that the steps of holdings depend on (see `ledger.steps.Holders`), and how many GPUs are listed or estimated.
 
     `empty`: tables, fact steps and features (see `ledger.steps.FEATURES`) that have no rows, whenever they would be.
     """
@@ -88,7 +88,7 @@ def _find_facts(session: Session) -> LedgerFacts:
 
 
 def digest_facts(session: Session, facts: LedgerFacts, owned: OwnedPrices) -> LedgerInputs:
-    """What hours booked at these prices of owned GPUs stand on, from the tables of `list_facts`."""
+    """Digest the tables of `list_facts`, on which hours booked at these prices of owned GPUs stand."""
     names, sources, unlisted = (session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict() for name in _FACTS)
     misnumbered = _read_misnumbered(session) if facts.numbered else []
     return LedgerInputs(

@@ -177,7 +177,7 @@ class Books:
 
     @property
     def imports(self) -> "list[ImportRecord]":
-        """What was imported, in order."""
+        """Records of all imports, in order."""
         from loadfactor.store.import_records import list_imports
 
         with self.store.read() as session:

@@ -261,7 +261,7 @@ def _read_spending(session: Session, plan: ProjectPlan, basis: str) -> ProjectSp
 
 
 def _read_storage(session: Session, which: str) -> Decimal | None:
-    """What a bill says of the project's storage; None without a bill."""
+    """Cost of the project's storage by the bill; None without a bill."""
     if not has_bill(session):
         return None
     view_charges(session, "EffectiveCost")

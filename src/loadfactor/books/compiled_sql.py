@@ -75,7 +75,7 @@ def _write(path: Path, queries: Queries) -> None:
 
 @cache
 def _definitions() -> str:
-    """What compiled SQL depends on besides what is requested: the text of the definitions, and the compiler."""
+    """Digest of what compiled SQL depends on besides the request: the text of the definitions, and the compiler."""
     root = Path(loadfactor.__file__).parent
     files = [path for name in DEFINED_IN for path in sorted([root / name, *(root / name).rglob("*.py")])]
     texts = [path.read_text(encoding="utf-8") for path in files if path.is_file()]

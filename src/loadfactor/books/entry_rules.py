@@ -1,4 +1,4 @@
-"""What the settings say of rows that enter the books: rules of tagging and the mapping, read again when their files change."""
+"""Settings for rows that enter the books: rules of tagging and the mapping, read again when their files change."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class EntryRules:
 
 
 def make_entry(settings: Settings, mapping: Path | None = None) -> Entry:
-    """What is done to rows that enter; `mapping` in place of that of the settings."""
+    """Build the changes to rows that enter; `mapping` in place of that of the settings."""
     tag = make_tagger(read_tagging(settings, mapping))
     if settings.privacy.users == "names":
         return Entry(tag=tag)
@@ -71,7 +71,7 @@ def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:
 
 
 def make_tagger(tagging: Tagging) -> ChangeRows | None:
-    """What tags rows; None where there are no rules."""
+    """A function that tags rows; None where there are no rules."""
     if not tagging:
         return None
     from loadfactor.tables.tagging import apply_rules

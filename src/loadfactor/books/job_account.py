@@ -1,4 +1,4 @@
-"""What a job cost and made, where its money leaked, and jobs like it: what is requested its page, and what follows."""
+"""Cost and output of a job, where its money leaked, and jobs like it: the answer of its page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from loadfactor.metrics.query.reading import Readings, rank
 from loadfactor.store.session import Session
 
 SPENT_ON: Final = ("effective", "underused", "idle", "unobserved")
-"""What the held time of a job consists of: their GPU-hours and costs add up to those of the job."""
+"""Parts of the held time of a job: their GPU-hours and costs add up to those of the job."""
 MADE: Final = {unit: Metric(f"{unit}_made", unit, "", "", "neither", Made(unit)) for _, unit in UNITS}
 KEPT: Final = {unit: Metric(f"{unit}_kept", unit, "", "", "neither", Made(unit, is_kept=True)) for _, unit in UNITS}
 UNIT_COSTS: Final = {unit: f"cost_per_{name}" for name, unit in UNITS}

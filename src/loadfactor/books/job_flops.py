@@ -160,7 +160,7 @@ class JobActivity:
 
 
 def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) -> JobActivity | None:
-    """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
+    """Activity of the job's GPUs within [start, end). None where its allocations name no GPU, or no sample is of them."""
     session.put("chosen_job", {"job_id": [job], "from_utc": [start_ms], "to_utc": [end_ms]})
     session.view_table("allocations", "allocations")
     session.materialize("held_gpus", recall("GPUs of a job", lambda: expressions().write_held())["held"])

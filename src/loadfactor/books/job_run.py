@@ -1,4 +1,4 @@
-"""What a training job of the books did with the time that it held GPUs: steps, sections, and neither."""
+"""Time of a training job of the books while it held GPUs: steps, sections, and neither."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def find_job_run(books: Snapshot, job: str) -> JobRun:
 
 
 def find_said_network(books: Snapshot, job: str) -> dict[str, str | None]:
-    """What the tables [[network]] of the configuration say of a job: model, sequence_length, datatype, recompute."""
+    """Network of a job by the tables [[network]] of the configuration: model, sequence_length, datatype, recompute."""
     rows = books.view("allocations")
     last = books.fetch(rows.filter(rows.job_id == job).order_by([rows.from_utc.desc(), rows.attempt.desc()]).limit(1))
     given = give_texts([network.rule for network in settings().network], last, GIVEN)
@@ -95,7 +95,7 @@ def merge(spans: Iterable[Span]) -> list[Span]:
 
 
 def subtract(spans: Sequence[Span], holes: Sequence[Span]) -> list[Span]:
-    """What disjoint spans in order have outside others.
+    """Remove holes from disjoint spans in order.
 
     >>> subtract([(0, 10), (20, 30)], [(2, 4), (8, 25)])
     [(0, 2), (4, 8), (25, 30)]

@@ -1,4 +1,4 @@
-"""Who held what, kept from minute to minute: attributed once an hour, and again where the tables that say it changed.
+"""Holdings, kept from minute to minute: attributed once an hour, and again where the tables that say it changed.
 
 Minute by minute that would attribute the same holders to the same GPUs each time, at most of the cost. The holdings of an
 hour are kept instead, and each minute is cut from them. Of nodes of which allocations or devices changed they are attributed anew:
@@ -141,7 +141,7 @@ def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str |
 
 
 def _replace(session: Session, kept: _HeldHour, changed: str, anew: "pa.Table") -> "pa.Table":
-    """What was kept of the other GPUs, and what was attributed anew, its intervals numbered after those that were kept."""
+    """Join what was kept of the other GPUs with what was attributed anew, its intervals numbered after those that were kept."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""What the booked hours of the ledger stand on besides rows that were touched, as the manifest keeps it: written and read here.
+"""Inputs of the booked hours of the ledger besides rows that were touched, as the manifest keeps them: written and read here.
 
 Manifests of before kept it as words: three digests, bills behind a stroke at the last of them, and prices of owned GPUs as JSON.
 """
@@ -115,7 +115,7 @@ class LedgerInputs:
 
 
 def read_inputs(text: str) -> LedgerInputs:
-    """What a manifest keeps; nothing of a ledger that was never booked.
+    """Parse the inputs in a manifest; empty ones of a ledger that was never booked.
 
     >>> read_inputs(LedgerInputs("a", "b", "c").write()) == read_inputs("a b c")
     True

@@ -126,7 +126,7 @@ def make_owned_server(pool: OwnedPool, load_share: float | None = None) -> "Owne
 
 
 def full_power_w(pool: OwnedPool) -> float:
-    """What a GPU draws at full power. Raises InputError where nobody says it."""
+    """Power of a GPU at full load, W. Raises InputError where nobody says it."""
     if pool.gpu_w is not None:
         return pool.gpu_w
     known = find_accelerator(pool.accelerator or "")
@@ -241,7 +241,7 @@ class OwnedUse:
 
     @property
     def energy_difference_cost(self) -> float | None:
-        """What the energy of the installed hours costs more by measured than by assumed load; negative where it costs less."""
+        """Cost of the energy of installed hours by measured load less that by assumed load."""
         if self.measured is None:
             return None
         per_hour = (self.measured.energy_cost - self.assumed.energy_cost) / self.assumed.gpu_hours

@@ -174,7 +174,7 @@ DEFINITION: Final = 9
 
 
 def ledger_key(idle_below: float, currency: str) -> str:
-    """What a ledger row depends on besides the tables: definitions, idle threshold, currency, the catalog's prices and links."""
+    """Digest of what ledger rows depend on besides the tables: definitions, idle threshold, currency, catalog prices and links."""
     stands_on = f"{DEFINITION} {idle_below} {currency} {write_estimates()} {link_peaks()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 

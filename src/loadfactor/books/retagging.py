@@ -31,7 +31,7 @@ class ChangedHours:
 
 @dataclass(frozen=True)
 class Retagging:
-    """What a retagging changed, or would: rows by table, and hours by team and experiment."""
+    """Changes that a retagging made, or would make: rows by table, and hours by team and experiment."""
 
     rows: dict[str, int]
     hours: tuple[ChangedHours, ...]

@@ -1,4 +1,4 @@
-"""What the serving jobs of the books did: their requests, tokens, hours and cost, as plans take them."""
+"""Load of the serving jobs of the books: their requests, tokens, hours and cost, as plans take them."""
 
 from datetime import datetime
 from typing import Any, Final

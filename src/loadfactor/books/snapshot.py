@@ -224,7 +224,7 @@ class Snapshot:
     def chargeback(
         self, month: str | None = None, by: str | Sequence[str] = ("team",), currency: str | None = None
     ) -> "FleetChargeback":
-        """Who pays, under the policy of loadfactor.toml: statements that sum to the rounded bill of a month, 2026-10.
+        """Charge the fleet under the policy of loadfactor.toml: statements that sum to the rounded bill of a month, 2026-10.
 
         Without a month: of everything in the books; where there is no bill, of price × installed time. `by` is made of team,
         project, experiment, user and purpose. `currency` charges only the lines of bills that are in it. Raises InputError where
@@ -238,7 +238,7 @@ class Snapshot:
     def compare_closed(
         self, month: str, by: str | Sequence[str] | None = None, currency: str | None = None
     ) -> "ChargebackChanges":
-        """What changed since a month was closed: its last closing beside the statements of now, by the same names.
+        """Compare a closed month with now: its last closing beside the statements of now, by the same names.
 
         Raises InputError where it was not closed, or was closed by other names.
         """
@@ -293,7 +293,7 @@ class Snapshot:
         return estimate_wait(self._session, self._window_of_waits(start, end), job)
 
     def job_activity(self, job: str, start: datetime, end: datetime) -> "JobActivity | None":
-        """What the GPUs of a job did within [start, end), sample by sample; None where none is known or none was sampled."""
+        """Activity of a job's GPUs within [start, end), sample by sample; None where none is known or none was sampled."""
         from loadfactor.books.job_flops import find_job_activity
 
         return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
@@ -315,13 +315,13 @@ class Snapshot:
         return review_budgets(self._session, settings().budget, self._check_basis(basis), month, today)
 
     def commitments(self) -> "BilledCommitments":
-        """What commitments, reservations and spot capacity came to by the bills. Raises InputError where there are none."""
+        """Cost of commitments, reservations and spot capacity by the bills. Raises InputError where there are none."""
         from loadfactor.books.billed_costs import find_commitments
 
         return find_commitments(self._session)
 
     def compare_bills(self, month: str | None = None) -> BillComparison:
-        """What bills of GPUs and the books disagree about, in a month, 2026-10, or all of their time: what `bill compare` prints.
+        """Compare bills of GPUs with the books, in a month, 2026-10, or all of their time: what `bill compare` prints.
 
         Raises InputError where there is no bill of GPUs in time that the books know.
         """

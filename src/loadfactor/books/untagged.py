@@ -14,7 +14,7 @@ from loadfactor.tables.tagging_rules import GIVES, PREFIXES, TAGS
 
 ASKED: Final = ("allocated_gpu_hours", "cost")
 OF_A_JOB: Final = ("user", "team", "project", "queue", "pool", "job")
-"""What untagged time can be listed by, besides tags."""
+"""Dimensions of untagged time, besides tags."""
 DEFAULT_BY: Final = ("user", "team")
 OFTEN: Final = 0.1
 """A tag is suggested where jobs that have it hold at least so much of the untagged time."""
@@ -64,7 +64,7 @@ class TagHint:
 
 @dataclass(frozen=True)
 class Untagged:
-    """What is not tagged. Shares are of held time and of its cost, None where there is none; `without` by what is missing."""
+    """Time without tags. Shares are of held time and of its cost, None where there is none; `without` by what is missing."""
 
     window: dict[str, str]
     currency: str
@@ -82,14 +82,14 @@ _NOTHING_SAID: Final = (None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What its allocations say of a job."""
+    """Values in the allocations of a job."""
 
     columns: Mapping[str, str | None]
     tags: Mapping[str, Any]
     reported: Mapping[str, Any]
 
     def find(self, name: str) -> str | None:
-        """What it has of something that a list can be by, and that rules can look at."""
+        """The value of a dimension that a list can be by and rules can match; None where it has none."""
         found = self.columns.get(name) if name in OF_A_JOB else self.tags.get(name)
         return found if isinstance(found, str) and found else None
 
@@ -103,7 +103,7 @@ class _Group:
 
 
 def check_by(by: Sequence[str]) -> tuple[str, ...]:
-    """What to list by. Raises InputError naming what nothing can be listed by."""
+    """Check the dimensions of a list. Raises InputError naming what nothing can be listed by."""
     for name in by:
         if name not in OF_A_JOB and name not in TAGS and not name.startswith(PREFIXES):
             raise no_such("dimension", name, (*OF_A_JOB, *TAGS, "label.NAME"))
@@ -178,7 +178,7 @@ def _read_jobs(session: Session) -> dict[str, tuple[str | None, ...]]:
 
 
 def _match(by: Sequence[str], values: Sequence[str | None], job: _Job) -> dict[str, str]:
-    """What a rule would look at to find jobs of a group: what their source reported."""
+    """Match of a rule that would find the jobs of a group, from what their source reported."""
     found = {}
     for name, value in zip(by, values, strict=True):
         reported = job.reported.get(name, value)
@@ -213,7 +213,7 @@ def _list_hints(by_tag: Mapping[str, float], hours: float) -> Iterator[TagHint]:
 
 
 def write_match(match: Mapping[str, str]) -> str:
-    """What a rule looks at, as it stands in loadfactor.toml; values are meant as they are, not as globs.
+    """Write a rule's match as it stands in loadfactor.toml; values are meant as they are, not as globs.
 
     >>> write_match({"user": "ann", "label.app": "a*"})
     '{ user = "ann", "label.app" = "a[*]" }'

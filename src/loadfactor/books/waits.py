@@ -33,9 +33,9 @@ BY: Final = {
     "purpose": "purpose",
     "pool": "pool",
 }
-"""What waits can be stated by, and the column that says it."""
+"""Dimensions of waits, and their columns."""
 ALIKE: Final = (("size", "queue", "team"), ("size", "queue"), ("size",), ())
-"""What jobs have in common with the one that waits: the first of these of which enough are known."""
+"""Dimensions that like jobs share with the one that waits: the first of these of which enough are known."""
 ENOUGH: Final = 10
 """So many jobs like it, that waited as long, must have started."""
 QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -148,7 +148,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class WaitEstimate:
-    """What jobs like one that waits tell of it: `n` of them waited longer than it has, `started` of these started.
+    """Estimate from jobs like one that waits: `n` of them waited longer than it has, `started` of these started.
 
     `alike` is what they have in common with it; `rest_s_…` how much longer they waited, None where not reached or unknown.
     """
@@ -170,7 +170,7 @@ class WaitEstimate:
 
 
 def check_by(by: Sequence[str]) -> tuple[str, ...]:
-    """What to split waits by. Raises InputError naming what they cannot be stated by."""
+    """Check the dimensions of waits. Raises InputError naming those that there are not."""
     for name in by:
         if name not in BY:
             raise no_such("dimension of waits", name, BY)
@@ -265,7 +265,7 @@ def _list_groups(session: Session, by: Sequence[str], where: str = "true") -> It
 
 
 def _measure(by: dict[str, str | None], waits: Columns) -> WaitGroup:
-    """What the waits of a group add up to, and the estimate of how long they last."""
+    """Sums of a group's waits, and the estimate of how long they last."""
     waited_s, started, requested = (waits[name] for name in ("waited_s", "started", "requested"))
     curves = (estimate_survival(waited_s, started), estimate_survival(waited_s, started, requested))
     cancelled = int(np.count_nonzero(waits["cancelled"]))
@@ -396,7 +396,7 @@ def _add_up(
 def _list_cohorts(
     rows: dict[tuple[str, str], list[tuple[str | None, FlavorUse]]], queues: Iterable[QuotaUse]
 ) -> Iterator[CohortUse]:
-    """What the queues of each cohort have and hold, a queue's GPUs in its cohort and in all above it."""
+    """Quota and use of each cohort, a queue's GPUs in its cohort and in all above it."""
     above = {
         (cluster, name.removeprefix(OF_COHORT)): next((cohort for cohort, _ in of if cohort), None)
         for (cluster, name), of in rows.items()

@@ -142,7 +142,7 @@ class Watched:
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
-        """What the metrics are made of, added up by group over a span: of these jobs, of each since an instant."""
+        """Add up the parts of metrics by group over a span: of these jobs, of each since an instant."""
         question = self._ask(metrics, by, span)
         open_ledger(self._session, self._idle_below)
         WindowLedger(self._session, self._idle_below).view(question.window, False)
@@ -174,7 +174,7 @@ class Watched:
         return dict(self._session.raw.execute(write_lasting(at_ms, step_ms)).fetchall())
 
     def list_events(self, span: Span) -> list[WatchedEvent]:
-        """What happened to GPUs in a span and `EVENTS_BEFORE_MS` before it, in order."""
+        """Events of GPUs in a span and `EVENTS_BEFORE_MS` before it, in order."""
         self._session.view_table("device_events", "device_events")
         rows = self._session.raw.execute(
             "SELECT device_id, at_utc, kind, coalesce(detail, ''), coalesce(count, 1) FROM device_events"

@@ -1,4 +1,4 @@
-"""Who waits for GPUs, minute by minute, and how long jobs wait usually: kept from call to call, so that a minute costs a minute.
+"""Waits for GPUs, minute by minute, and how long jobs wait usually: kept from call to call, so that a minute costs a minute.
 
 A wait is what `ledger/waits.py` says it is. Read anew are the jobs of which something was reported since the full hour before.
 """
@@ -17,7 +17,7 @@ from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, Span
 
 HISTORY_MS: Final = 14 * MS_PER_DAY
-"""What is usual follows from so many days; what was reported of a job before them is not looked at."""
+"""Usual waits follow from so many days; what was reported of a job before them is not looked at."""
 RECENT_MS: Final = 6 * MS_PER_HOUR
 """Waits are kept for so long after they ended."""
 NOT_YET: Final = (*LATER, "DependencyNeverSatisfied", "SchedulingGated")

@@ -68,7 +68,7 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class HolderWork:
-    """What one holder did in one group, or all of the group whose FLOPs nobody knows together; then `job` is None."""
+    """Work of one holder in one group, or of all in the group whose FLOPs nobody knows together; then `job` is None."""
 
     key: Key
     job: str | None
@@ -152,7 +152,7 @@ ASKED: Final = (
     *(Metric(cause, "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP], lost_to=cause)) for cause in LOST_TO),
     *(Metric(kind, "GPU-seconds", "", "", "neither", Made(unit)) for kind, unit in IN_SECTION.items()),
 )
-"""What is put to the ledger and of progress, job by job."""
+"""Metrics that are read from the ledger and from progress, job by job."""
 
 
 def find_waterfall(session: Session, ask: Ask, by: Sequence[str], basis: str) -> FleetWaterfall:

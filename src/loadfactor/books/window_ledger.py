@@ -20,7 +20,7 @@ from loadfactor.tables.schema import DIMENSIONS
 
 @dataclass(frozen=True)
 class _Folded:
-    """What the table `folded_ledger` is of, and what it tells."""
+    """Scope of the table `folded_ledger`: the questions it answers."""
 
     window: Window
     by: tuple[str, ...]

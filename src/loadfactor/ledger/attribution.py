@@ -32,7 +32,7 @@ def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False) -> Ex
 
 
 def list_claims(listed: Expr, labelled: Expr | None, allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
-    """Who claims which GPUs by day; `inferred`: nobody lists the job, only labels name it. See `ledger.labels`.
+    """Claims on GPUs by day; `inferred`: nobody lists the job, only labels name it. See `ledger.labels`.
 
     `labelled`: None where labels name nothing.
     """
@@ -131,7 +131,7 @@ def _held(claimed: Expr, there: Expr, at: list[str]) -> Expr:
 
 
 def _rest(there: Expr) -> list[Expr]:
-    """What nobody held: first what is down, the remainder unallocated."""
+    """GPUs that nobody held: first those that are down, the remainder unallocated."""
     rest = there.for_inferred - ibis.least(there.inferred, there.for_inferred)
     out_of_use = ibis.least(there.down, rest)
     nobody = {c: ibis.null("float64" if c == "attempt" else "string") for c in HOLDER}
@@ -153,5 +153,5 @@ def _rest(there: Expr) -> list[Expr]:
 
 
 def _round_off(gpus: Expr) -> Expr:
-    """What is left of GPUs; nothing, where that is only what adding shares up took away."""
+    """Take remainders of GPUs as nothing where they come only from adding shares up."""
     return ibis.ifelse(gpus > ROUNDING_GPUS, gpus, 0.0)

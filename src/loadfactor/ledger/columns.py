@@ -1,4 +1,4 @@
-"""What the ledger's columns may say: states, kinds of holders, bins of activity, sizes of jobs, names of unlisted GPUs.
+"""Values of the ledger's columns: states, kinds of holders, bins of activity, sizes of jobs, names of unlisted GPUs.
 
 Activity signals, best first. Each signal is its own meaning of active; no formula mixes them.
 
@@ -52,7 +52,7 @@ HOLDER = ("job_id", "attempt", "user", "team", "project", "experiment_id", "purp
 LOCATION = ("node", "accelerator", "pool")
 """Columns that say where a GPU is, and what it is."""
 ROUNDING_GPUS = 1e-9
-"""What is left of a GPU after shares like 1/7 have been added up."""
+"""Remainders of a GPU up to this come from adding up shares like 1/7."""
 KNOWN, NOBODY, UNKNOWN = "known", "nobody", "unknown"
 """Values of the column `holder`."""
 

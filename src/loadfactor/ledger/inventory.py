@@ -1,4 +1,4 @@
-"""What was installed when, whether it was usable, and what an hour of it cost: each GPU's time, cut where any of this changes.
+"""GPUs installed over time, their outages and hourly prices: each GPU's time, cut where any of this changes.
 
 One name for a node that some call by its short name and others with its domain: n1 and n1.cluster.local.
 
@@ -89,7 +89,6 @@ def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
 
 
 def _name_place(rows: Expr) -> Expr:
-    """What jobs name: a node, a pool or nothing but the fleet."""
     return ibis.coalesce(rows.node, ibis.literal("pool ") + rows.pool, ibis.literal("fleet"))
 
 
@@ -175,7 +174,7 @@ def call_nodes(rows: Expr, names: Expr) -> Expr:
 
 
 def list_sources(allocations: Expr, devices: Expr) -> Expr:
-    """What the allocations name: `level` (device, node, pool or fleet) and `name`. A GPU that is named speaks for its node."""
+    """List the names in allocations: `level` (device, node, pool or fleet) and `name`. A GPU that is named speaks for its node."""
     rows = open_ends(allocations)
     columns = {"device": "device_id", "node": "node", "pool": "pool"}
     named = [

@@ -87,7 +87,7 @@ def list_aliases(listed: Expr) -> Expr:
 
 
 def _locate(labelled: Expr, locations: Expr) -> Expr:
-    """What labels name, with where each GPU is and which part of a whole one it is (`whole`: GPUs held, as whole ones)."""
+    """Holdings by labels, with where each GPU is and which part of a whole one it is (`whole`: GPUs held, as whole ones)."""
     rows = labelled.join(locations, shares_time(labelled, locations, ["device_id", DAY]))
     return rows.select(
         *(labelled[c] for c in (DAY, "device_id", "gpus", *PAYERS)),
@@ -153,7 +153,7 @@ _REPORTED = tuple(f"reported_{column}" for column in PAYERS)
 
 
 def pick_stated(labelled: Expr, listed: Expr) -> Expr:
-    """What labels name of jobs whose lists lack a payer that the labels say."""
+    """Rows of labels for jobs whose lists lack a payer that the labels say."""
     reported = labelled.filter(ibis.or_(*(labelled[c].notnull() for c in PAYERS)))
     names = list_aliases(listed.select("job_id", "job_number", *PAYERS).distinct())
     lacking = names.group_by("label").aggregate(**{f"lacks_{c}": names[c].isnull().any() for c in PAYERS})
@@ -162,7 +162,7 @@ def pick_stated(labelled: Expr, listed: Expr) -> Expr:
 
 
 def list_payers(labelled: Expr, listed: Expr) -> Expr:
-    """Who pays, as labels tell it of claims on known GPUs: label (what they call the job), day, from_utc, to_utc, reported_…"""
+    """Payers by labels of claims on known GPUs: label (what they call the job), day, from_utc, to_utc, reported_…"""
     stated = pick_stated(labelled, listed.filter(listed.device_id.notnull()))
     stated = stated.mutate(label=stated.job_id)
     at = ["label", DAY, "from_utc", "to_utc"]

@@ -1,4 +1,4 @@
-"""What an hour of each GPU costs in the reporting currency of the store: which price applies, and what it is worth.
+"""Price of an hour of each GPU in the reporting currency of the store: which price applies, and what it is worth.
 
 A price row applies to the GPUs it does not exclude. Of several that apply in one basis the most specific wins (a GPU's own
 before a pool's before a model's before a price for all; a price that a bill makes for a node before them all), and of equals the

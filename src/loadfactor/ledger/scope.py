@@ -20,7 +20,7 @@ from loadfactor.ledger.prices import PRICE_COLUMNS
 
 DAY = "day_utc"
 PLACE = ("node", "pool")
-"""What decides which GPUs may share a scope."""
+"""GPUs may share a scope where these agree."""
 OWN = tuple(f"own_{c}" for c in ("device_id", *LOCATION))
 CLAIM = (*HOLDER, "job_number", "gpus", DAY)
 """Columns of an allocation cut by the day."""
@@ -168,13 +168,13 @@ def _scopes_around(scopes: Expr, keys: list[str]) -> Expr:
 
 
 _COMMON = ("device_id", *LOCATION)
-"""What the GPUs of a scope may have in common."""
+"""Columns that the GPUs of a scope may have in common."""
 _MERGED = {"gpus": "sum", "first": "min", "last": "max", "known": "sum", "rows": "sum"}
 """How groups of GPUs that are alike become one."""
 
 
 def measure_capacity(days: Expr, scopes: Expr | None) -> Expr:
-    """What each scope has, instant by instant: `total` GPUs, of them `down`, mean prices, and what the GPUs have in common.
+    """Count the GPUs of each scope, instant by instant: `total` GPUs, of them `down`, mean prices, and what they have in common.
 
     `days` are the segments of the GPUs by day, `scopes` those of their places, None where each GPU is its own.
     A pool of thousands is a handful of rows.

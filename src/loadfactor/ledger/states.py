@@ -58,7 +58,7 @@ PCIE_BUSIER = "pcie_bytes_per_s"
 NVLINK = "nvlink_bytes_per_s"
 
 LINK_BITS = {PCIE_BUSIER: sum(measured_bit(c) for c in PCIE), NVLINK: measured_bit(NVLINK)}
-"""What each link's traffic is known from: any of these bits of `measured_mask`."""
+"""Bits of `measured_mask`, of which any makes a link's traffic known."""
 PEAKS = {PCIE_BUSIER: "pcie_peak_bytes_per_s", NVLINK: "nvlink_peak_bytes_per_s"}
 """The ledger's column of each link's peak, null where the catalog does not know the accelerator or its link."""
 
@@ -89,13 +89,13 @@ WEIGHTED = {
     **{link: link.removesuffix("_per_s") for link in (*PCIE, PCIE_BUSIER, NVLINK)},
     "temperature_c": "temperature_c_s",
 }
-"""What samples measure, and its sum over time as a ledger column: null where the row's samples do not measure it."""
+"""Measurements of samples, and the ledger column of each one's sum over time: null where the row's samples do not measure it."""
 BITS = {c: measured_bit(c) for c in MEASUREMENTS} | LINK_BITS
-"""What each measurement is known from: any of these bits of `measured_mask`."""
+"""Bits of `measured_mask`, of which any makes a measurement known."""
 
 
 def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
-    """What the samples say of each span: milliseconds and weighted sums per span, idleness and dimensions.
+    """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions.
 
     Over exactly the parts inside the span: `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of
     their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured; `evidence` is what the
@@ -175,7 +175,7 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
 
 
 def _unsampled(spans: Expr, observed: Expr) -> Expr:
-    """What no sample says anything of: the rest of each span, in the same columns."""
+    """The rest of each span, which no sample covers, in the same columns."""
     sampled = observed.group_by("span").aggregate(sampled_ms=observed.ms.sum())
     rest = spans.left_join(sampled, "span")
     length_ms = (spans.to_utc - spans.from_utc).cast("float64")
@@ -185,7 +185,7 @@ def _unsampled(spans: Expr, observed: Expr) -> Expr:
 
 
 def measures(book: Expr) -> dict[str, Expr]:
-    """What follows from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, money.
+    """Measures that follow from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, money.
 
     `effective_…_s` is activity × seconds by the best signal the row's samples had, `observed_…_s` the seconds these stand on;
     `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity. Of a link,
@@ -243,7 +243,7 @@ def _measure_links(book: Expr) -> dict[str, Expr]:
 
 
 NONE, EDGE, WHOLE = 0, 1, 2
-"""What a sample is evidence of in an unheld interval: of nothing, perhaps, surely."""
+"""Evidence that a sample gives of work in an unheld interval: of nothing, perhaps, surely."""
 
 
 def list_spans(holdings: Expr, weighed: bool = True) -> Expr:

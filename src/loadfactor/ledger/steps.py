@@ -58,7 +58,7 @@ with a domain in their name, GPUs that are known by node and number alone."""
 
 @dataclass(frozen=True)
 class Holders:
-    """What the steps of who held what depend on.
+    """Inputs that the steps of holdings depend on.
 
     `renamed`: nodes go by two names; `numbered`: allocations say numbers of GPUs; `filled`: labels name payers that lists do not;
     `billed`: there are `billed_prices` of nodes; `currency`: that of the books.
@@ -73,7 +73,7 @@ class Holders:
 
 @dataclass(frozen=True)
 class Activity:
-    """What the steps of what holders did depend on.
+    """Inputs that the steps of activity depend on.
 
     `measured`: which signals the samples hold; `overlaps`: samples of one GPU may overlap.
     """
@@ -154,7 +154,7 @@ def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
 
 @cache
 def _list_holders(of: Holders) -> Steps:
-    """Who held what, and what it cost."""
+    """Steps from the tables to holdings and their costs."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     cuts = ibis.table({"at_utc": "int64"}, name="cuts")
     estimates = ibis.table(ibis.schema(columns_of("prices")), name="estimates")
@@ -234,7 +234,7 @@ def _list_holders(of: Holders) -> Steps:
 
 @cache
 def _list_activity(of: Activity) -> Steps:
-    """What they did with it."""
+    """Steps from holdings and samples to the ledger's rows."""
     samples = _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if of.overlaps:

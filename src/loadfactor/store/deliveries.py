@@ -27,7 +27,7 @@ SubAccounts = frozenset[str | None]
 
 @dataclass(frozen=True)
 class Delivery:
-    """What one import brought of one period of an account. Cells as in the rows; `end` is the end of the period, ms."""
+    """Rows that one import brought of one period of an account. Cells as in the rows; `end` is the end of the period, ms."""
 
     number: int  # of the import
     provider: str | None

@@ -32,7 +32,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class ImportRecord:
-    """What one import brought: `digest` identifies the input, so that the same file twice adds nothing."""
+    """One import and its rows: `digest` identifies the input, so that the same file twice adds nothing."""
 
     number: int
     digest: str

@@ -36,7 +36,7 @@ OWN_TABLES: Final = "tables"
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one import brought. `already` is true when exactly these files were in the books before: then nothing was added.
+    """Result of an import. `already` is true when exactly these files were in the books before: then nothing was added.
 
     `replaced`: the imports whose place it took, of the same logs when they were shorter.
     """
@@ -150,7 +150,7 @@ def _list_events(writer: Writer) -> tuple[DeviceEvent, ...]:
 
 
 def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) -> str:
-    """What identifies an import: the source, how it was stated to read, and the bytes and names of the files.
+    """Identify an import by the source, how it was stated to read, and the bytes and names of the files.
 
     A name may say which machine a log is of; the folder a file lies in, a rotation's number and .gz say nothing.
     """
@@ -235,7 +235,7 @@ def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
 
 
 def _give_holder(items: Iterator[Rows | Gap], options: ReadOptions) -> Iterator[Rows | Gap]:
-    """What a source reads, and, where the caller says who held the GPUs, an allocation for each while it was seen."""
+    """Pass on what a source reads and, where the caller says who held the GPUs, add an allocation for each while it was seen."""
     for item in items:
         yield item
         if options.held_by is not None and isinstance(item, Rows) and item.table == "devices":

@@ -62,7 +62,7 @@ LONGEST_WAIT_S = 30.0
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """What one caller waits for: bodies to be kept, or batches to be stored, a state with them, what is done to be removed."""
+    """A call that waits: for bodies to be kept, or batches to be stored, a state with them, what is done to be removed."""
 
     done: "Future[int]"
     bodies: Sequence[ReceivedBody] | None = None

@@ -80,7 +80,7 @@ def _copied(folder: Path, private: Path) -> Path:
 
 
 def _state(database: Path, log: Path) -> tuple[object, ...]:
-    """What stays while the log is only appended to. Without a log, what stays while nothing is written at all."""
+    """Facts that stay while the log is only appended to. Without a log, facts that stay while nothing is written at all."""
     found = database.stat()
     header = b""
     with suppress(FileNotFoundError), log.open("rb") as file:

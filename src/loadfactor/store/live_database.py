@@ -118,7 +118,7 @@ class ReceivedBody:
 
 @dataclass(frozen=True)
 class OriginState:
-    """What the decoder of an origin knew after all bodies with numbers up to `through`."""
+    """State of the decoder of an origin after all bodies with numbers up to `through`."""
 
     origin: str
     through: int
@@ -202,7 +202,7 @@ def open_database(folder: Path, after: int) -> sqlite3.Connection:
 
 
 def read_span(connection: sqlite3.Connection) -> LogSpan:
-    """What the database says of its numbers. Raises StoreError for a newer format, DamageError for what nobody wrote."""
+    """Range of numbers in the database. Raises StoreError for a newer format, DamageError for what nobody wrote."""
     version = _read_format(connection)
     if version > FORMAT:
         raise StoreError(f"{NAME} has format {version}, this version reads {FORMAT}; install the newest version")
@@ -250,7 +250,7 @@ def read_states(connection: sqlite3.Connection) -> dict[str, OriginState]:
 
 
 def explain(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Text of an error in one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 

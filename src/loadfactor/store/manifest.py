@@ -48,7 +48,7 @@ LONGEST_REACH_MS: Final = int(REACH_STEPS * LONGEST_STEP_MS)
 
 @dataclass(frozen=True)
 class StepVote:
-    """What some devices of a source say of its step: each device votes for its own most common gap, with all its gaps."""
+    """Votes of some devices on the step of their source: each device votes for its own most common gap, with all its gaps."""
 
     source: str
     gap_ms: int
@@ -72,7 +72,7 @@ class SampleStart:
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What the store knows of a file of samples without opening it."""
+    """Facts of a file of samples that are known without opening it."""
 
     measured: int  # union of the masks
     sources: tuple[str, ...]
@@ -273,7 +273,7 @@ def merge(spans: list[Span]) -> tuple[Span, ...]:
 
 
 def subtract(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ...]:
-    """What is left of spans without others; both disjoint and in order.
+    """Remove spans from spans; both disjoint and in order.
 
     >>> subtract(((0, 10), (20, 30)), ((5, 6), (8, 25)))
     ((0, 5), (6, 8), (25, 30))
@@ -299,7 +299,7 @@ def find_restepped(manifest: Manifest, before: Mapping[str, int], after: Mapping
 
 
 def find_moved_ends(before: Span, after: Span) -> tuple[Span, ...]:
-    """What two spans do not share: time in which the books begin or end otherwise than before.
+    """Parts that two spans do not share: time in which the books begin or end otherwise than before.
 
     >>> find_moved_ends((10, 20), (12, 30))
     ((10, 12), (20, 30))

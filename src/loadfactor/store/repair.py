@@ -234,7 +234,7 @@ BEFORE: Final = 0
 
 
 def start_migration(folder: Path) -> Manifest:
-    """What the books of today begin with in the folder of an earlier store: nothing but the number of its generation."""
+    """An empty manifest in the folder of an earlier store, with nothing but the number of its generation."""
     return Manifest(_read(folder)["generation"])
 
 

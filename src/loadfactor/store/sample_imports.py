@@ -61,7 +61,7 @@ Cell = tuple[int, pa.Table]
 
 @dataclass(frozen=True)
 class Around:
-    """What a store holds around new samples: the last instant before them of each series, and whether some lie among them."""
+    """Stored samples near new ones: the last instant before them of each series, and whether some lie among them."""
 
     before: Mapping[Series, int]
     mixed: bool
@@ -128,7 +128,7 @@ def write_cell(
 
 
 def look_around(session: Session, rows: pa.Table, files: Iterable[StoredFile]) -> Around:
-    """What files hold of the same series near these samples, which are as they were taken."""
+    """Find what files hold of the same series near these samples, which are as they were taken."""
     limits = pc.min_max(rows["sampled_utc"]).as_py()
     devices = pc.min_max(pc.unique(rows["device_id"]).cast(pa.string())).as_py()
     sources = set(pc.unique(rows["source"]).cast(pa.string()).to_pylist())

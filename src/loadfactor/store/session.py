@@ -39,7 +39,7 @@ TAGGED: Final = ("allocations", "queue_events", "charges")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is done to rows that enter, and to bytes that wait to become rows; None: nothing."""
+    """Changes to rows that enter, and to bytes that wait to become rows; None: nothing."""
 
     mask: ChangeRows | None = None
     tag: ChangeRows | None = None
@@ -48,7 +48,7 @@ class Entry:
     """Undoes `seal`; what was never sealed comes back as it is."""
 
     def mask_item(self, item: "Rows | Gap") -> "Rows | Gap":
-        """What a source yields, with names masked."""
+        """Mask the names in the rows of a source; gaps pass unchanged."""
         from loadfactor.sources.base import Gap
 
         if self.mask is None or isinstance(item, Gap):

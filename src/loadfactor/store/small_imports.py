@@ -25,13 +25,13 @@ from loadfactor.tables.columns import Column, Table
 from loadfactor.tables.schema import ALLOCATIONS, ALWAYS, EXCHANGE_RATES, LINGER_MS, SAMPLES, TABLES, Span, table
 
 DEVICE_FACTS = ("node", "accelerator", "pool", "share", "gpu_index")
-"""What rows of a GPU that speak of the same time tell each other."""
+"""Columns that rows of one GPU at the same time fill in for each other."""
 WATCHED = {"devices": DEVICE_FACTS, "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
 MEASURED = ("node_samples",)
 """Tables of measurements: a row may bring some of them, and another row of the same instant the others."""
 LOGGED = "import_no, seq, watched"
-"""What a log knows of a row besides its columns."""
+"""Columns of the log besides those of a row."""
 
 
 def name_columns(kept: Table) -> str:

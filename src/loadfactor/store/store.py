@@ -57,7 +57,7 @@ class Store:
 
     @property
     def entry(self) -> Entry:
-        """What becomes of rows that enter now."""
+        """Changes to rows that enter now, by the settings as they are."""
         return self._entry()
 
     @property

@@ -26,7 +26,7 @@ Right = Literal["read", "read-team", "write"]
 NAME: Final = "tokens.json"
 PREFIX: Final = "lf_"
 SECRET: Final = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{20,}")
-"""What a token looks like, so that messages and logs can leave it out."""
+"""Matches a token, so that messages and logs can leave it out."""
 FORMAT: Final = 1
 RANDOM_BYTES: Final = 32
 MOST_TOKENS: Final = 1_000
@@ -36,7 +36,7 @@ _HALF_WRITTEN: Final = re.compile(re.escape(NAME) + r"\.[0-9a-f]{32}\.tmp")
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """What is kept of one token. `team` is that of a token that reads one team alone; `sha256` is hexadecimal."""
+    """A token as it is kept. `team` is that of a token that reads one team alone; `sha256` is hexadecimal."""
 
     id: str
     name: str

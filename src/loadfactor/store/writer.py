@@ -46,7 +46,7 @@ LEDGER_OPTIONS: Final = (
 
 
 class Writer(Session):
-    """What is being written: `manifest` is exchanged for a new one with every change, and published at the end, or not at all."""
+    """A session that writes: `manifest` is exchanged for a new one with every change, and published at the end, or not at all."""
 
     def __init__(self, folder: Path, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
         super().__init__(folder, manifest, raw, currency)
@@ -100,7 +100,7 @@ class Writer(Session):
         return replace(file, bytes=path.stat().st_size, crc32=checksum_file(path))
 
     def footer(self, file: StoredFile, replaces: Iterable[StoredFile] = ()) -> str:
-        """What a file says of itself and of the books: description, what it replaces, currency, which live batches are in files."""
+        """JSON in a file about itself and the books: description, what it replaces, currency, which live batches are in files."""
         of_books = {"currency": self.currency, "live_through": self.manifest.live_through}
         return json.dumps(asdict(file) | {"replaces": [f.name for f in replaces]} | of_books)
 
@@ -143,7 +143,7 @@ class Writer(Session):
 
 
 def read_footer(path: Path) -> dict[str, Any] | None:
-    """What a file says of itself; None where it is no whole file of a store, or one of the ledger."""
+    """Description in a file's footer; None where it is no whole file of a store, or one of the ledger."""
     try:
         written = (pq.read_metadata(path).metadata or {}).get(FOOTER.encode())
         found = json.loads(written) if written else None

@@ -1,1 +1,1 @@
-"""Who pays for a fleet: lines of bills, else priced GPU-seconds of the ledger, as statements; and closed months."""
+"""Chargeback: lines of bills, else priced GPU-seconds of the ledger, as statements; and closed months."""

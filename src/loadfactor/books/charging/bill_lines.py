@@ -104,7 +104,7 @@ _KINDS: Final = {
     "storage": r"(?i)storage|\bs3\b|amazons3|\befs\b|\bebs\b|\bfsx\b|\bdisks?\b|snapshot|glacier|backup",
     "network": r"(?i)network|bandwidth|load balanc|loadbalanc|cloudfront|\bvpc\b|nat ?gateway|\bdns\b|route 53",
 }
-"""What tells the kind of a row by its category, service and meter; of several the first."""
+"""Patterns of a row's category, service and meter for each kind; of several the first."""
 _PERIOD: Final = "concat_ws(chr(31), coalesce(ProviderName, ''), coalesce(BillingAccountId, ''), BillingPeriodStart)"
 
 

@@ -102,7 +102,7 @@ DEFINITION: Final = 1
 
 
 def describe_bills(session: Session) -> BookedBills | None:
-    """What prices of bills stand on; None where there are no bills."""
+    """Digests of the bills that prices stand on; None where there are no bills."""
     if not has_bills(session):
         return None
     nodes = _digest(repr(sorted(list_nodes(session).items())))

@@ -145,7 +145,7 @@ def _write(value: Any) -> str:
 
 @dataclass(frozen=True)
 class StatementChange:
-    """What one owner or pool was charged at the closing, what it would be now, and the difference; by cost column."""
+    """Charges of one owner or pool at the closing and now, and the difference; by cost column."""
 
     by: Mapping[str, str | None]
     pool: str | None

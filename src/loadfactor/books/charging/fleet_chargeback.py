@@ -1,4 +1,4 @@
-"""Who pays for a fleet: the bill of a month, or without one price × installed time, as statements of owners and pools.
+"""Chargeback of a fleet: the bill of a month, or without one price × installed time, as statements of owners and pools.
 
 Lines of bills that are GPUs of known nodes, divided over what the ledger says these GPUs did in their charge periods.
 
@@ -73,7 +73,7 @@ class LedgerHours:
 
 
 def read_ledger_hours(session: Session, by: Sequence[str], basis: str) -> list[LedgerHours]:
-    """What `window_ledger` holds by owner, state and price. GPU-seconds are added up as whole microseconds, in any order alike."""
+    """Sums of `window_ledger` by owner, state and price. GPU-seconds are added up as whole microseconds, in any order alike."""
     sql = recall(
         f"ledger hours {by} {basis}", lambda: {"hours": expressions().write_sql(_sum_hours(tuple(by), basis))}
     )["hours"]
@@ -224,14 +224,14 @@ def _write_division(by: Sequence[str]) -> str:
 
 
 OWNERS: Final = ("team", "project", "experiment", "user", "purpose")
-"""What statements can be by."""
+"""Dimensions that statements can be by."""
 GPU_KINDS: Final = "charges_with_kinds"
 BILL, PRICES = "bill", "price × installed time"
 
 
 @dataclass(frozen=True)
 class FleetChargeback:
-    """Who pays, and what that stands on. `totals` of each cost column: the bill exactly, charged, rounding, and the difference, 0.
+    """Statements, and what they stand on. `totals` of each cost column: the bill exactly, charged, rounding, and the difference, 0.
 
     `start` and `end` are those of the month, else of what the books know. `cost_source` is the bill, or price × installed time in
     the kind of money `basis`. `tag_coverage_share` is the part of the cost that has all its names. `closing` is how the books keep
@@ -259,7 +259,7 @@ class FleetChargeback:
 
 @dataclass(frozen=True)
 class ChargeQuestion:
-    """What is requested: statements by which names, of which month (None: all the books know), of which currency's lines."""
+    """A request for statements by which names, of which month (None: all the books know), of which currency's lines."""
 
     by: tuple[str, ...]
     month: str | None

@@ -56,7 +56,7 @@ class NodeRules:
 
 @dataclass(frozen=True)
 class BilledResource:
-    """What a line says of where it ran: the provider's id, its name, and the values of tags in their order."""
+    """The resource that a line names: the provider's id, its name, and the values of tags in their order."""
 
     id: str | None
     name: str | None
@@ -73,7 +73,7 @@ class BilledResource:
 
     @property
     def label(self) -> str | None:
-        """What to call it where it is no known node."""
+        """Its name, or the end of its id, where it is no known node."""
         return self.name or self.short_id
 
 
@@ -185,10 +185,10 @@ def _match(name: str, spellings: Mapping[str, str]) -> str | None:
 
 
 MACHINE, GPU, REST, UNKNOWN = "machine", "gpu", "rest", "unknown"
-"""What a line sells: GPUs with their machine, GPUs apart, what is left of a machine, a type whose GPUs nobody knows."""
+"""Kinds of lines: GPUs with their machine, GPUs apart, what is left of a machine, a type whose GPUs nobody knows."""
 _OF_USE: Final = ("Usage", "Credit", "Adjustment")
 _NOT_MACHINES: Final = r"(?i)licen[cs]e|software|marketplace|ebsoptimized|cpucredits|unused(box|ded)|\breservation:"
-"""What names the type of a machine and is none: software on it, credits of it, reservations of it that are billed apart."""
+"""Types that name a machine and are none: software on it, credits of it, reservations of it that are billed apart."""
 _OF_MACHINE: Final = r"(?i)\b(core|ram|memory|vcpu)\b"
 _HOUR: Final = r"(?i)^\s*([0-9]+ )?\s*((instance|virtual machine|vm|machine|node)[ -]?)?(hours?|hrs?|h)(/month)?\s*$"
 _GPU_HOUR: Final = r"(?i)^\s*(gpu|accelerator)[ -]?(hours?|hrs?|h)\s*$"
@@ -211,14 +211,14 @@ _TELLING: Final = (
     ),
     *("ChargeCategory", "CommitmentDiscountStatus", "CapacityReservationStatus"),
 )
-"""What a line sells follows from these texts, which few lines have of their own."""
+"""Columns that decide what a line sells; few combinations of their texts occur."""
 SOLD: Final = "sold_lines"
 _KEY: Final = "concat_ws(chr(31), {cells})"
 
 
 @dataclass(frozen=True)
 class SoldKind:
-    """What lines of an instance type and a SKU sell: GPUs of a machine (`gpus`, as whole ones), of which model."""
+    """The GPUs that lines of an instance type and a SKU sell: of a machine (`gpus`, as whole ones), of which model."""
 
     sold: str
     gpus: float | None
@@ -283,7 +283,7 @@ def list_nodes(session: Session) -> dict[str, str]:
 
 @cache
 def find_kind(billed_type: str | None, sku: str | None) -> SoldKind | None:
-    """What lines of this instance type and this SKU sell; None where it has no GPUs.
+    """Look up what lines of this instance type and this SKU sell; None where it has no GPUs.
 
     >>> find_kind("p4d.24xlarge", None), find_kind("m5.large", None)
     (SoldKind(sold='machine', gpus=8.0, accelerator='a100-sxm-40gb'), None)

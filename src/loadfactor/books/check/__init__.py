@@ -73,7 +73,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_booked_by_number,
     find_failing_sources,
 )
-"""What is looked for, worst first."""
+"""Checks, worst first."""
 CHECKS_OF_BILLS: Final[tuple[Check, ...]] = (
     find_losses,
     find_billed_gpus,
@@ -81,7 +81,7 @@ CHECKS_OF_BILLS: Final[tuple[Check, ...]] = (
     find_import_gaps,
     find_failing_sources,
 )
-"""What is looked for where no GPU is known."""
+"""Checks for books in which no GPU is known."""
 
 
 @dataclass(frozen=True)

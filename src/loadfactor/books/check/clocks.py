@@ -33,7 +33,7 @@ def find_unobserved(books: Examined) -> Iterator[Finding]:
 
 
 def find_import_gaps(books: Examined) -> Iterator[Finding]:
-    """What imports could not take."""
+    """List what imports could not take."""
     for record in list_imports(books.session):
         for where, what, count in record.gaps:
             yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")
@@ -184,7 +184,7 @@ def check_files(session: Session) -> None:
 
 
 def find_losses(books: Examined) -> Iterator[Finding]:
-    """What was lost with damaged files."""
+    """List the losses by damaged files."""
     for loss in books.session.manifest.losses:
         yield Finding(
             "wrong",

@@ -1,4 +1,4 @@
-"""What a check finds, and what it looks at: a session of the books and readings of their ledger."""
+"""Findings of checks, and what checks look at: a session of the books and readings of their ledger."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ OF_A_PLACE: Final = (
     *("paid_gpu_hours", "cost", "allocated_gpu_hours", "unattributed_gpu_hours", "unattributed_cost"),
     *("unobserved_gpu_hours", "unobserved_cost"),
 )
-"""What checks ask of every node and device."""
+"""Metrics that checks read of every node and device."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What cannot be joined: jobs, samples and devices that should meet and do not, with the GPU-hours and the cost of it.
+"""Broken joins: jobs, samples and devices that should meet and do not, with the GPU-hours and the cost of it.
 
 Every number of hours and money is a reading of the ledger, or a sum of some.
 """
@@ -43,7 +43,7 @@ def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
 
 
 def _sum_up(books: Examined, unmeasured: list[str], hours: float) -> Iterator[Finding]:
-    """What summaries say of jobs without a sample, which have so many GPU-hours."""
+    """Compare summaries of jobs without a sample, which have so many GPU-hours."""
     books.session.view_table("allocations", "allocations")
     rows = books.session.fetch(
         f"""SELECT job_id, sum(ms) / {MS_PER_HOUR} AS hours, sum(ms * summary_busy_share) / {MS_PER_HOUR} AS busy,

@@ -1,1 +1,1 @@
-"""What was lost in a window, as levers read it: the waterfall by holder, idle and free intervals, failed runs, jobs by pool."""
+"""Losses of a window, as levers read them: the waterfall by holder, idle and free intervals, failed runs, jobs by pool."""

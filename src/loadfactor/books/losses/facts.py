@@ -1,4 +1,4 @@
-"""What levers read of the books, for one window: the waterfall by holder and node, GPUs of jobs, runs, idle and free intervals."""
+"""Facts that levers read of one window: the waterfall by holder and node, GPUs of jobs, runs, idle and free intervals."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
 
 OTHER_BASES: Final = ("contracted", "list")
-"""What a price is taken from where a model has none in the basis of the books, in this order: none is lower than it would be."""
+"""Price bases for a model that has none in the basis of the books, in this order: none is lower than it would be."""
 
 
 def list_prices(session: Session, basis: str, at_ms: int) -> dict[str, float]:
@@ -164,7 +164,7 @@ class NodeLoss:
 
 @dataclass(frozen=True)
 class JobGpu:
-    """What one GPU did while a job held it, GPU-hours; `active` is its activity while it was busy."""
+    """Time of one GPU while a job held it, GPU-hours; `active` is its activity while it was busy."""
 
     job: str
     device: str
@@ -175,7 +175,7 @@ class JobGpu:
 
 
 class LossFacts:
-    """What was lost in one window. For one thread, inside one session."""
+    """Losses of one window. For one thread, inside one session."""
 
     def __init__(self, session: Session, idle_below: float, start: datetime | None, end: datetime | None) -> None:
         self._session, self._idle_below = session, idle_below
@@ -199,7 +199,7 @@ class LossFacts:
 
     @cached_property
     def nodes(self) -> tuple[NodeLoss, ...]:
-        """What nobody held, by node."""
+        """Unheld time by node."""
         found = self.snapshot.show(OF_NODES, ("node",), *self._window)
         columns = {metric.name: _read_column(found, metric.name) for metric in OF_NODES}
         named = ("unallocated", "down", "unallocated_cost", "down_cost")
@@ -207,7 +207,7 @@ class LossFacts:
 
     @cached_property
     def job_gpus(self) -> dict[str, list[JobGpu]]:
-        """What each GPU of each job did; jobs that are booked for no GPU in particular are not among them."""
+        """Time of each GPU of each job; jobs that are booked for no GPU in particular are not among them."""
         found = self.snapshot.show(OF_GPUS, ("job", "device"), *self._window)
         columns = {metric.name: _read_column(found, metric.name) for metric in OF_GPUS}
         out: dict[str, list[JobGpu]] = {}
@@ -224,12 +224,12 @@ class LossFacts:
 
     @cached_property
     def job_needs(self) -> list[JobNeed]:
-        """What jobs need of their GPUs, as far as that was seen."""
+        """Shares of time, memory and NVLink that jobs use on their GPUs, as far as they were measured."""
         return list_job_needs(self.snapshot, *self._window)
 
     @cached_property
     def job_energy(self) -> list[JobEnergy]:
-        """What the GPUs of jobs drew, and what that costs where it is known."""
+        """Energy of the GPUs of jobs, and its cost where it is known."""
         return list_job_energy(self.snapshot, self._session.currency, *self._window)
 
     @cached_property
@@ -274,7 +274,7 @@ class LossFacts:
 
     @cached_property
     def purposes(self) -> dict[str, str]:
-        """What each job is for, where that is known."""
+        """Purpose of each job, where it is known."""
         found = self.snapshot.show(OF_GPUS[:1], ("job", "purpose"), *self._window)
         return {job: purpose for job, purpose in found.keys if job and purpose}
 
@@ -307,6 +307,6 @@ def _read_column(found: Readings, name: str) -> list[float]:
 
 @contextmanager
 def read_losses(books: Books, start: datetime | None = None, end: datetime | None = None) -> Iterator[LossFacts]:
-    """What was lost in [start, end) of the books, by default all they know. Raises InputError where they know nothing of it."""
+    """Open the losses in [start, end) of the books, by default all they know. Raises InputError where they know nothing of it."""
     with books.store.read() as session:
         yield LossFacts(session, books.idle_below, start, end)

@@ -83,7 +83,7 @@ def merge(spans: Iterable[Span]) -> list[Span]:
 
 
 def cut_out(pieces: Iterable[IntervalPiece], holes: Sequence[Span]) -> list[IntervalPiece]:
-    """What of the pieces lies in none of the holes (merged, in order), in order of time.
+    """Cut holes (merged, in order) out of pieces, in order of time.
 
     >>> [(p.from_ms, p.to_ms, p.gpu_s) for p in cut_out([IntervalPiece(0, 10, 10.0)], [(2, 3), (8, 20)])]
     [(0, 2, 2.0), (3, 8, 5.0)]
@@ -199,7 +199,7 @@ SELECT job_id, attempt, hour_utc, min(from_utc) AS since, max(to_utc) AS until, 
        count(DISTINCT (from_utc, to_utc)) = 1 AS is_even
 FROM window_ledger ANTI JOIN left_out USING (job_id, device_id) SEMI JOIN looked_at USING (job_id)
 GROUP BY job_id, attempt, hour_utc"""
-"""What each run held in an hour, and was idle; `is_even`: by all of its GPUs over the same time."""
+"""Held and idle time of each run by hour; `is_even`: by all of its GPUs over the same time."""
 _IS_WHOLE: Final = "is_even AND idle_s >= held_s * (1 - 1e-9)"
 _PICK_HOURS: Final = f"""
 SELECT job_id, attempt, hour_utc, gpus FROM run_hours WHERE idle_s > 0 AND NOT ({_IS_WHOLE}) AND (NOT is_even OR

@@ -44,7 +44,7 @@ class PoolHistory:
 
     @property
     def key(self) -> PoolKey:
-        """What tells it from other pools."""
+        """Identity among pools."""
         return self.pool, self.accelerator
 
     @property

@@ -97,7 +97,7 @@ class AlertService:
         return bool(self.error) or any(dispatcher.error for dispatcher in self._dispatchers)
 
     def health(self) -> dict[str, Any]:
-        """What GET /health says of alerts; it asks neither the disk nor the books."""
+        """State of the alerts in GET /health; it reads neither the disk nor the books."""
         backlogs = {dispatcher.name: self._backlogs.get(dispatcher.name, Backlog()) for dispatcher in self._dispatchers}
         return {
             "judged": None if self._judged_ms is None else iso(instant(self._judged_ms)),
@@ -127,7 +127,7 @@ class AlertService:
                 await asyncio.sleep(max(LOOK_EVERY_S, self._took_s / MOST_BUSY))
 
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
-        """What comes of it; None where it fails, which is logged and ends nothing."""
+        """Run `work` on the thread; None where it fails, which is logged and ends nothing."""
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:  # a defect of a rule must not stop the server

@@ -192,7 +192,7 @@ def add_lists(app: FastAPI, served: Served) -> None:
 
     @app.get("/api/v1/imports", responses=describe_rows(ImportsAnswer), response_class=Response)
     async def imports(request: Request, format: Form = "json") -> Response:
-        """What was read into the books, as `loadfactor imports --format json` prints it."""
+        """Imports of the books, as `loadfactor imports --format json` prints it."""
 
         def work() -> RowsAnswer:
             records = books.imports
@@ -223,7 +223,7 @@ def add_insight(app: FastAPI, served: Served) -> None:
 
     @app.get(SAVINGS, **describe(FleetSavings, "the levers"))
     async def savings(request: Request, query: Annotated[SavingsQuery, Depends()]) -> Response:
-        """What to change, and what that would have saved, as `loadfactor savings --format json` prints it."""
+        """Changes to make, and what each would have saved, as `loadfactor savings --format json` prints it."""
         question = read_long_question(SavingsRequest, vars(query))
         return await reply(request, pool, folder, lambda: answer_savings(books, question, bounds))
 
@@ -247,7 +247,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         id: Annotated[str | None, Query(max_length=64, description="This one alone, in whatever state.")] = None,
         limit: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
     ) -> Response:
-        """What fires and why, the most severe first; a token of a team sees the alerts of that team."""
+        """Alerts with their evidence, the most severe first; a token of a team sees the alerts of that team."""
         access = access_of(request)
         states = STATES if id is not None or (state and "all" in state) else tuple(state or LIVING)
 

@@ -48,7 +48,7 @@ def _list_of(name: str, shape: type[BaseModel]) -> type[BaseModel]:
 
 
 class ErrorAnswer(BaseModel):
-    """What is wrong, where, and what to do next, in one line."""
+    """An error in one line: the problem, where it is, and what to do next."""
 
     error: str
 
@@ -121,7 +121,7 @@ class ImportAnswer(BaseModel):
 
 
 class ReceiptAnswer(BaseModel):
-    """What an import brought, as `loadfactor import --format json` prints it."""
+    """Receipt of an import, as `loadfactor import --format json` prints it."""
 
     source: str
     rows: dict[str, int]
@@ -182,7 +182,7 @@ class AlertsAnswer(BaseModel):
 
 
 class SilenceRequest(BaseModel):
-    """What to silence: a rule, a group, or both; names, or patterns with * and ?. For how long, or until when, and why."""
+    """A silence to set, for a rule, a group, or both: names, or patterns with * and ?. For how long, or until when, and why."""
 
     model_config = ConfigDict(extra="forbid")
 
