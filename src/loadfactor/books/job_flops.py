@@ -46,12 +46,12 @@ def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[
     else:
         session.register("job_flops", found)
     # Put the work of sections into the table `section_work`; none of it where it is not requested. Reads `ledger`.
-    is_asked = not {*units}.isdisjoint(IN_SECTION.values())
-    if is_asked:
+    is_needed = not {*units}.isdisjoint(IN_SECTION.values())
+    if is_needed:
         session.view_table("job_sections", "job_sections")
         session.materialize("section_spans", _SPANS)
-        is_asked = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
-    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_asked else _NO_SECTIONS)
+        is_needed = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
+    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_needed else _NO_SECTIONS)
     session.create_view("progress", recall("worked out", lambda: expressions().write_progress())["progress"])
 
 

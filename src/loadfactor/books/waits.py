@@ -183,7 +183,7 @@ def find_waits(session: Session, window: Window, by: Sequence[str], where: Mappi
     Raises InputError for a dimension or filter that is none.
     """
     by = check_by(by)
-    _view_asked(session, window, where)
+    _view_waits(session, window, where)
     rows = [_measure(dict(zip(by, key, strict=True)), waits) for key, waits in _list_groups(session, by)]
     ((_, whole),) = _list_groups(session, ())
     end = window.end_ms
@@ -209,7 +209,7 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
 
     Raises InputError where the books know no such job, or it does not wait.
     """
-    _view_asked(session, window, {})
+    _view_waits(session, window, {})
     columns = ("queued_utc", "ended_utc", "started", "coalesce(gpus, 1)", "size", "queue", "team", "reason")
     found = session.raw.execute(
         f"SELECT {', '.join(columns)} FROM waits WHERE job_id = ? AND queued_utc < {window.end_ms}"
@@ -237,7 +237,7 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
     )
 
 
-def _view_asked(session: Session, window: Window, where: Mapping[str, str]) -> None:
+def _view_waits(session: Session, window: Window, where: Mapping[str, str]) -> None:
     end = window.end_ms
     session.create_view(
         "window_waits",

@@ -237,7 +237,7 @@ class Ec2Instances:
         return {TYPES: [self._types[name] for name in used], INSTANCES: gpus}
 
     def _list_requests(self) -> dict[str, Sequence[Item]]:
-        """Requests whose instance Amazon takes away or took; nothing is asked where there is no spot instance."""
+        """Requests whose instance Amazon takes away or took; no call is made where there is no spot instance."""
         if not self._spot:
             return {}
         pages = self._client.page("describe_spot_instance_requests")
@@ -282,7 +282,7 @@ def make_error(error: Exception) -> FetchError:
 
 
 def find_refused(account: CloudWatchAccount) -> Iterator[tuple[str, str]]:
-    """Each question to EC2, and why it may not be asked; empty where it may. Nothing is asked but whether that is allowed."""
+    """Each question to EC2, and why it is not permitted; empty where it is. Only permissions are tested."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     for part, operations in NEEDS.items():

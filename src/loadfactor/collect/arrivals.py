@@ -12,12 +12,12 @@ from loadfactor.store.live_database import LiveBatch
 
 MOMENTS: Final = ("device_events", "queue_events")
 """Tables of instants."""
-STRETCHES: Final = ("allocations", "outages", "devices")
-"""Tables of stretches of time, which are listed again and again: one that was heard of changes where it ends."""
+INTERVALS: Final = ("allocations", "outages", "devices")
+"""Tables of intervals, which are listed again and again: a known one changes at its end."""
 SAMPLED_MS: Final = MS_PER_MIN
 """A sample whose row says no beginning speaks of so much before its end, at least."""
 LISTED_AGAIN_MS: Final = MS_PER_HOUR
-"""A stretch of an outage or device that began longer ago is taken to have been listed before."""
+"""An interval of an outage or device that began longer ago is taken to have been listed before."""
 MOST_KEPT: Final = 500_000
 
 
@@ -44,7 +44,7 @@ class LiveArrivals:
                     self._since_ms = at
 
     def take(self) -> int | None:
-        """Since when what came speaks, since this was asked last; None where nothing came."""
+        """The earliest time of rows since the last call; None where nothing came."""
         with self._lock:
             found, self._since_ms = self._since_ms, None
             return found
@@ -57,7 +57,7 @@ class LiveArrivals:
             return starts if starts is not None else None if ends is None else ends - SAMPLED_MS
         if batch.table in MOMENTS:
             return _first(rows, "at_utc")
-        if batch.table not in STRETCHES:
+        if batch.table not in INTERVALS:
             return None
         found = [
             at
@@ -67,7 +67,7 @@ class LiveArrivals:
         return min(found, default=None)
 
     def _find_change(self, row: Mapping[str, object]) -> int | None:
-        """Since when a stretch may be otherwise than it was known."""
+        """The first instant at which an interval may differ from what was known of it."""
         began, ended, job = _whole(row.get("from_utc")), _whole(row.get("to_utc")), row.get("job_id")
         if began is None:
             return ended

@@ -1,6 +1,6 @@
 """Bills in the cloud as files in a folder, to be read from there: objects of S3, and Google's billing export in BigQuery.
 
-Credentials are found as the clouds' own tools find them. What S3 throttles is asked again, longer and longer apart.
+Credentials are found as the clouds' own tools find them. Requests that S3 throttles are repeated, longer and longer apart.
 """
 
 import json

@@ -163,7 +163,7 @@ class GceInstances:
         return {part: list(self._list(part))}
 
     def find_refused(self) -> Iterator[tuple[str, str]]:
-        """Each question, and why it may not be asked; empty where it may."""
+        """Each question, and why it is not permitted; empty where it is."""
         for part in self.parts:
             error = ""
             try:

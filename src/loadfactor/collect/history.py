@@ -101,7 +101,7 @@ def read_history(
 
 
 async def _fetch(pull: Pull, to_ms: int) -> Chunk:
-    """The next chunk; a server that fails is asked again before that ends the import."""
+    """The next chunk; a server that fails is queried again before that ends the import."""
     for left in reversed(range(TRIES)):
         try:
             return await pull.fetch_next(to_ms)

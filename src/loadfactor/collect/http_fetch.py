@@ -1,4 +1,4 @@
-"""Asking an HTTP server once: one short connection a request, so that thousands of servers are asked at little cost.
+"""Single HTTP requests, each on a short connection of its own, so that thousands of servers are polled at little cost.
 
 A client with a pool of connections looks through all of them for every request; here a request is a connection, what is sent and
 the bytes that follow, bounded in size and in time.
@@ -29,7 +29,7 @@ from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 
 MOST_ANSWERING: Final = 500
 MOST_DOUBTFUL: Final = 500
-"""So many servers are asked at once: those that answered the last request, and those that did not or are new."""
+"""So many servers are polled at once: those that answered the last request, and those that did not or are new."""
 MOST_LONG: Final = 4
 """So many of a pool receive a long answer at once."""
 
@@ -56,7 +56,7 @@ class RequestPools:
 
 
 class FetchError(LoadfactorError):
-    """A server could not be asked, or its answer is not what was asked for."""
+    """A server could not be reached, or its answer is not what was requested."""
 
 
 class TooMuchError(FetchError):

@@ -1,4 +1,4 @@
-"""The Kubernetes API, asked through the official client: pages of lists, watches, and single owners, as plain objects."""
+"""The Kubernetes API through the official client: pages of lists, watches, and single owners, as plain objects."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ NOT_FOUND, FORBIDDEN, GONE = 404, 403, 410
 
 
 class KubernetesError(LoadfactorError):
-    """The API could not be asked, or refused. `status`: of HTTP, 0 where there is none."""
+    """The API could not be reached, or refused. `status`: of HTTP, 0 where there is none."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)

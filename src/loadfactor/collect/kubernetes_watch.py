@@ -74,7 +74,7 @@ class KindWatch:
         self._kept_s = 0.0
 
     def run(self, open_api: Callable[[], KubernetesApi]) -> None:
-        """Watch until it is stopped. An API that fails is asked again later, and later still while it goes on failing."""
+        """Watch until it is stopped. An API that fails is tried again later, and later still while it goes on failing."""
         pause_s = FIRST_PAUSE_S
         while not self._stopped.is_set():
             try:

@@ -108,7 +108,7 @@ class Recording:
 
 
 def record_command(command: Sequence[str], every_s: float, spool: Path) -> Recording:
-    """Run a command to its end, sampling; signals reach it. Raises InputError where it or the driver cannot be asked."""
+    """Run a command to its end, sampling; signals reach it. Raises InputError where it or the driver does not start."""
     began = datetime.now(UTC)
     words = " ".join(word.rpartition("/")[2] for word in command)[:LONGEST_NAME].strip()
     job = f"{words} {began:%Y-%m-%d %H:%M:%S}"

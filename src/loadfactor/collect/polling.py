@@ -1,6 +1,6 @@
-"""Sources that are polled: asked again and again on threads of their own, with what is new kept and how each question goes noted.
+"""Sources that are polled on threads of their own: what is new is kept, and the status of each question noted.
 
-A question that is not permitted is noted with what would allow it, asked again seldom, and hinders no other.
+A question that is not permitted is noted with what would allow it, tried again seldom, and hinders no other.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from loadfactor.sources.clouds.live_instances import ALL, INSTANCES, SEEN
 from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
 
 REFUSED_EVERY_S: Final = 10.0 * S_PER_MIN
-"""A question that is not permitted is asked again so seldom: somebody may allow it."""
+"""A question that is not permitted is tried again so seldom: somebody may allow it."""
 LONGEST_KEEP_S: Final = float(S_PER_MIN)
 
 Keep = Callable[[bytes], Coroutine[Any, Any, None]]
@@ -55,7 +55,7 @@ class PartStatus:
         return PartStatus("degraded" if unread else "ok", unread, since_ms, last_ms or at_ms, failures)
 
     def fail(self, error: str | BaseException, status: str = "failing", at_ms: int | None = None) -> "PartStatus":
-        """It was not answered. `at_ms`: when it was asked."""
+        """The status after a question failed. `at_ms`: when it was sent."""
         if isinstance(error, BaseException):
             error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
         since_ms = self.since_ms if self.status == status else None
@@ -137,7 +137,7 @@ class PolledSource(ABC):
         self._status[part] = self._status[part].fail(error, status)
 
     def _keep_events(self, events: Sequence[Any], cursor: Mapping[str, str] | None = None) -> None:
-        """Returns when they are durable. Raises LoadfactorError where they cannot be kept: then they are asked for again."""
+        """Return when they are durable. Raises LoadfactorError where they cannot be kept: then they are requested again."""
         assert self._loop is not None
         kept = asyncio.run_coroutine_threadsafe(self._keep(pack_events(events, cursor)), self._loop)
         try:
@@ -147,7 +147,7 @@ class PolledSource(ABC):
 
 
 class CloudInstances(Protocol):
-    """An account or a project, and what it is asked of instances."""
+    """An account or a project, and the questions about its instances."""
 
     @property
     def parts(self) -> Sequence[str]:

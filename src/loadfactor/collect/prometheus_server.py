@@ -30,7 +30,7 @@ from loadfactor.collect.http_fetch import (
 )
 
 LARGEST_ANSWER_BYTES: Final = 32 * BYTES_PER_MIB
-"""Read as JSON it takes some six times as much memory. A server with more is asked for a shorter time."""
+"""Read as JSON it takes some six times as much memory. A server with more is queried for a shorter time."""
 _SHOWN_CHARACTERS: Final = 200
 _BEGIN: Final = b"{"
 _IN_PATHS: Final = "/%:@!$&'()*+,;=~[]"
@@ -107,7 +107,7 @@ async def fetch_answer(
 ) -> HttpAnswer:
     """The answer to an instant query.
 
-    Raises FetchError in one line, TooMuchError where a shorter time should be asked for, and InputError as `write_query`.
+    Raises FetchError in one line, TooMuchError where a shorter time should be requested, and InputError as `write_query`.
     """
     bounds = FetchBounds(LARGEST_ANSWER_BYTES, 2 * server.timeout_s, server.timeout_s, begins=_BEGIN, unpacks=True)
     answer = await fetch(server.write_query(query), bounds, pool or RequestPool())

@@ -65,7 +65,7 @@ class ScheduledPull(ABC):
         """The chunk that follows, at most through `to_ms`; it ends where it begins while there is nothing. Raises FetchError."""
 
     async def run(self) -> None:
-        """Pull until cancelled. A server that fails is asked again later, and later still while it goes on failing."""
+        """Pull until cancelled. A server that fails is queried again later, and later still while it goes on failing."""
         await asyncio.sleep(random.uniform(0, min(self._every_s, S_PER_MIN) / 10))  # not all at once
         while True:
             began = time.monotonic()

@@ -1,4 +1,4 @@
-"""slurmrestd, asked for jobs and nodes, in the newest version that it speaks."""
+"""A client of slurmrestd that lists jobs and nodes, in the newest version that it speaks."""
 
 import re
 import threading
@@ -70,7 +70,7 @@ class SlurmRest:
         return NodeAnswer(list(decode_rest_nodes(self._ask(path, {}))))
 
     def _find_path(self, plugin: str) -> tuple[str, frozenset[str]]:
-        """Where the newest version of a plugin has its jobs, and what they may be asked with. CommandError where there is none."""
+        """Path of the jobs in the newest version of a plugin, and its parameters. CommandError where there is none."""
         if not self._paths:
             paths = self._ask("/openapi/v3", {}).get("paths")
             for path, methods in sorted(paths.items() if isinstance(paths, dict) else (), key=_order):

@@ -1,7 +1,7 @@
-"""Asking a Slurm cluster again and again: what the controller knows now, and accounting in windows that overlap.
+"""Polling a Slurm cluster: what the controller knows now, and accounting in windows that overlap.
 
 Accounting learns of the end of a job late, after an interruption very late. So every window begins before the last one ended, once
-an hour a day before, and jobs that were open and are in no answer are asked for by their number. Whoever says nothing ends no job.
+an hour a day before, and jobs that were open and are in no answer are queried by their number. A missing answer ends no job.
 """
 
 import json

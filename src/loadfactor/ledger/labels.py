@@ -225,9 +225,9 @@ def find_misnumbered(allocations: Expr, numbers: Expr) -> Expr:
 
 def name_numbered(claims: Expr, numbers: Expr, locations: Expr, misnumbered: Expr) -> Expr:
     """Claims by the day; while numbers say which GPUs of its node a claim has, it is one row for each of these."""
-    is_asked = claims.device_id.isnull() & claims.node.notnull() & claims.gpu_indices.notnull()
-    is_asked = ibis.coalesce(is_asked & claims.node.notin(misnumbered.node), False)
-    rows = claims.filter(is_asked)
+    has_numbers = claims.device_id.isnull() & claims.node.notnull() & claims.gpu_indices.notnull()
+    has_numbers = ibis.coalesce(has_numbers & claims.node.notin(misnumbered.node), False)
+    rows = claims.filter(has_numbers)
     order = [rows[c] for c in ("job_id", "attempt", "from_utc", "node", "pool", "gpu_indices", "gpus", "to_utc")]
     rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
     there = locations.semi_join(rows, list(_NODE_DAY))
@@ -249,7 +249,7 @@ def name_numbered(claims: Expr, numbers: Expr, locations: Expr, misnumbered: Exp
         *(found[c] for c in ("device_id", "node", "from_utc", "to_utc")),
         gpus=ibis.ifelse(found.device_id.isnull(), rows.gpus, 1.0),
     )
-    return ibis.union(claims.filter(~is_asked).select(*_CLAIM_COLUMNS), out.select(*_CLAIM_COLUMNS))
+    return ibis.union(claims.filter(~has_numbers).select(*_CLAIM_COLUMNS), out.select(*_CLAIM_COLUMNS))
 
 
 def _locate_by_day(rows: Expr, there: Expr, by_day: bool = True) -> Expr:

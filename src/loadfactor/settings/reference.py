@@ -100,7 +100,7 @@ def _list_fields(table: type[BaseModel], before: str) -> Iterator[SettingEntry]:
 
 
 def _merge(entries: list[SettingEntry]) -> list[SettingEntry]:
-    """Entries of tables that are told apart by their kind: each name once, the types of those that differ joined."""
+    """Entries of tables that differ by their kind: each name once, the types of those that differ joined."""
     found: dict[str, SettingEntry] = {}
     for entry in entries:
         known = found.setdefault(entry.name, entry)

@@ -229,7 +229,7 @@ def _lengthen_forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.
 
 
 def _scale_to_load(scenario: Scenario, jobs: list[SubmittedJob], pools: list[PoolSize]) -> None:
-    """Stretch or shrink batch work so that requests for each pool are `scenario.load` of what it can give.
+    """Lengthen or shorten batch work so that requests for each pool are `scenario.load` of what it can give.
 
     People's sessions stay as long as they are, unless there are so many that they would take more than their part.
     """
@@ -237,18 +237,18 @@ def _scale_to_load(scenario: Scenario, jobs: list[SubmittedJob], pools: list[Poo
         people = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape == "notebook"]
         batch = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape != "notebook"]
         if people:
-            _stretch(scenario, people, min(1.0, MOST_FOR_PEOPLE_SHARE * pool.gpu_ms / _sum_gpu_ms(people)))
+            _scale(scenario, people, min(1.0, MOST_FOR_PEOPLE_SHARE * pool.gpu_ms / _sum_gpu_ms(people)))
         if batch:
             overhead = sum(j.gpus * (WORKLOADS[j.workload].startup_s * MS_PER_S + j.tail_ms) for j in batch)
             left = scenario.load * pool.gpu_ms - _sum_gpu_ms(people) - overhead
-            _stretch(scenario, batch, max(0.05, left / _sum_gpu_ms(batch)))
+            _scale(scenario, batch, max(0.05, left / _sum_gpu_ms(batch)))
 
 
 def _sum_gpu_ms(jobs: list[SubmittedJob]) -> int:
     return sum(j.gpus * j.work_ms for j in jobs)
 
 
-def _stretch(scenario: Scenario, jobs: list[SubmittedJob], factor: float) -> None:
+def _scale(scenario: Scenario, jobs: list[SubmittedJob], factor: float) -> None:
     longest_ms = scenario.days * MS_PER_DAY // 2
     for job in jobs:
         job.work_ms = _round_to_s(min(longest_ms, job.work_ms * factor))

@@ -373,8 +373,8 @@ def _list_served(sim: Simulation, i: int, run: ScheduledRun, rng: np.random.Gene
     d = sim.scenario.deployments[run.job.deployment]
     if run.work_from_ms >= run.to_ms:
         return
-    marks = np.arange(run.work_from_ms // MS_PER_HOUR + 1, -(-run.to_ms // MS_PER_HOUR), dtype=np.int64) * MS_PER_HOUR
-    edges = np.concatenate(([run.work_from_ms], marks, [run.to_ms]))
+    hours = np.arange(run.work_from_ms // MS_PER_HOUR + 1, -(-run.to_ms // MS_PER_HOUR), dtype=np.int64) * MS_PER_HOUR
+    edges = np.concatenate(([run.work_from_ms], hours, [run.to_ms]))
     middle, seconds = (edges[1:] + edges[:-1]) // 2, np.diff(edges) / MS_PER_S
     requests_made = rng.poisson(d.peak_requests_per_s * compute_request_rate(sim.calendar, middle) * seconds)
     for a, b, requests in zip(edges[:-1].tolist(), edges[1:].tolist(), requests_made.tolist(), strict=True):

@@ -57,7 +57,7 @@ class Attendant(Generic[T]):
             self._requests.get()
             try:
                 self._answers.put(self._work())
-            except Exception as error:  # whoever asked hears of it
+            except Exception as error:  # `wait` raises it
                 self._answers.put(error)
 
 

@@ -23,7 +23,7 @@ class Notices:
         self._lock = threading.Lock()
 
     def say(self, topic: str, text: str) -> None:
-        """Say it, if nothing was said of this topic since it was over."""
+        """Write the text, unless one of this topic was written since it last ended."""
         with self._lock:
             if topic in self._written:
                 return
@@ -31,7 +31,7 @@ class Notices:
         self._write(text)
 
     def end(self, topic: str, text: str) -> None:
-        """It is over: say that, if it had been said that it began."""
+        """End a topic; write the text, if its beginning was written."""
         with self._lock:
             if topic not in self._written:
                 return

@@ -22,7 +22,7 @@ from .write_request import SeriesValues
 OPEN_WITHIN_S: Final = 20.0
 ANSWER_WITHIN_S: Final = 5.0
 LOST_AGAIN_S: Final = 60.0
-"""So often a lost GPU is asked whether it is back."""
+"""Interval at which a lost GPU is tried again."""
 
 
 @dataclass

@@ -162,7 +162,7 @@ class Spool:
                 found = self._read_record(segment, at)
                 if found is not None:
                     return found
-                self.counts.damaged_segments += 1  # torn by a power loss: what follows cannot be told apart
+                self.counts.damaged_segments += 1  # torn by a power loss: where the next record begins is unknown
                 self._read_from = (segment.number, segment.size)
             if segment is self._segments[-1] and self._file is not None:
                 return None

@@ -27,14 +27,14 @@ class Rank(NamedTuple):
 
 
 def find_rank(environment: Mapping[str, str], modules: Mapping[str, Any] = sys.modules) -> Rank:
-    """The place of this process; 0 of 1 where nobody says. torch is asked only where the run has imported it.
+    """The place of this process; 0 of 1 where nobody says. torch is called only where the run has imported it.
 
     >>> find_rank({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0"}, {})
     Rank(rank=3, ranks=8)
     >>> find_rank({}, {})
     Rank(rank=0, ranks=1)
 
-    Lightning names its processes by node and place on it, and not how many a node has: then ranks are told apart, with gaps.
+    Lightning names its processes by node and place on it, and not how many a node has: then ranks are distinct, with gaps.
 
     >>> find_rank({"NODE_RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, {})
     Rank(rank=5, ranks=4)

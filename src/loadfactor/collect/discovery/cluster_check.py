@@ -1,4 +1,4 @@
-"""Checks of clusters of Kubernetes and Slurm, and clouds: each kind and question asked once, and what would allow more."""
+"""Checks of clusters of Kubernetes and Slurm, and clouds: each kind and question tried once, and what would allow more."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ class KindCheck:
 
 @dataclass(frozen=True)
 class ClusterCheck:
-    """One cluster; `error`: why it cannot be asked at all, or not for its pods."""
+    """One cluster; `error`: why it cannot be queried at all, or not for its pods."""
 
     name: str
     address: str | None
@@ -76,7 +76,7 @@ def _check_kind(api: KubernetesApi, resource: Resource) -> str | None:
 
 
 Refused = Iterable[tuple[str, str]]
-"""Each question, and why it may not be asked; empty where it may."""
+"""Each question, and why it is not permitted; empty where it is."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def check_slurm(clusters: Mapping[str, Slurm]) -> list[SlurmCheck]:
 
 
 class _SlurmQuestions:
-    """The questions to one cluster, each asked once."""
+    """Queries to one cluster, each sent once."""
 
     def __init__(self, name: str, slurm: Slurm) -> None:
         self._name = name

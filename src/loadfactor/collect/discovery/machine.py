@@ -83,11 +83,11 @@ async def _look_around(places: ProbedPlaces) -> Surroundings:
 def _find_cloud(root: Path) -> str:
     for name in ("sys_vendor", "board_vendor", "product_name"):
         try:
-            said = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip()
+            vendor = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip()
         except OSError:
             continue
-        if said in CLOUDS:
-            return CLOUDS[said]
+        if vendor in CLOUDS:
+            return CLOUDS[vendor]
     return ""
 
 

@@ -14,7 +14,7 @@ Severity = Literal["info", "warning", "critical"]
 
 @dataclass(frozen=True)
 class Alert:
-    """One stretch of time in which the condition of a rule held for a group.
+    """One interval in which the condition of a rule held for a group.
 
     `by`: the dimensions of the group, none for the fleet. `start_ms`: since when the condition holds; `fired_ms`: when it had held
     for long enough; `end_ms`: when it ended. `value` in `unit` is the latest that was judged bad: None where it is no number.
@@ -43,7 +43,7 @@ class Alert:
 
     @property
     def fingerprint(self) -> str:
-        """Names this stretch of this rule and group, the same in every process that judges the same data."""
+        """Names this interval of this rule and group, the same in every process that judges the same data."""
         return sha256(repr((self.group, self.start_ms)).encode()).hexdigest()[:16]
 
 

@@ -130,7 +130,7 @@ class Judge:
         self._forget_ms = 0  # when groups that are no more are forgotten, by beginning anew
         self._rows_of_a_step = 0
         self._kept = KeptRecords()
-        self._marks: dict[int, list[Alert]] = {}  # what lived at full hours, and at the beginning
+        self._checkpoints: dict[int, list[Alert]] = {}  # what lived at full hours, and at the beginning
         self._ended: list[Alert] = []
 
     @property
@@ -154,7 +154,7 @@ class Judge:
         return {
             "judged_ms": self.judged_ms,
             "alive": [asdict(alert) for alert in self.alive],
-            "marks": {str(at): [asdict(alert) for alert in alerts] for at, alerts in self._marks.items()},
+            "marks": {str(at): [asdict(alert) for alert in alerts] for at, alerts in self._checkpoints.items()},
             "ended": [asdict(alert) for alert in self._ended],
         }
 
@@ -163,7 +163,7 @@ class Judge:
         """The judge as it was when it was dumped; alerts of rules that are no more are left out."""
         judge = cls(rules, state["judged_ms"], step_ms)
         judge._live(_read_alerts(state["alive"]))
-        judge._marks = {int(at): _read_alerts(alerts) for at, alerts in state["marks"].items()}
+        judge._checkpoints = {int(at): _read_alerts(alerts) for at, alerts in state["marks"].items()}
         judge._ended = _read_alerts(state["ended"])
         return judge
 
@@ -184,12 +184,12 @@ class Judge:
         self._ended += [t.alert for t in transitions if t.alert.state == "resolved"]
         oldest = self.judged_ms - REMEMBERED_MS
         self._ended = [alert for alert in self._ended if (alert.end_ms or 0) >= oldest]
-        self._marks = {at: alerts for at, alerts in self._marks.items() if at >= oldest}
+        self._checkpoints = {at: alerts for at, alerts in self._checkpoints.items() if at >= oldest}
         return transitions
 
     def _judge(self, evidence: Evidence) -> Iterator[Transition]:
-        if self.judged_ms % MS_PER_HOUR == 0 or not self._marks:
-            self._marks[self.judged_ms] = self.alive
+        if self.judged_ms % MS_PER_HOUR == 0 or not self._checkpoints:
+            self._checkpoints[self.judged_ms] = self.alive
         for follower in self._followers:
             verdicts = self.verdicts[follower.rule.name] = judge_rule(follower.rule, evidence)
             yield from follower.step(verdicts, evidence.at_ms, self._step_ms, evidence.name_holder)
@@ -228,10 +228,10 @@ class Judge:
 
     def _judge_again(self, watched: Watched, changed_ms: int) -> list[Transition]:
         until_ms, before = self.judged_ms, self.alive
-        marks = [at for at in self._marks if at <= changed_ms]
-        self.judged_ms = max(marks, default=min(self._marks, default=until_ms))
+        earlier = [at for at in self._checkpoints if at <= changed_ms]
+        self.judged_ms = max(earlier, default=min(self._checkpoints, default=until_ms))
         known = [alert for alert in (*before, *self._ended) if alert.state != "pending"]
-        self._live(self._marks.get(self.judged_ms, before))
+        self._live(self._checkpoints.get(self.judged_ms, before))
         self._observed, self._kept = None, KeptRecords()
         self._ended = []
         again = self._go_on(watched, until_ms)

@@ -54,7 +54,7 @@ class Situation:
 
     @cached_property
     def idle(self) -> list[IdleInterval]:
-        """Stretches in which all GPUs of a job were idle, found once: without the runs and GPUs that were taken out before."""
+        """Intervals in which all GPUs of a job were idle, found once: without the runs and GPUs that were taken out before."""
         return self.facts.find_idle(self._list_idle_runs(), sorted(self.spared_gpus)) if self._list_idle_runs() else []
 
     @cached_property

@@ -154,7 +154,7 @@ def find_start_up(device: ObservedDevice) -> TraceFinding | None:
 
 
 def is_first_call(owner: Owner) -> bool:
-    """Whether an owner's time is mostly one stretch of something that loads, allocates, tunes or compiles."""
+    """Whether an owner's time is mostly one interval of something that loads, allocates, tunes or compiles."""
     once = owner.longest_us >= _MOST_OF_IT * owner.idle_us
     return once and bool(_FIRST_CALLS.search(f"{owner.name} {owner.call} {owner.phase}"))
 

@@ -48,7 +48,7 @@ class Outline:
 
     @property
     def runs(self) -> list[tuple[list[float], list[float]]]:
-        """The stretches without a gap."""
+        """Parts of the series without a gap."""
         runs: list[tuple[list[float], list[float]]] = [([], [])]
         for x, y in zip(self.xs, self.ys, strict=True):
             if y is None or not isfinite(y):
@@ -141,15 +141,15 @@ def _date_ticks(low: float, high: float, count: int, zone: tzinfo) -> list[tuple
     most = max(2, min(count, MOST_DATES))
     step = next((step for step in DATE_STEPS_S if (high - low) / step < most), None)
     if step is None:
-        marks = [low + (high - low) * i / (most - 1) for i in range(most)]
+        ticks = [low + (high - low) * i / (most - 1) for i in range(most)]
         form = "%d %b" if high - low < 300 * S_PER_DAY else "%b %Y"
     else:
         offset = datetime.fromtimestamp(low, zone).utcoffset() or timedelta()
         local = low + offset.total_seconds()
         first = low + (-local) % step
-        marks = [first + i * step for i in range(int((high - first) / step) + 1)]
+        ticks = [first + i * step for i in range(int((high - first) / step) + 1)]
         form = "%d %b" if step >= S_PER_DAY else "%H:%M"
-    return [(m, datetime.fromtimestamp(m, zone).strftime(form)) for m in marks]
+    return [(m, datetime.fromtimestamp(m, zone).strftime(form)) for m in ticks]
 
 
 def _nice_step(span: float, count: int) -> float:

@@ -1,4 +1,4 @@
-"""Pages of alerts: what would have fired in a stretch of history."""
+"""Pages of alerts: what would have fired in an interval of history."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

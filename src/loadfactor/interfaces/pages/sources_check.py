@@ -106,7 +106,7 @@ def _draw_cluster(one: ClusterCheck) -> Section:
 
 
 def _draw_instances(one: CloudCheck) -> Section:
-    """The questions about instances, and which of them may be asked. What may not is a gap in the books, and hinders nothing."""
+    """The questions about instances, and which are permitted. One that is not is a gap in the books, and hinders nothing."""
     rows = [(question.asked, "yes" if question.works else "no", question.error or "") for question in one.questions]
     lead = "docs/connect-clouds.md has the permissions; `instances = false` asks for no instances."
     return Section(one.name, lead=lead, tables=(DataTable(COMMANDS, rows),))

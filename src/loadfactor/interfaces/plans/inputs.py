@@ -151,7 +151,7 @@ def draw_load(load: MeasuredLoad, saturated_tokens_per_gpu_s: float, floor_share
 
 
 def draw_load_duration(demand: LoadDuration, references: Sequence[Reference]) -> Chart:
-    """GPUs wanted for at least each share of the time."""
+    """Draw the GPUs needed for at least each share of the time."""
     step = max(1, len(demand.demand_gpus) // 500)
     reached, at = 0.0, []
     for share in demand.time_share:

@@ -166,7 +166,7 @@ def list_jobs(
 
 
 def list_devices(snapshot: Snapshot, team: str | None, limit: int, offset: int) -> pa.Table:
-    """A row a GPU and stretch of time it stayed where it was, in the order of their names; of a team, those it held."""
+    """A row for each GPU and interval in which it stayed where it was, in the order of their names; of a team, those it held."""
     rows: Any = snapshot.view("devices")
     if team is not None:
         held = [name for name in names_of_team(snapshot, "device", team) if name is not None]

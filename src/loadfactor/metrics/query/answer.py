@@ -135,12 +135,12 @@ def _spread(keys: list[Key], known: Mapping[Key, Known], cost_basis: str | None 
 
 
 def _groups(question: Question, keys: list[Key]) -> Groups:
-    """The groups with the stretch of time each speaks of: its hour, day, week or month where split by one, inside the window."""
+    """The groups with the interval of each: its hour, day, week or month where split by one, inside the window."""
     window = question.window
     limits = {unit: window.periods(unit) for unit in question.periods}
 
     @cache
-    def stretch(hour: int | None, *names: tuple[str, str]) -> tuple[datetime, datetime]:
+    def cut_interval(hour: int | None, *names: tuple[str, str]) -> tuple[datetime, datetime]:
         start, end = window.start_ms, window.end_ms
         for unit, name in names:
             start, end = max(start, limits[unit][name][0]), min(end, limits[unit][name][1])
@@ -149,12 +149,12 @@ def _groups(question: Question, keys: list[Key]) -> Groups:
         return instant(start), instant(end)
 
     if "hour" not in question.by and not limits:
-        start, end = stretch(None)
+        start, end = cut_interval(None)
         return Groups(keys, [start] * len(keys), [end] * len(keys))
     names, starts, ends = [], [], []
     for key in keys:
         by = dict(zip(question.by, key, strict=True))
-        start, end = stretch(by.get("hour"), *((unit, by[unit]) for unit in limits if by[unit] is not None))
+        start, end = cut_interval(by.get("hour"), *((unit, by[unit]) for unit in limits if by[unit] is not None))
         if by.get("hour") is not None:
             by["hour"] = iso(instant(by["hour"]))
         names.append(tuple(by.values()))

@@ -133,7 +133,7 @@ def _grouped(rows: Expr, keys: list[str], columns: dict[str, Expr]) -> Expr:
 def sum_parts(question: Question, booked: Expr) -> Expr:
     """All the parts of all the metrics in one aggregate: `p<part>_<column>`, the peaks, and how many `rows`.
 
-    Rows of the same circumstances are added up first: so many fewer have to be chosen and multiplied that it halves the time.
+    Rows with equal dimensions are added up first: so many fewer have to be chosen and multiplied that it halves the time.
     """
     named = [field for column in list_parts(question, booked).values() for field in column.op().find(ops.Field)]
     used = {field.name for field in named if field.rel == booked.op()}
@@ -146,9 +146,9 @@ def sum_parts(question: Question, booked: Expr) -> Expr:
 def _fold(
     booked: Expr, keys: list[str], used: set[str], peaks: list[str], more: Mapping[str, Expr] = MappingProxyType({})
 ) -> Expr:
-    """The ledger with rows of one group and the same circumstances added up: what is `used` of it, the peaks, and `more`.
+    """The ledger with rows of one group and equal dimensions added up: what is `used` of it, the peaks, and `more`.
 
-    Measures multiply by circumstances alone, so their sums are the same.
+    Measures multiply by dimensions alone, so their sums are the same.
     """
     groups = [*keys, *(c for c in UNCHANGED if c in used and c not in keys)]
     columns = {
@@ -241,7 +241,7 @@ def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
 
 
 def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> Expr:
-    """Progress in the window by unit and group; a stretch the window or a bucket cuts counts in proportion to time.
+    """Progress in the window by unit and group; an interval that the window or a bucket cuts counts in proportion to time.
 
     `booked` is the ledger of the jobs that made it: they are called what it calls them.
     """
@@ -254,22 +254,22 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     rows = rows.select("unit", "job_id", "from_utc", "to_utc", "amount", length=length, kept=kept, cause=cause)
     instants = rows.filter(rows.length == 0)
     instants = instants.filter(instants.from_utc >= start, instants.from_utc < end)
-    stretches = rows.filter(rows.length > 0)
+    intervals = rows.filter(rows.length > 0)
     if "hour" in question.by or question.periods:
-        stretches = _bucketed(stretches)
-    part = ibis.least(stretches.to_utc, end) - ibis.greatest(stretches.from_utc, start)
-    stretches = stretches.mutate(amount=stretches.amount * part / stretches.length).filter(part > 0)
+        intervals = _bucketed(intervals)
+    part = ibis.least(intervals.to_utc, end) - ibis.greatest(intervals.from_utc, start)
+    intervals = intervals.mutate(amount=intervals.amount * part / intervals.length).filter(part > 0)
     columns = ["unit", "job_id", "from_utc", "amount", "kept", "cause"]
-    made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
+    made = ibis.union(instants.select(*columns), intervals.select(*columns)).join(names, "job_id")
     hour = made.from_utc - made.from_utc % MS_PER_HOUR
     made = add_calendar(question, made, hour, made.from_utc)
     return made.group_by(keys).aggregate(amounts=made.amount.collect())
 
 
-def _bucketed(stretches: Expr) -> Expr:
+def _bucketed(intervals: Expr) -> Expr:
     """Intervals cut at hours, and at the local midnights that are none; amounts still those of the whole interval."""
     buckets = ibis.table({"first": "int64", "after": "int64"}, name="buckets")
-    cut = stretches.join(buckets, [stretches.from_utc < buckets.after, stretches.to_utc > buckets.first])
+    cut = intervals.join(buckets, [intervals.from_utc < buckets.after, intervals.to_utc > buckets.first])
     return cut.select(
         "unit",
         "job_id",

@@ -1,6 +1,6 @@
 """Load-duration curve of a demand, the cheapest mix of tiers for it, and the judgement on one GPU.
 
-The marginal utilization of GPU k is the share of time at least k GPUs are wanted; where demand is between k−1 and k the GPU works
+The marginal utilization of GPU k is the share of time at least k GPUs are needed; where demand is between k−1 and k the GPU works
 the fraction. A tier costs fixed + used·u, so each GPU of the curve takes the tier that is cheapest at its own u: the screening
 curve of the power industry; with one owned tier c and one rented tier p, the newsvendor's rule: own GPU k while P(D ≥ k) ≥ c/p.
 """
@@ -305,7 +305,7 @@ def judge_gpu(
             raise PlanError(f"{name}_per_used_hour must be positive, got {cost:g}; leave it out where there is none")
     years = [curve.utilization_share(gpu)]
     for year in range(1, life_years):
-        # what is wanted beyond this GPU does not change its own utilization, and growth may make it very large
+        # demand beyond this GPU does not change its own utilization, and growth may make it very large
         grown = np.minimum(curve.demand_gpus * (1 + yearly_growth_share) ** year, gpu)
         years.append(load_duration(grown, curve.time_share).utilization_share(gpu) if yearly_growth_share else years[0])
     share = sum(years) / life_years

@@ -110,7 +110,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class FleetRun:
-    """A simulated stretch of a fleet: what came out of it, and why a token costs what it does."""
+    """A simulated interval of a fleet: its results, and why a token costs what it does."""
 
     fleet: ServingFleet
     run: Run

@@ -210,9 +210,9 @@ def compute_batch_gains(r: Replica, context: float) -> BatchGains:
 
 OPEN_SHARE = 0.4
 REPLICAS_OF_LOAD = 8.0  # mean rate while open, in capacities of one replica: enough that whole replicas hardly matter
-MOST_REQUESTS = 100_000  # of one simulated stretch
+MOST_REQUESTS = 100_000  # of one simulated interval
 LONGEST_S, SHORTEST_S = 7200.0, 600.0
-BURSTS_IN_STRETCH = 12
+BURSTS_IN_INTERVAL = 12
 
 
 @dataclass(frozen=True)
@@ -233,12 +233,12 @@ class TrafficCost:
 def simulate_traffic_costs(
     option: LayoutOption, demand: RequestDemand, traffic: Traffic, slo: Slo, slo_share: float, seed: int = 1
 ) -> tuple[TrafficCost, ...]:
-    """The four services; lengths are those of `demand`. A stretch is simulated open, then, where there are such hours, closed."""
+    """The four services; lengths are those of `demand`. An interval is simulated open, then, where there are such hours, closed."""
     rate = REPLICAS_OF_LOAD * option.require_capacity().requests_per_s
     minutes = max(SHORTEST_S, min(LONGEST_S, MOST_REQUESTS / rate)) // S_PER_MIN
     open_s = minutes * S_PER_MIN  # whole ones: duty counts minutes
     even = RequestDemand(rate * S_PER_DAY, demand.lengths)
-    burst_s = open_s / BURSTS_IN_STRETCH
+    burst_s = open_s / BURSTS_IN_INTERVAL
     mild = replace(even, process="bursts", burst_s=burst_s * 0.2, burst_share=0.2, burst_factor=1.6)
     wild = replace(even, process="bursts", burst_s=burst_s * 0.1, burst_share=0.1, burst_factor=4.0)
     kinds = (

@@ -112,7 +112,7 @@ def demand_step_s(jobs: Jobs) -> float:
 
 
 def count_demand(jobs: Jobs) -> Floats:
-    """GPUs wanted in each interval while jobs were submitted, if none waited: the demand every plan of these jobs uses.
+    """GPUs needed in each interval while jobs were submitted, if none waited: the demand every plan of these jobs uses.
 
     >>> from loadfactor.planner.sizing.cluster.jobs import make_jobs
     >>> count_demand(make_jobs([0, 7200], [2, 4], [3600, 36_000])).tolist()

@@ -139,7 +139,7 @@ class StatePlan:
 
     @property
     def break_even_share(self) -> float:
-        """How much of the time a GPU must be wanted to be kept."""
+        """Share of the time for which a GPU must be needed to be kept."""
         return self.price_per_gpu_hour / self.rent_price_per_gpu_hour
 
 

@@ -273,7 +273,7 @@ def cost_project(plan: TrainingPlan, needs: ProjectNeeds) -> PlannedProject:
 class JobRun:
     """Seconds of wall-clock time, and what came out; `stepping_s` is what steps covered, sections inside them left out.
 
-    `sections_s`: by what the job did instead. `before_s`, `between_s`, `after_s`: before the first step of each stretch that it
+    `sections_s`: by what the job did instead. `before_s`, `between_s`, `after_s`: before the first step of each interval that it
     held GPUs for, between steps, after the last. They and `stepping_s` add up to `wall_s`.
     """
 

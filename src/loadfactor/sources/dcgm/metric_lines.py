@@ -82,7 +82,7 @@ SKIPPED: Final = {
 }
 _PLAIN: Final = r"^-?[0-9]{1,19}(?:\.[0-9]{1,19})?(?:[eE][+-]?[0-9]{1,2})?$"
 """A number that Arrow reads as Python does."""
-_LF, _MARK, _BRACE = b"\n#}"
+_LF, _HASH, _BRACE = b"\n#}"
 _KEPT: Final = [BY_KEY.get(key, Field(key, ())) for key in READ_KEYS]
 _MULTIPLY, _DIVIDE = np.array([(field.multiply, field.divide) for field in _KEPT]).T
 _IS_LARGE, _IS_MASK = np.array([(is_large(field), field.mask) for field in _KEPT]).T
@@ -124,11 +124,11 @@ class LineReader:
         starts = np.append(0, ends[:-1] + 1)
         lines = np.flatnonzero(ends > starts)
         starts, ends = starts[lines], ends[lines]
-        braces, marks = np.flatnonzero(data == _BRACE), np.flatnonzero(data == _MARK)
+        braces, hashes = np.flatnonzero(data == _BRACE), np.flatnonzero(data == _HASH)
         until = np.searchsorted(braces, ends)
-        is_title = data[starts] == _MARK
+        is_title = data[starts] == _HASH
         has_labels = until - np.searchsorted(braces, starts) == 1
-        is_plain = is_title | (has_labels & (np.searchsorted(marks, starts) == np.searchsorted(marks, ends)))
+        is_plain = is_title | (has_labels & (np.searchsorted(hashes, starts) == np.searchsorted(hashes, ends)))
         if not has_end:
             is_plain[-1:] = False
         series = np.full(len(lines), -1, np.int32)

@@ -76,8 +76,8 @@ def _list_of_process(process: ProcessProgress, after: list[Span], is_unknown: bo
 
 def _list_epochs(process: ProcessProgress, lost_in: Sequence[Sequence[Span]]) -> Iterator[tuple[str, Row]]:
     ended: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for epoch, stretch in zip(process.epochs, process.epoch_stretches, strict=True):
-        is_lost = epoch.step is not None and _overlap(lost_in[max(stretch, 0)], epoch.step, epoch.step) > 0
+    for epoch, index in zip(process.epochs, process.epoch_stretches, strict=True):
+        is_lost = epoch.step is not None and _overlap(lost_in[max(index, 0)], epoch.step, epoch.step) > 0
         ended[epoch.at_ms][is_lost] += 1.0
     for at_ms, (kept, lost) in ended.items():
         row = {"from_utc": at_ms, "to_utc": at_ms, "unit": "epoch", "replica": process.begin.replica}
@@ -113,8 +113,8 @@ def _overlap(spans: Iterable[Span], first: int, last: int) -> int:
     return sum(stop - start for start, stop in _cut(spans, first, last))
 
 
-def _as_span(stretch: Sequence[int]) -> Span:
-    return stretch[0], stretch[1]
+def _as_span(interval: Sequence[int]) -> Span:
+    return interval[0], interval[1]
 
 
 def _unite(spans: Iterable[Span]) -> list[Span]:

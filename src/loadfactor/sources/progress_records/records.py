@@ -246,7 +246,7 @@ def check_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
 
 @dataclass
 class StepPiece:
-    """Steps of one bin that follow each other; `first` is None where they have no numbers. `stretch`: which of its process."""
+    """Steps of one bin in sequence; `first` is None where they have no numbers. `stretch`: index of that of its process."""
 
     stretch: int
     first: int | None

@@ -32,7 +32,7 @@ def find_over_allocation(facts: DiagnosedJob, limits: Limits) -> Claim | None:
 
 
 def find_idle_notebook(facts: DiagnosedJob, limits: Limits) -> Claim | None:
-    """Stretches without any activity, long enough to be forgotten."""
+    """Intervals without any activity, long enough to be forgotten."""
     if not facts.is_interactive:
         return None
     quiet = facts.held & ~facts.working & np.logical_or.reduce(facts.is_idle, axis=0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Counters(NamedTuple):
-    """Sums over a stretch of simulated time, an hour or the whole run. Times are whole nanoseconds, so that they add up exactly."""
+    """Sums over an interval of simulated time, an hour or the whole run. Times are whole nanoseconds, to add up exactly."""
 
     requests: int = 0  # that came, rejected ones too
     finished: int = 0  # got their last token

@@ -76,7 +76,7 @@ class Jobs:
         )
 
     def concurrent_gpus(self, step_s: float) -> Floats:
-        """GPUs wanted in each interval of `step_s` if nothing waited: the demand series, exact within each interval.
+        """GPUs needed in each interval of `step_s` if nothing waited: the demand series, exact within each interval.
 
         >>> make_jobs([0, 0], [2, 4], [3600, 1800]).concurrent_gpus(3600).tolist()
         [4.0]
