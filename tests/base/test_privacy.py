@@ -75,13 +75,8 @@ def test_no_file_of_the_books_names_anybody(here: Path) -> None:
 def test_live_rows_and_what_waits_to_become_rows_name_nobody(here: Path) -> None:
     """Batches are masked, bodies and states sealed; both are what they were to who reads them."""
     books = Books(here / "store")
-    row = {
-        "job_id": f"{NAME} x 1",
-        "device_id": "g0",
-        "user": NAME,
-        "from_utc": START_MS,
-        "to_utc": START_MS + 3_600_000,
-    }
+    row = {"job_id": f"{NAME} x 1", "device_id": "g0", "user": NAME}
+    row |= {"from_utc": START_MS, "to_utc": START_MS + 3_600_000}
     body = ReceivedBody("o", "remote_write", 5, f'gpu{{user="{NAME}"}}'.encode())
     with LiveLog.open(here / "store", entry=books.store.entry) as log:
         log.acknowledge([LiveBatch("dcgm", "allocations", pa.Table.from_pylist([row]), "x")])

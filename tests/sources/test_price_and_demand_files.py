@@ -34,13 +34,8 @@ def _toml(path: Path) -> None:
 
 
 def _json(path: Path) -> None:
-    first = {
-        "accelerator": "H100-SXM",
-        "from_utc": "2026-05-01",
-        "to_utc": JUNE,
-        "basis": "contracted",
-        "price_per_gpu_hour": 2.5,
-    }
+    first = {"accelerator": "H100-SXM", "from_utc": "2026-05-01"}
+    first |= {"to_utc": JUNE, "basis": "contracted", "price_per_gpu_hour": 2.5}
     path.write_text(
         json.dumps({"prices": [first, {"from_utc": "2026-06-01", "basis": "list", "price_per_gpu_hour": 3}]})
     )

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_driver import FakeDriver, needs_compiler
@@ -33,14 +34,8 @@ class Watched:
     """A sampler in a process that is asked again and again."""
 
     def __init__(self, driver: FakeDriver) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", LOOK],
-            env=driver.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process = subprocess.Popen([sys.executable, "-c", LOOK], env=driver.environment, text=True, **pipes)
 
     def look(self, within_s: float = 30.0) -> str:
         """One look."""

@@ -31,19 +31,12 @@ def resource_slice(*devices, api="v1", driver="gpu.nvidia.com"):
 
 
 def gpu(number, **more):
-    return {
-        "name": f"gpu-{number}",
-        "attributes": {
-            "type": {"string": "gpu"},
-            "uuid": {"string": GPUS[number]},
-            "productName": {"string": "NVIDIA H100 80GB HBM3"},
-            "architecture": {"string": "Hopper"},
-            "cudaComputeCapability": {"version": "9.0.0"},
-            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:01"},
-        },
-        "capacity": {"memory": {"value": "80Gi"}},
-        **more,
-    }
+    texts = {"type": "gpu", "uuid": GPUS[number], "productName": "NVIDIA H100 80GB HBM3", "architecture": "Hopper"}
+    texts["resource.kubernetes.io/pcieRoot"] = "pci0000:01"
+    attributes = {name: {"string": text} for name, text in texts.items()}
+    attributes["cudaComputeCapability"] = {"version": "9.0.0"}
+    capacity = {"memory": {"value": "80Gi"}}
+    return {"name": f"gpu-{number}", "attributes": attributes, "capacity": capacity, **more}
 
 
 def mig(number, profile="1g.10gb", product="NVIDIA H100 80GB HBM3"):
@@ -61,14 +54,9 @@ def claim(name, *devices, pods=(), driver="gpu.nvidia.com", **more):
         "allocation": {"devices": {"results": results, "config": [{"opaque": {"parameters": {"sharing": "secret"}}}]}},
         "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in pods],
     }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "team-a", "uid": name},
-        "spec": {"devices": {"requests": [request]}},
-        "status": status if devices else {},
-        **more,
-    }
+    metadata, spec = {"name": name, "namespace": "team-a", "uid": name}, {"devices": {"requests": [request]}}
+    found = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+    return found | {"status": status if devices else {}, **more}
 
 
 def asking(name, *claims, bound=2.0, ended=None, **more):

@@ -220,13 +220,8 @@ def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> Non
     assert (EXAMPLES / "prices.toml").read_text(encoding="utf-8") in text
     books = loadfactor.open(tmp_path / "books", create=True)
     books.add("tables", [EXAMPLES / "tables"])
-    wanted = {
-        "allocated_gpu_hours": 10.0,
-        "effective_gpu_hours": 6.0,
-        "cost": 80.0,
-        "cost_per_effective_gpu_hour": 80 / 6,
-        "cost_per_sample": 0.0004,
-    }
+    wanted = {"allocated_gpu_hours": 10.0, "effective_gpu_hours": 6.0, "cost": 80.0}
+    wanted |= {"cost_per_effective_gpu_hour": 80 / 6, "cost_per_sample": 0.0004}
     got = {r.metric: r.value for r in books.show(list(wanted))}
     assert got == pytest.approx(wanted, rel=1e-12)
 

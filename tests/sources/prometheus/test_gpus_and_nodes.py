@@ -79,13 +79,8 @@ def test_amd():
     row = decode(*bodies).list("samples")[1]
     assert row["device_id"] == "n1/2"
     assert measured(row) == {"busy_share": 0.4, "mem_used_bytes": 16e9, "mem_total_bytes": 64e9, "power_w": 300}
-    amd = {
-        "job": "b",
-        "hostname": "tw038",
-        "gpu_id": "1",
-        "card_series": "AMD Instinct MI300X OAM",
-        "gpu_partition_id": "0",
-    }
+    amd = {"job": "b", "hostname": "tw038", "gpu_id": "1"}
+    amd |= {"card_series": "AMD Instinct MI300X OAM", "gpu_partition_id": "0"}
     one = [
         ({"__name__": "gpu_used_vram", **amd}, AT_MS, 1000.0),
         ({"__name__": "gpu_gfx_activity", "pod": "default-metrics-exporter-x", **amd}, AT_MS, 50.0),
@@ -97,13 +92,8 @@ def test_amd():
 
 def test_models_from_the_info_metric():
     """nvidia_gpu_exporter says the model in a metric of its own; it is kept over a restart."""
-    info = {
-        "__name__": "nvidia_smi_gpu_info",
-        "job": "j",
-        "instance": "n1:9",
-        "uuid": UUID,
-        "name": "NVIDIA H100 80GB HBM3",
-    }
+    info = {"__name__": "nvidia_smi_gpu_info", "job": "j", "instance": "n1:9"}
+    info |= {"uuid": UUID, "name": "NVIDIA H100 80GB HBM3"}
     util = {"__name__": "nvidia_smi_utilization_gpu_ratio", "job": "j", "instance": "n1:9", "uuid": UUID}
     decoder = PrometheusDecoder()
     put(decoder, 1, [(info, AT_MS, 1.0), (util, AT_MS, 0.5)])

@@ -327,15 +327,12 @@ def pack(said: Any) -> str:
 
 def summarize(**nodes: dict[str, float]) -> str:
     """The summary of a job whose GPUs, by minor number, were busy for so many percent and used so many of 40 GiB."""
-    return pack(
-        {"nodes": {name.replace("_", "-"): _say_node(busy) for name, busy in nodes.items()}, "total_time": 3600}
-    )
-
-
-def _say_node(busy: dict[str, float]) -> dict[str, Any]:
-    row = {"cpus": 12, "total_memory": 128 * GIB, "used_memory": 64 * GIB, "total_time": 57620.8}
-    row |= {"gpu_utilization": busy, "gpu_used_memory": dict.fromkeys(busy, 10 * GIB)}
-    return row | {"gpu_total_memory": dict.fromkeys(busy, 40 * GIB)}
+    measured: dict[str, Any] = {}
+    for name, busy in nodes.items():
+        node = {"cpus": 12, "total_memory": 128 * GIB, "used_memory": 64 * GIB, "total_time": 57620.8}
+        node |= {"gpu_utilization": busy, "gpu_used_memory": dict.fromkeys(busy, 10 * GIB)}
+        measured[name.replace("_", "-")] = node | {"gpu_total_memory": dict.fromkeys(busy, 40 * GIB)}
+    return pack({"nodes": measured, "total_time": 3600})
 
 
 def book(folder: Path, summary: str, gpus: int = 1, **fields: str) -> Books:
