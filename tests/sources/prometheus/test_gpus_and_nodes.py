@@ -67,15 +67,11 @@ def test_nvidia(name, labels, value, where, column, expected):
 def test_amd():
     """Omnistat counts percent and joules, the device metrics exporter MiB and microjoules; both call GPUs by node and number."""
     omnistat = {"job": "a", "instance": "n1:8001", "card": "2"}
-    bodies = [
-        [
-            ({"__name__": "rocm_utilization_percentage", **omnistat}, AT_MS + i * STEP_MS, 40.0),
-            ({"__name__": "rocm_vram_used_percentage", **omnistat}, AT_MS + i * STEP_MS, 25.0),
-            ({"__name__": "rocm_vram_total_bytes", **omnistat}, AT_MS + i * STEP_MS, 64e9),
-            ({"__name__": "rocm_energy_joules", **omnistat}, AT_MS + i * STEP_MS, 1e6 + i * 9000),
-        ]
-        for i in range(2)
-    ]
+    bodies: list[list[Sample]] = []
+    for i in range(2):
+        values = {"utilization_percentage": 40.0, "vram_used_percentage": 25.0, "vram_total_bytes": 64e9}
+        values["energy_joules"] = 1e6 + i * 9000
+        bodies.append([({"__name__": f"rocm_{k}", **omnistat}, AT_MS + i * STEP_MS, v) for k, v in values.items()])
     row = decode(*bodies).list("samples")[1]
     assert row["device_id"] == "n1/2"
     assert measured(row) == {"busy_share": 0.4, "mem_used_bytes": 16e9, "mem_total_bytes": 64e9, "power_w": 300}
@@ -106,10 +102,8 @@ def test_models_from_the_info_metric():
 
 def test_pods_hold_gpus():
     """A pod is a holder of its namespace's team, under the name Prometheus gave its labels; two of them hold half each."""
-    pods = [
-        {"exported_pod": p, "exported_namespace": "research", "pod": "dcgm-exporter-x", "namespace": "gpu"}
-        for p in "ab"
-    ]
+    exporter = {"exported_namespace": "research", "pod": "dcgm-exporter-x", "namespace": "gpu"}
+    pods = [exporter | {"exported_pod": pod} for pod in "ab"]
     booked = decode([(series("DCGM_FI_DEV_GPU_UTIL", **labels), AT_MS, 50.0) for labels in pods])
     expected = [("research/a", "research", 0.5), ("research/b", "research", 0.5)]
     assert [(a["job_id"], a["team"], a["share"]) for a in booked.list("allocations")] == expected
@@ -122,23 +116,16 @@ def test_what_is_no_measurement():
     bodies = [[(series("DCGM_FI_DEV_GPU_TEMP"), AT_MS + i * STEP_MS, v)] for i, v in enumerate(values)]
     booked = decode(*bodies)
     assert [(row["to_utc"] - AT_MS) // STEP_MS for row in booked.list("samples")] == [4]
-    assert booked.gaps == {
-        ("dcgm:dcgm", "blank in DCGM_FI_DEV_GPU_TEMP"): 1,
-        ("dcgm:dcgm", "infinite in DCGM_FI_DEV_GPU_TEMP"): 1,
-        ("dcgm:dcgm", "NaN in DCGM_FI_DEV_GPU_TEMP"): 1,
-    }
+    reasons = ("blank", "infinite", "NaN")
+    assert booked.gaps == {("dcgm:dcgm", f"{reason} in DCGM_FI_DEV_GPU_TEMP"): 1 for reason in reasons}
 
 
 def test_late_points():
     """What comes after later samples were taken is added to its sample; where energy is counted, a glimpse of power is not."""
     decoder, booked = PrometheusDecoder(), Booked()
     for i in range(3):
-        put(
-            decoder,
-            i + 1,
-            [(series("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"), AT_MS + i * STEP_MS, 1e9 + i * 9e6)],
-            float(i),
-        )
+        energy = (series("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"), AT_MS + i * STEP_MS, 1e9 + i * 9e6)
+        put(decoder, i + 1, [energy], float(i))
         booked.take(decoder)
     late = [
         (series("DCGM_FI_DEV_GPU_UTIL"), AT_MS + STEP_MS, 70.0),
@@ -157,12 +144,8 @@ def test_a_scrape_waits_until_it_is_ripe():
     decoder = PrometheusDecoder()
     assert decoder.done() is None
     put(decoder, 7, [(series("DCGM_FI_DEV_GPU_UTIL"), AT_MS, 50.0)], 10.0)
-    put(
-        decoder,
-        8,
-        [(series("DCGM_FI_DEV_GPU_TEMP"), AT_MS, 33.0), (series("DCGM_FI_DEV_GPU_TEMP", 1), AT_MS, 44.0)],
-        12.0,
-    )
+    heat = [(series("DCGM_FI_DEV_GPU_TEMP"), AT_MS, 33.0), (series("DCGM_FI_DEV_GPU_TEMP", 1), AT_MS, 44.0)]
+    put(decoder, 8, heat, 12.0)
     assert (Booked().take(decoder, 10.0).list("samples"), decoder.done()) == ([], 6)
     (row,) = Booked().take(decoder, 11.0).list("samples")
     assert (measured(row), decoder.done()) == ({"busy_share": 0.5, "temperature_c": 33}, 7)

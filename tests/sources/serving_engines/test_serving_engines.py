@@ -26,9 +26,10 @@ def page(second: int, started: float | None = None, **values: float) -> str:
         "prompt": 'vllm:prompt_tokens_total{model_name="m",engine="0"}',
         "output": 'vllm:generation_tokens_total{model_name="m",engine="0"}',
         "cached": 'vllm:prefix_cache_hits_total{model_name="m",engine="0"}',
-        "stop": 'vllm:request_success_total{model_name="m",finished_reason="stop"}',
-        "length": 'vllm:request_success_total{model_name="m",finished_reason="length"}',
-        "abort": 'vllm:request_success_total{model_name="m",finished_reason="abort"}',
+        **{
+            r: f'vllm:request_success_total{{model_name="m",finished_reason="{r}"}}'
+            for r in ("stop", "length", "abort")
+        },
         "running": 'vllm:num_requests_running{model_name="m"}',
     }
     at = (START + second) * 1000
@@ -117,10 +118,8 @@ OTHERS = {
     "trtllm": ("trtllm_prompt_tokens_total{m}", "", "trtllm_generation_tokens_total{m}"),
     "tgi": ("tgi_request_input_length_sum", "", "tgi_request_generated_tokens_sum"),
     "llama.cpp": ("llamacpp:prompt_tokens_total", "", "llamacpp:tokens_predicted_total"),
-    "vllm, newest": (
-        "vllm:prompt_tokens_total{m}",
-        "vllm:prompt_tokens_cached_total{m}",
-        "vllm:generation_tokens_total{m}",
+    "vllm, newest": tuple(
+        f"vllm:{what}_total{{m}}" for what in ("prompt_tokens", "prompt_tokens_cached", "generation_tokens")
     ),
     "vllm, colons replaced": ("vllm_prompt_tokens_total{m}", "", "vllm_generation_tokens_total{m}"),
 }
@@ -191,9 +190,8 @@ def test_pods_that_labels_name_are_jobs_of_their_own() -> None:
         for pod, count in (("a", a), ("b", b))
     ]
     text = Input("f", [("\n".join(lines) + "\n").encode()], "f")
-    rows = [
-        row for item in decode_engines([text], ReadOptions()) if isinstance(item, Rows) for row in item.data.to_pylist()
-    ]
+    items = [item for item in decode_engines([text], ReadOptions()) if isinstance(item, Rows)]
+    rows = [row for item in items for row in item.data.to_pylist()]
     assert {(row["job_id"], row["replica"], row["amount"]) for row in rows} == {("ml/a", "a", 2), ("ml/b", "b", 1)}
 
 
@@ -210,10 +208,8 @@ def test_times_that_the_lines_do_not_say(how: str) -> None:
         with pytest.raises(SourceError, match="--at"):
             tell(*bare)
     else:
-        files = [
-            Input(name, [(text + "\n").encode()], name)
-            for name, text in zip(("v-20261005T080000Z.prom", "v-20261005T080015Z.prom"), bare, strict=False)
-        ]
+        names = ("v-20261005T080000Z.prom", "v-20261005T080015Z.prom")
+        files = [Input(name, [(text + "\n").encode()], name) for name, text in zip(names, bare, strict=False)]
         (rows,) = decode_engines(files, ReadOptions(held_by="chat"))
         assert isinstance(rows, Rows)
         assert [(row["replica"], row["amount"]) for row in rows.data.to_pylist()] == [("v", 4)]

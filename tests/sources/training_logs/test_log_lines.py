@@ -65,10 +65,8 @@ def test_recomputation_unknown(tmp_path: Path) -> None:
 
 def test_megatron_lm_with_a_clock(tmp_path: Path) -> None:
     """Lines of Megatron-LM that carry their time end when they say; TFLOP/s are the model's."""
-    lines = [
-        f" [2026-05-12 12:00:{2 * i:02d}]" + megatron_line(i, " throughput per GPU (TFLOP/s/GPU): 400.0 |")
-        for i in (1, 2, 3)
-    ]
+    speed = " throughput per GPU (TFLOP/s/GPU): 400.0 |"
+    lines = [f" [2026-05-12 12:00:{2 * i:02d}]" + megatron_line(i, speed) for i in (1, 2, 3)]
     rows, _ = read_run(write(tmp_path, "run.log", "".join(lines)), gpus=2)
     assert add_up(rows)["model_flop", True] == pytest.approx(400e12 * 2 * 6)
     assert span(rows) == (0, 6)
@@ -77,9 +75,8 @@ def test_megatron_lm_with_a_clock(tmp_path: Path) -> None:
 def test_torchtitan(tmp_path: Path) -> None:
     """Ranks that say the same count once, labelled or not; tokens follow from the batch that the log names."""
     begin = TITAN.format(0, "Building 1-D device mesh with ['dp_shard'], [4]")
-    begin += TITAN.format(
-        0, "Training starts at step 1, with local batch size 1, global batch size 4, sequence length 8192"
-    )
+    sizes = "with local batch size 1, global batch size 4, sequence length 8192"
+    begin += TITAN.format(0, f"Training starts at step 1, {sizes}")
     text = begin + "".join(titan_line(s, n, r) for s, n in ((4, 1), (8, 2), (12, 3)) for r in ("[rank0]:", "[rank1]:"))
     rows, _ = read_run(write(tmp_path, "run.log", text))
     unlabelled, _ = read_run(write(tmp_path, "other.log", text.replace("[rank0]:", "").replace("[rank1]:", "")))
@@ -139,9 +136,8 @@ def test_speed_run_timer_starts_anew(tmp_path: Path) -> None:
 
 def test_nanogpt_and_nemo(tmp_path: Path) -> None:
     """Lines of nanoGPT and of NeMo, whose steps count from 0."""
-    text = "tokens per iteration will be: 491,520\n" + "".join(
-        f"iter {i}: loss 9.5, time 240.00ms, mfu 37.2%\n" for i in range(4)
-    )
+    text = "tokens per iteration will be: 491,520\n"
+    text += "".join(f"iter {i}: loss 9.5, time 240.00ms, mfu 37.2%\n" for i in range(4))
     rows, _ = read_run(write(tmp_path, "a.log", text), begun_ms=BEGAN_MS)
     assert add_up(rows) == {("step", True): 4, ("train_token", True): 4 * 491520}
     text = "".join(
