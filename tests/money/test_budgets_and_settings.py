@@ -176,7 +176,6 @@ def test_days_before_the_books_begin_are_not_taken_for_cheap_ones() -> None:
 
 
 def read(folder: Path, text: str) -> Settings:
-    """The settings of a file with this text."""
     file = folder / "loadfactor.toml"
     file.write_text(text)
     return read_settings(file)

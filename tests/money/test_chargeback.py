@@ -28,7 +28,6 @@ def held(team: str, hours: int, price: str = "10", **more: int) -> CostLine:
 
 
 def pooled(pool: str, cost: str, hours: int = 0, kind: Kind = "gpu") -> CostLine:
-    """A cost in a pool."""
     return CostLine({B: Decimal(cost)}, pool=pool, kind=kind, hours=ChargedHours(Decimal(hours)))
 
 

@@ -50,7 +50,6 @@ class Seen:
         return {k: v for k, v in self.samples[row].items() if v is not None and k not in ("device_id", "to_utc")}
 
     def column(self, name: str) -> list[object]:
-        """One column of the samples."""
         return [row.get(name) for row in self.samples]
 
 

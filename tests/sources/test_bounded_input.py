@@ -45,13 +45,11 @@ def pack(piece: bytes, times: int) -> bytes:
 
 
 def import_of(source: str, path: Path) -> list[Rows | Gap]:
-    """Everything a source makes of a path."""
     chosen = find_source(source)
     return list(chosen.read(chosen.files((path,)), OPTIONS))
 
 
 def assert_one_line(error: pytest.ExceptionInfo[InputError], path: Path) -> None:
-    """The message names the path in one line."""
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 

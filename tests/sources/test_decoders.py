@@ -59,7 +59,6 @@ def decode(decoder: Decoder, data: Sequence[bytes], name: str, **options: object
 
 
 def rows(items: list[Rows | Gap]) -> dict[str, list[dict[str, object]]]:
-    """The rows by table."""
     return {item.table: item.data.to_pylist() for item in items if isinstance(item, Rows)}
 
 

@@ -54,7 +54,6 @@ class FakeDriver:
         return {**os.environ, "LD_LIBRARY_PATH": str(self._library), "FAKE_NVML_STATE": str(self._state)}
 
     def run(self, *command: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run Python with these arguments."""
         return subprocess.run(
             [sys.executable, *command],
             env=self.environment,

@@ -33,7 +33,6 @@ class ProcFolder:
         command: Sequence[str] = ("x",),
         **environment: str,
     ) -> None:
-        """One process."""
         folder = self.path / str(pid)
         folder.mkdir(parents=True)
         (folder / "cgroup").write_text(f"{cgroup}\n")
@@ -43,13 +42,11 @@ class ProcFolder:
         (folder / "environ").write_bytes("\0".join(f"{k}={v}" for k, v in environment.items()).encode())
 
     def find(self, pid: int) -> Holder | None:
-        """Its holder."""
         return HolderFinder(self.path, PodNames(self.logs)).find(pid)
 
 
 @pytest.fixture
 def proc(tmp_path: Path) -> ProcFolder:
-    """An empty one."""
     return ProcFolder(tmp_path)
 
 

@@ -35,7 +35,6 @@ def write_part(number: int, content: str | bytes) -> bytes:
 
 
 def write_answer(pods: Pods) -> bytes:
-    """A ListPodResourcesResponse."""
     answer = b""
     for (namespace, name), containers in pods.items():
         pod = write_part(1, name) + write_part(2, namespace)

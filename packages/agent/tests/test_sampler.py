@@ -38,7 +38,6 @@ class Watched:
         self.process = subprocess.Popen([sys.executable, "-c", LOOK], env=driver.environment, text=True, **pipes)
 
     def look(self, within_s: float = 30.0) -> str:
-        """One look."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write(f"{within_s}\n")
@@ -50,7 +49,6 @@ class Watched:
         return "".join(lines)
 
     def end(self) -> str:
-        """End it; what it said."""
         self.process.kill()
         return self.process.communicate()[1]
 

@@ -61,7 +61,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: Taking
 
     def do_POST(self) -> None:
-        """Take it."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.tokens.add(self.headers["Authorization"])
         self.server.lines += [json.loads(line) for line in body.splitlines()]
@@ -74,7 +73,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Taking]:
-    """A server while a test lasts."""
     with Taking() as taking:
         threading.Thread(target=taking.serve_forever, daemon=True).start()
         yield taking

@@ -71,7 +71,6 @@ def test_an_engine_that_shares_what_is_free_runs_large_weights_on_one_gpu() -> N
 def replica(
     model: str, chip: str = "h100-sxm", gpus: int = 1, weights: str | None = None, dp: int = 1, ep: int = 1
 ) -> Replica:
-    """A replica of the catalog."""
     card, net = accelerator(chip), network(model)
     return Replica(
         net, card, ReplicaLayout(gpus, dp, ep), choose_precision(net, weights), read_engine_constants(card, "vllm")

@@ -123,7 +123,6 @@ def build_job(
 
 
 def step_s(job: TrainingJob, layout: TrainingLayout = ONE_NODE) -> float:
-    """Seconds of a step."""
     return evaluate_layout(job, layout).step_s
 
 

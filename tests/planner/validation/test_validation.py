@@ -225,7 +225,6 @@ HEAD = "model,system,backend,precision,isl,osl,tp,moe_ep,attention_dp,concurrenc
 
 
 def rows(folder: Path, *lines: str, head: str = HEAD) -> list[SweepRow | tuple[int, str]]:
-    """What is read of these lines."""
     file = folder / "sweep.csv"
     file.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
     return list(read_sweeps(file))

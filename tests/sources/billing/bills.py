@@ -27,7 +27,6 @@ class Bill:
         return sum((value for value in self.column(name) if value is not None), Decimal(0))
 
     def column(self, name: str) -> list:
-        """One column."""
         return self.charges[name].to_pylist()
 
     def rows(self) -> list[dict[str, object]]:

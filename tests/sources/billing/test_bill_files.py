@@ -291,7 +291,6 @@ WORDS = (b'"', b",", b"NaN", b"1e999", b"\0", b"-", b"\xf0\x9f\x98\x80", b"5/1/2
 
 
 def flip(data: bytearray, rnd: random.Random) -> bytes:
-    """Three bytes are others."""
     for _ in range(3):
         data[rnd.randrange(len(data))] = rnd.randrange(256)
     return bytes(data)

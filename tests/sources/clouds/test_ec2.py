@@ -37,7 +37,6 @@ def at(minutes: float) -> str:
 
 
 def ms(minutes: float) -> int:
-    """The same in milliseconds."""
     return round((BEGAN + timedelta(minutes=minutes)).timestamp() * MS_PER_S)
 
 
@@ -52,7 +51,6 @@ def see_answers(folder: Path, minutes: float, instances: list[dict[str, Any]], *
 
 
 def write_answers(folder: Path, instances: list[dict[str, Any]], *others: dict[str, Any]) -> tuple[Path, ...]:
-    """The answers as files."""
     paths = []
     for i, said in enumerate(({"Reservations": [{"Instances": instances}]}, ANSWERED_TYPES, *others)):
         paths.append(folder / f"answer{i}.json")
@@ -269,7 +267,6 @@ class Account:
         self.take()
 
     def take(self) -> None:
-        """Take what is new."""
         for item in self.decoder.drain():
             if isinstance(item, Gap):
                 self.gaps[item.what] = self.gaps.get(item.what, 0) + item.count
@@ -281,7 +278,6 @@ class Account:
                 self.rows[item.table, row.get("job_id"), row["device_id"], row.get("from_utc", row.get("at_utc"))] = row
 
     def restart(self) -> None:
-        """Go on in another process."""
         self.decoder = LiveEc2Decoder("prod", self.decoder.state())
 
     def spans(self, table: str) -> list[tuple[Any, ...]]:

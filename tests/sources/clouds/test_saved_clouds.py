@@ -135,7 +135,6 @@ POD = {**NODE, "Namespace": "nlp", "PodName": "train", "FullPodName": "train-0"}
 
 
 def line(name: str, dimensions: dict[str, str], total: float, count: int, minute: int = 0) -> str:
-    """A line of a metric stream."""
     value = {"max": total, "min": 0.0, "sum": total, "count": float(count)}
     said = {"metric_stream_name": "s", "account_id": "1", "region": "eu-west-1", "namespace": "x", "metric_name": name}
     at = {"dimensions": dimensions, "timestamp": BEGAN_MS + minute * 60_000, "value": value, "unit": "Percent"}
@@ -293,7 +292,6 @@ START_MS = 1_795_168_800 * MS_PER_S
 
 
 def gce_write(folder: Path, *said: object) -> Path:
-    """Documents in a file."""
     path = folder / "instances.json"
     path.write_text("\n".join(map(json.dumps, said)))
     return path

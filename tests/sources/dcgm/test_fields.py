@@ -219,7 +219,6 @@ def scrape(step: int, gpu: int = 0, instance: str = "", **values: int) -> str:
 
 
 def decode(text: str, before: tuple[DeviceEvent, ...] = ()) -> list[DeviceEvent]:
-    """The events of a text."""
     source = Input("log.prom", [text.encode()])
     return [
         DeviceEvent(r["at_utc"], r["device_id"], r["kind"], r["detail"], r["count"] and int(r["count"]))

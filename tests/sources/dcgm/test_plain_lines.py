@@ -173,7 +173,6 @@ JUNK = st.sampled_from(
 
 
 def read(data: bytes, **options: object) -> dict[str, list[dict[str, object]]]:
-    """All rows of these bytes, by table."""
     rows: dict[str, list[dict[str, object]]] = {"samples": [], "devices": [], "allocations": [], "device_events": []}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "dcgm.prom"

@@ -16,7 +16,6 @@ def line(name: str, value: object, labels: str, step: int | None = None) -> str:
 
 
 def mig(instance: int, profile: str, pod: str = "", model: str = MODEL) -> str:
-    """Labels of a MIG instance."""
     return f'UUID="{UUID}",{model},GPU_I_ID="{instance}",GPU_I_PROFILE="{profile}",pod="{pod}",namespace="ml"'
 
 

@@ -33,5 +33,4 @@ def read(tmp_path: Path) -> Read:
 
 @pytest.fixture
 def read_paths() -> Read:
-    """Reads files."""
     return read_files

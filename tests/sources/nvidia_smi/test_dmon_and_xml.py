@@ -203,7 +203,6 @@ CELL = st.one_of(st.none(), st.sampled_from(["[N/A]", "[Not Supported]"]))
 
 
 def read(data: bytes, **options: object) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Samples and devices of these bytes."""
     rows: dict[str, list[dict[str, object]]] = {"samples": [], "devices": []}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "gpu.csv"

@@ -337,7 +337,6 @@ def decode(data: bytes, block_bytes: int = 1 << 60, options: ReadOptions = BERLI
 
 
 def list_samples(items: list[Rows | Gap]) -> list[dict[str, object]]:
-    """The samples of all batches."""
     return [
         row for item in items if isinstance(item, Rows) and item.table == "samples" for row in item.data.to_pylist()
     ]

@@ -53,7 +53,6 @@ def pack_sample(at_ms: int, value: float) -> bytes:
 
 
 def pack_series(series: SentSeries) -> bytes:
-    """A series as a field of a request."""
     labels = b"".join(pack_label(*pair) for pair in series.pairs)
     samples = b"".join(pack_sample(*sample) for sample in series.samples)
     exemplar = pack_field(3, pack_label("trace_id", "1") + b"\x11" + struct.pack("<d", 1.0))
@@ -72,7 +71,6 @@ def pack_snappy(content: bytes) -> bytes:
 
 
 def pack_request(series: Iterable[SentSeries], *, metadata: bytes = b"") -> bytes:
-    """A request as it is posted."""
     return pack_snappy(b"".join(map(pack_series, series)) + metadata)
 
 

@@ -42,7 +42,6 @@ class Booked:
     gaps: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def take(self, decoder: PrometheusDecoder, ripe_s: float | None = None) -> "Booked":
-        """Books what the decoder gives."""
         for item in decoder.drain(ripe_s):
             if isinstance(item, Gap):
                 self.gaps[item.where, item.what] += item.count
@@ -56,7 +55,6 @@ class Booked:
         return self
 
     def list(self, name: str) -> list[dict[str, object]]:
-        """The rows of a table, by key."""
         return [row for _, row in sorted(self.rows[name].items(), key=lambda one: repr(one[0]))]
 
 

@@ -69,7 +69,6 @@ class Counted:
 
     @property
     def totals(self) -> Totals:
-        """By job, replica and unit."""
         return add_up(self.rows)
 
 

@@ -14,7 +14,6 @@ STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
 
 def measured(row: dict[str, object]) -> dict[str, object]:
-    """What a sample knows."""
     return {name: value for name, value in row.items() if name not in ("device_id", "to_utc")}
 
 

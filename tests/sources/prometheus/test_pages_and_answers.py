@@ -176,7 +176,6 @@ def test_forgotten_heads_are_learnt_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def matrix(*result: object) -> bytes:
-    """An answer that succeeded."""
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
 
 

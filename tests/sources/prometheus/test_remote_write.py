@@ -148,7 +148,6 @@ class Known:
         self.all: list[dict[str, str]] = []
 
     def identify(self, name: str, others: tuple[str, ...]) -> int:
-        """The number of these labels."""
         labels = {"__name__": name, **dict(zip(others[::2], others[1::2], strict=True))}
         if labels["__name__"].startswith("other"):
             return NOT_UNDERSTOOD

@@ -280,7 +280,6 @@ class Collected:
 
     @property
     def totals(self) -> Totals:
-        """By job, replica and unit."""
         return add_up(self.rows)
 
 
