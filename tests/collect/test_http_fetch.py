@@ -256,7 +256,6 @@ def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask_exporter(target: Target, token_file: Path | None = None) -> HttpAnswer:
-    """Its page."""
 
     async def fetch() -> HttpAnswer:
         return await fetch_page(target, RequestPool(), token_file=token_file)

@@ -41,15 +41,9 @@ def follow(*scrapes: Sequence[Holder]) -> list[dict[str, object]]:
 
 
 def read_gpu(scrape: int, holder: Holder) -> SeriesValues:
-    """A GPU at one scrape."""
     facts = {"UUID": "GPU-1", "gpu": "0", "Hostname": "n1", "job": "agent"}
     at_ms = BEGAN_MS + scrape * 10_000
     return SeriesValues(Labels({**facts, **holder.labels()}), at_ms, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0})
-
-
-def take_allocations(decoder: PrometheusDecoder, scrape: int, holder: Holder) -> list[dict[str, object]]:
-    """Allocations of one more scrape."""
-    return take(decoder, [read_gpu(scrape, holder)])
 
 
 def take(decoder: PrometheusDecoder, readings: Sequence[SeriesValues]) -> list[dict[str, object]]:
@@ -92,7 +86,6 @@ def test_pods_that_share_a_gpu_hold_half_of_it() -> None:
 
 
 def read_tags(row: dict[str, object]) -> dict[str, str]:
-    """The tags of a row."""
     tags: dict[str, str] = json.loads(str(row["tags"] or "{}"))
     return tags
 
@@ -126,7 +119,7 @@ def test_run_that_is_known_later_counts_from_the_beginning() -> None:
     """A job whose first process says nothing is one allocation, with the tags of the next one."""
     decoder = PrometheusDecoder()
     job, run = Holder(job="1"), Holder(job="1", variables=(("mlflow_run_id", "1f"),))
-    seen = [take_allocations(decoder, k, holder) for k, holder in enumerate([job, job, run, run])]
+    seen = [take(decoder, [read_gpu(k, holder)]) for k, holder in enumerate([job, job, run, run])]
     assert [row["tags"] for rows in seen for row in rows][-1] == '{"mlflow.run_id": "1f"}'
     assert len({row["from_utc"] for rows in seen for row in rows}) == 1
 

@@ -57,17 +57,6 @@ def list_classes(found: Any) -> Iterator[list[object]]:
             yield from list_classes(value)
 
 
-def read_trace_rules() -> dict[str, str]:
-    """Cause → class of the findings that rules of traces make, as their files say it."""
-    found: dict[str, str] = {}
-    for path in (ROOT / "src/loadfactor/insight/traces").glob("rules.py"):
-        for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "TraceFinding":
-                said = {item.arg: item.value.value for item in call.keywords if isinstance(item.value, ast.Constant)}
-                found[str(said["cause"])] = str(said["class_"])
-    return found
-
-
 def test_there_are_seven_classes() -> None:
     """The type, its descriptions and the answers of the server know the same seven."""
     assert set(get_args(Cause)) == set(CAUSES) == CLASSES
@@ -78,7 +67,13 @@ def test_a_cause_has_one_class_wherever_it_is_told() -> None:
     """Every declared rule has one of them, and what is the same in alerts, traces and diagnoses has the same one."""
     of_jobs = {rule.cause: rule.class_ for rule in DIAGNOSES}
     of_alerts = {rule.name: rule.cause for rule in RULES}
-    of_traces = read_trace_rules()
+    # Cause → class of the findings that rules of traces make, as their files say it.
+    of_traces: dict[str, str] = {}
+    for path in (ROOT / "src/loadfactor/insight/traces").glob("rules.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "TraceFinding":
+                said = {item.arg: item.value.value for item in call.keywords if isinstance(item.value, ast.Constant)}
+                of_traces[str(said["cause"])] = str(said["class_"])
     assert len(of_traces) == 11
     for known in (of_jobs, of_alerts, of_traces):
         assert set(known.values()) <= CLASSES

@@ -46,7 +46,6 @@ def small_files(most_bytes: int) -> Iterator[None]:
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 16 KiB."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     if subprocess.run(

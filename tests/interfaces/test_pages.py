@@ -45,7 +45,6 @@ BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token
 
 
 def build_fleet_report(books: Books) -> Document:
-    """The report on all of these books."""
     with books.snapshot() as snapshot:
         return build_report(Inquiry(snapshot))
 

@@ -121,7 +121,6 @@ class FakeKubernetes:
             self.history.clear()
 
     def answer_list(self, plural: str, namespace: str | None, query: dict[str, str]) -> tuple[int, Object]:
-        """A page of a list."""
         with self._changed:
             found = [
                 one

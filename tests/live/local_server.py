@@ -56,7 +56,6 @@ class LocalServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -98,13 +98,6 @@ def make_fleet(folder: Path, now_ms: int) -> None:
     )
 
 
-def begin_judging(folder: Path, config: Path, at_ms: int) -> None:
-    """As if the server had been away since an instant."""
-    judge = Judge(configure((), read_settings(config).alert), at_ms)
-    with closing(Outbox(folder)) as outbox:
-        outbox.keep(Judged(judge.judged_ms, judge.dump(), []), [], (), at_ms)
-
-
 def wait_until(holds: Callable[[], bool], what: Callable[[], object], longest_s: float) -> None:
     """Until something holds."""
     end = time.monotonic() + longest_s
@@ -123,7 +116,11 @@ def test_alerts_outlast_kills(until: str, tmp_path: Path) -> None:
     with Hook() as hook:
         config.write_text(RULE + f'url = "{hook.url}/in"\n')
         make_fleet(folder, now)
-        begin_judging(folder, config, now - 30 * MINUTE_MS)
+        # As if the server had been away since an instant.
+        at_ms = now - 30 * MINUTE_MS
+        judge = Judge(configure((), read_settings(config).alert), at_ms)
+        with closing(Outbox(folder)) as outbox:
+            outbox.keep(Judged(judge.judged_ms, judge.dump(), []), [], (), at_ms)
         up = UpProcess(folder, config=config)
         with up:
             wait_until(lambda: len(hook.states) == 2, lambda: up.ask("/health"), 120)

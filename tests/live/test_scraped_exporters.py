@@ -48,7 +48,6 @@ def wait_for_pages(exporter: FakeDcgmExporter, count: int) -> None:
 
 
 def find_group(up: UpProcess, name: str) -> dict[str, object]:
-    """A group in /health."""
     return next(source for source in up.ask("/health")["sources"] if source["name"] == name)
 
 
@@ -221,7 +220,6 @@ def test_dead_exporters_disturb_no_live_one(tmp_path: Path, capsys: pytest.Captu
 
 
 def write_group(job: str, *engines: FakeEngine) -> str:
-    """The table of a group."""
     targets = json.dumps([engine.address for engine in engines])
     return f'[[serving]]\nname = "{job}"\njob = "{job}"\ntargets = {targets}\nevery = "1s"\n'
 

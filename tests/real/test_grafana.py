@@ -62,7 +62,6 @@ def quote(name: str) -> str:
 
 
 def fill_in(expression: str, values: dict[str, str]) -> str:
-    """An expression with the values of variables."""
     return re.sub(r"\$\{([a-z_]+):doublequote\}", lambda found: quote(values[found[1]]), expression)
 
 

@@ -32,21 +32,12 @@ def bare_machine(folder: Path) -> Iterator[ProbedPlaces]:
 
 
 def add_driver(root: Path, gpus: int = 8) -> None:
-    """The files of a driver and its GPUs."""
     (root / "proc/driver/nvidia").mkdir(parents=True)
     said = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\nGCC version:\n"
     (root / "proc/driver/nvidia/version").write_text(said)
     (root / "dev").mkdir()
     for name in ("nvidiactl", *(f"nvidia{i}" for i in range(gpus))):
         (root / "dev" / name).touch()
-
-
-def add_slurm(machine: ProbedPlaces) -> None:
-    """The commands of Slurm on the search path."""
-    for name in ("sacct", "squeue", "sinfo", "scontrol"):
-        command = machine.root / "bin" / name
-        command.write_text("#!/bin/sh\n")
-        command.chmod(0o755)
 
 
 def begin(name: str, machine: ProbedPlaces) -> Settings:
@@ -115,7 +106,11 @@ def test_a_prometheus_without_dcgm(tmp_path: Path) -> None:
 def test_a_machine_of_slurm(tmp_path: Path) -> None:
     """Slurm's commands and a service account are found."""
     with bare_machine(tmp_path) as machine:
-        add_slurm(machine)
+        # The commands of Slurm on the search path.
+        for name in ("sacct", "squeue", "sinfo", "scontrol"):
+            command = machine.root / "bin" / name
+            command.write_text("#!/bin/sh\n")
+            command.chmod(0o755)
         (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount").mkdir(parents=True)
         (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount/token").write_text("secret")
         assert begin("slurm", machine).slurm

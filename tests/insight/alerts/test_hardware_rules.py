@@ -47,7 +47,6 @@ def make_scene(events: list[Row] | None = None, outages: list[Row] | None = None
 
 
 def make_event(kind: str, detail: str, device: str = "g0", minute: int = 130, **more: object) -> Row:
-    """An event of a GPU."""
     return {"device_id": device, "at_utc": START + minute * MINUTE, "kind": kind, "detail": detail, **more}
 
 
@@ -285,16 +284,12 @@ def work(_minute: int) -> float:
     return 0.8
 
 
-def hold_another_node() -> Tables:
-    """Allocations speak of another node alone."""
-    tables = make_tables(work)
-    tables["allocations"] = [{"job_id": "k", "node": "n9", "gpus": 2, "from_utc": START, "to_utc": START + HOUR}]
-    return tables
-
-
 @pytest.fixture(scope="module")
 def telemetry_fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Alert]]:
     """The alerts of each scene."""
+    # Allocations speak of another node alone.
+    tables = make_tables(work)
+    tables["allocations"] = [{"job_id": "k", "node": "n9", "gpus": 2, "from_utc": START, "to_utc": START + HOUR}]
     scenes = {
         "one gpu silent": sample_apart({"g0": work, "g1": lambda m: 0.8 if m < 300 else None}),
         "gaps of one gpu": sample_apart(
@@ -307,7 +302,7 @@ def telemetry_fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[
         "unheld work": sample_apart(
             {"g0": lambda m: 0.8 if m < 400 else 0.0, "g1": lambda m: 0.8 if m < 200 else 0.0}, ends=200
         ),
-        "another node": hold_another_node(),
+        "another node": tables,
     }
     return judge_together(tmp_path_factory.mktemp("telemetry"), scenes, TELEMETRY)
 

@@ -227,18 +227,14 @@ def add_waits(tables: Tables, *waits: list[Row], **more: list[Row]) -> Tables:
     return {**tables, "queue_events": [row for rows in waits for row in rows], **more}
 
 
-def make_unlisted() -> Tables:
-    """Nobody lists GPUs: one of four is held."""
-    held: Row = {"job_id": "long", "node": "n0", "gpus": 4, "from_utc": START, "to_utc": END}
-    return add_waits(fleet(("n0", 1)), wait("w", 1, 60), devices=[], allocations=[held])
-
-
 @pytest.fixture(scope="module")
 def queue_fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Alert]]:
     """The alerts of each scene."""
     down: Row = {"node": "n1", "from_utc": START, "reason": "drained"}
     held_back = wait("w", 2, 60, ("eligible", 61, "Dependency"), ("submitted", 200, "Priority"))
     short = [wait(f"w{n}", 1, 8 * n, ("started", 8 * n + 8, None)) for n in range(20)]
+    # Nobody lists GPUs: one of four is held.
+    held: Row = {"job_id": "long", "node": "n0", "gpus": 4, "from_utc": START, "to_utc": END}
     scenes = {
         "fits": add_waits(fleet(("n0", 4), ("n1", 2)), wait("w", 2, 60, ("started", 180, None))),
         **{
@@ -250,7 +246,7 @@ def queue_fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Aler
         "held back": add_waits(fleet(("n0", 4)), held_back),
         "short": add_waits(fleet(("n0", 4)), *short),
         "down": add_waits(fleet(("n0", 4)), wait("w", 2, 60), outages=[down]),
-        "unlisted": make_unlisted(),
+        "unlisted": add_waits(fleet(("n0", 1)), wait("w", 1, 60), devices=[], allocations=[held]),
         **{name: queue_tables(*of) for name, of in USUAL.items()},
     }
     return judge_together(tmp_path_factory.mktemp("queue"), scenes, QUEUE, (START, END))

@@ -127,18 +127,16 @@ def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(
     assert sorted((t.key, t.at_ms) for t in found) == sorted(whole)
 
 
-def late_books(folder: Path, level: Level, late: range) -> tuple[Books, list[Row]]:
-    """Books that lack the samples of some minutes, and these."""
+def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None:
+    """What nobody knew at minute 300 fires when the samples of two hours come in late."""
+    # Books that lack the samples of some minutes, and these.
+    level = low_between(180, 420)
+    late = range(170, 290)
     tables = make_tables(level)
     ids = [row["device_id"] for row in tables["devices"]]
     later = list(make_samples(level, late, ids))
     tables["samples"] = [row for row in tables["samples"] if row not in later]
-    return make_books(folder, tables), later
-
-
-def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None:
-    """What nobody knew at minute 300 fires when the samples of two hours come in late."""
-    books, later = late_books(tmp_path, low_between(180, 420), range(170, 290))
+    books = make_books(tmp_path, tables)
     judge = Judge([FLEET], START)
     with books.watch() as watched:
         assert judge.step(watched, START + 290 * MINUTE) == []

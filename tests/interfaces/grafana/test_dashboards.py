@@ -26,7 +26,6 @@ def panels_of(written: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def queries_of(written: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each panel with each of its queries."""
     return [(panel, query) for panel in panels_of(written) for query in panel.get("targets", ())]
 
 

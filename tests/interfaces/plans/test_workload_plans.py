@@ -141,7 +141,6 @@ def ask(*words: str) -> Result:
 
 @pytest.fixture(scope="session")
 def small_page() -> Page:
-    """A small plan."""
     return loadfactor.plan_serving(model="llama-3.1-8b", users=2000, price_per_gpu_hour=2)
 
 

@@ -259,7 +259,6 @@ SHOWN_BY_GAPS = ("telemetry_lost",)
 
 @pytest.fixture(scope="module")
 def dcgm_rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file."""
     path = tmp_path_factory.mktemp("rules") / "dcgm.rules.yml"
     path.write_text(write_for("dcgm", RULES, "USD", "")[0])
     return path

@@ -33,7 +33,6 @@ class CountingModule(LightningModule):
         return self._layer(batch[0]).square().mean()
 
     def validation_step(self, batch: list[torch.Tensor]) -> None:
-        """A batch of the validation."""
         self.log("loss", self._layer(batch[0]).square().mean(), sync_dist=True)
 
     def optimizer_step(self, *arguments: object, **named: object) -> None:

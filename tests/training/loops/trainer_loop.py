@@ -53,7 +53,6 @@ class CountingTrainer(Trainer):
 
 
 def make_trainer(run: object, attempt: int, **limits: int) -> Trainer:
-    """A trainer, and its attempt at this training."""
     config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     arguments = TrainingArguments(
         output_dir=str(folder / "saved"),
