@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.books.charging.focus_bills import tag, write_bill
+from tests.books.charging.gpu_bills import tag, write_focus_bill
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.pages.chargeback import build_chargeback, write_focus
@@ -59,10 +59,10 @@ def test_statements_pass_the_validator(tmp_path: Path) -> None:
         {"cost": "2", "CommitmentDiscountStatus": "Unused", **costs},
         {"cost": "1", **costs},
     ]
-    assert list_failures(write_bill(tmp_path / "bill.csv", *rows)) == {WRONG_RULE}
+    assert list_failures(write_focus_bill(tmp_path / "bill.csv", *rows)) == {WRONG_RULE}
 
 
 def test_a_cost_that_the_bill_does_not_say_stays_empty(tmp_path: Path) -> None:
     """FOCUS wants an amount in all four columns; what is not known is no 0, and the validator says which are empty."""
-    bill = write_bill(tmp_path / "bill.csv", {"cost": "10", "Tags": tag("a")})
+    bill = write_focus_bill(tmp_path / "bill.csv", {"cost": "10", "Tags": tag("a")})
     assert list_failures(bill) == {WRONG_RULE, "ListCost_NotNull", "ContractedCost_NotNull"}

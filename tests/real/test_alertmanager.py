@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.insight.alerts.delivery.alerts_of_tests import START_MS
-from tests.insight.alerts.delivery.teller import list_told
+from tests.insight.alerts.delivery.teller import START_MS, list_told
 from tests.real.components import make_alertmanager
 
 from loadfactor.insight.alerts.delivery.board import read_board

@@ -1,39 +1,209 @@
 """On fleets with known faults the rules for Prometheus fire like loadfactor's own, within one evaluation interval."""
 
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from tests.faults.cases import Case, make_case
 from tests.faults.healthy import write_settings
 from tests.faults.kinds import FAULTS
-from tests.real.backfilled import (
-    Labels,
-    Series,
-    add_blocks,
-    add_families,
-    ask_minutes,
-    find_firing,
-    find_offset,
-    serve_history,
-    write_openmetrics,
-)
-from tests.real.scene_exporters import export_scene, name_pod
+from tests.faults.scene import Job, Scene, measure
+from tests.real.components import Component, write_scrapes
 
 from loadfactor.base.quantities import parse_duration_s
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_MIN, MS_PER_S, PERCENT, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
 from loadfactor.insight.alerts.rule import Evidence
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.insight.alerts.rules.hardware import is_planned
+from loadfactor.interfaces.gauges.exposition import MetricFamily
 from loadfactor.interfaces.gauges.rules import tell_rules
 from loadfactor.interfaces.prometheus_rules.files import write_for
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import DIMENSIONS
+
+Labels = tuple[tuple[str, str], ...]
+Series = dict[tuple[str, Labels], dict[int, float]]
+"""Values by name and labels, and by time in ms."""
+SHORT_LOOKBACK = "59s"
+"""Blocks have no marks of series that ended: what has no sample in this minute is not there."""
+
+
+def add_families(series: Series, families: Iterable[MetricFamily], at_ms: int) -> None:
+    """Keep the samples of a scrape."""
+    for family in families:
+        for labels, value in family.samples:
+            series.setdefault((family.name, tuple(sorted(labels.items()))), {})[at_ms] = value
+
+
+def write_openmetrics(series: Series, path: Path) -> None:
+    """The series as OpenMetrics with times."""
+    by_name: dict[str, list[tuple[Labels, dict[int, float]]]] = {}
+    for (name, labels), values in series.items():
+        by_name.setdefault(name, []).append((labels, values))
+    with path.open("w") as file:
+        for name, rows in by_name.items():
+            file.write(f"# TYPE {name} gauge\n")
+            for labels, values in rows:
+                inside = ",".join(f'{key}="{_escape(value)}"' for key, value in labels)
+                file.writelines(f"{name}{{{inside}}} {v!r} {at / MS_PER_S:.3f}\n" for at, v in sorted(values.items()))
+        file.write("# EOF\n")
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def add_blocks(folder: Path, *arguments: str) -> None:
+    """Have promtool write blocks into the database in this folder, where it runs."""
+    done = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", *arguments, *(["data"] if "openmetrics" in arguments else [])],
+        capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def serve_history(folder: Path) -> Iterator[Component]:
+    """A Prometheus that scrapes nothing and has the blocks in this folder."""
+    config = (
+        write_scrapes(folder / "config", {}) if not (folder / "config").exists() else folder / "config" / "scrapes.yml"
+    )
+    arguments = [
+        f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn",
+        "--storage.tsdb.retention.time=100y", f"--query.lookback-delta={SHORT_LOOKBACK}",
+    ]  # fmt: skip
+    with Component(folder, "prometheus", arguments, "--web.listen-address=", "/-/ready") as server:
+        yield server
+
+
+def find_offset(server: Component, recorded: str, at_ms: int) -> int:
+    """How long after full minutes a series was recorded, ms: promtool evaluates a group at a moment that its file and name tell."""
+    asked = {"query": f"{recorded}[1h]", "time": str(at_ms / MS_PER_S)}
+    found = httpx.get(f"{server.url}/api/v1/query", params=asked, timeout=60).json()["data"]["result"]
+    return round(float(found[0]["values"][0][0]) * MS_PER_S) % MS_PER_MIN
+
+
+def ask_minutes(
+    server: Component, expression: str, span: tuple[int, int], offset_ms: int = 0
+) -> dict[Labels, set[int]]:
+    """At which minutes of a span, in ms, an expression answers, so long after them, by labels."""
+    start, end = (str((at + offset_ms) / MS_PER_S) for at in span)
+    asked = {"query": expression, "start": start, "end": end, "step": str(S_PER_MIN)}
+    answer = httpx.post(f"{server.url}/api/v1/query_range", data=asked, timeout=120)
+    assert answer.status_code == httpx.codes.OK, f"{expression}: {answer.text}"
+    found: dict[Labels, set[int]] = {}
+    for one in answer.json()["data"]["result"]:
+        labels = tuple(sorted((k, v) for k, v in one["metric"].items() if k not in ("__name__", "rule")))
+        found.setdefault(labels, set()).update(round(float(at) * MS_PER_S) - offset_ms for at, _ in one["values"])
+    return found
+
+
+def find_firing(active: Mapping[Labels, set[int]], for_s: float) -> dict[Labels, list[int]]:
+    """When a rule begins to fire whose expression answers at these minutes: each time it has done so for long enough."""
+    found: dict[Labels, list[int]] = {}
+    for labels, minutes in active.items():
+        begun = fired = -1
+        for at in sorted(minutes):
+            if at - MS_PER_MIN not in minutes:
+                begun, fired = at, -1
+            if fired < 0 and at - begun >= for_s * MS_PER_S:
+                fired = at
+                found.setdefault(labels, []).append(at)
+    return found
+
+
+FREE: dict[str, str] = {}
+
+
+def export_scene(scene: Scene) -> Series:
+    """Everything that the two exporters tell: a pod is a job, a namespace is a team."""
+    return {**_export_gpus(scene), **_export_pods(scene), **_export_nodes(scene)}
+
+
+def name_pod(job: Job) -> dict[str, str]:
+    """A job as a pod."""
+    return {"namespace": job.team, "pod": job.job_id}
+
+
+def _export_gpus(scene: Scene) -> Series:
+    said = measure(scene)
+    free = said["mem_total_bytes"] - said["mem_used_bytes"]
+    signals = {
+        "DCGM_FI_PROF_SM_ACTIVE": said["sm_active_share"],
+        "DCGM_FI_DEV_GPU_UTIL": np.round(said["busy_share"] * PERCENT),
+        "DCGM_FI_DEV_FB_USED": said["mem_used_bytes"] / BYTES_PER_MIB,
+        "DCGM_FI_DEV_FB_FREE": free / BYTES_PER_MIB,
+        "DCGM_FI_DEV_GPU_TEMP": said["temperature_c"],
+        "DCGM_FI_DEV_XID_ERRORS": _read_xids(scene),
+    }
+    series, holders = Series(), scene.holders()
+    for place, gpu in enumerate(scene.fleet):
+        for minute in np.flatnonzero(~scene.lost[place]).tolist():
+            holder = int(holders[place, minute])
+            pod = name_pod(scene.jobs[holder]) if holder >= 0 else FREE
+            labels = _sort(UUID=gpu.device, Hostname=gpu.node, gpu=gpu.device[-1], **pod)
+            for name, values in signals.items():
+                series.setdefault((name, labels), {})[scene.at_ms(minute + 1)] = float(values[place, minute])
+    return series
+
+
+def _read_xids(scene: Scene) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """The last XID of each GPU: 0 before the first."""
+    last = np.zeros(scene.sm.shape)
+    for event in sorted(scene.events, key=lambda event: event.minute):
+        if event.kind == "xid":
+            last[event.gpu, max(event.minute, 0) :] = float(event.detail.partition(":")[0])
+    return last
+
+
+def _export_pods(scene: Scene) -> Series:
+    series = Series()
+    for job in scene.jobs:
+        minutes = range(*job.within(scene.minutes))
+        nodes = {scene.fleet[place].node for place in job.gpus}
+        _add(series, "kube_pod_start_time", name_pod(job), minutes, scene.at_ms(job.from_min) / MS_PER_S, scene)
+        _add(series, "kube_pod_status_phase", name_pod(job) | {"phase": "Running"}, minutes, 1.0, scene)
+        for node in nodes:
+            gpus = sum(scene.fleet[place].node == node for place in job.gpus)
+            labels = name_pod(job) | {"node": node, "resource": "nvidia_com_gpu"}
+            _add(series, "kube_pod_container_resource_requests", labels, minutes, float(gpus), scene)
+    return series
+
+
+def _export_nodes(scene: Scene) -> Series:
+    series = Series()
+    for node in sorted({gpu.node for gpu in scene.fleet}):
+        gpus = float(len(scene.gpus_of(node)))
+        for minute in range(scene.minutes):
+            out = [o.reason for o in scene.outages if o.node == node and o.minutes[0] <= minute < o.minutes[1]]
+            failed = any(not is_planned(reason) for reason in out)
+            ready = {"node": node, "condition": "Ready", "status": "true"}
+            now = range(minute, minute + 1)
+            _add(series, "kube_node_status_condition", ready, now, 0.0 if failed else 1.0, scene)
+            _add(series, "kube_node_spec_unschedulable", {"node": node}, now, float(bool(out) and not failed), scene)
+            for name in ("capacity", "allocatable"):
+                _add(series, f"kube_node_status_{name}", {"node": node, "resource": "nvidia_com_gpu"}, now, gpus, scene)
+    return series
+
+
+def _add(series: Series, name: str, labels: dict[str, str], minutes: range, value: float, scene: Scene) -> None:
+    values = series.setdefault((name, _sort(**labels)), {})
+    values.update((scene.at_ms(minute + 1), value) for minute in minutes)
+
+
+def _sort(**labels: str) -> Labels:
+    return tuple(sorted(labels.items()))
+
 
 SHIPPED = {rule.name: rule for rule in RULES}
 KINDS = [kind for kind in FAULTS if kind in SHIPPED]

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.books.charging.focus_bills import USUAL, tag, write_bill
-from tests.books.charging.gpu_bills import START, Line, line
+from tests.books.charging.gpu_bills import START, USUAL, Line, line, tag, write_focus_bill
 from tests.books.charging.test_billed_nodes import bill, make_books
 from tests.long import rest_long
 
@@ -230,7 +229,7 @@ def write_part(path: Path, rows: list[Row], form: str) -> None:
     if form == "parquet":
         pq.write_table(pa.Table.from_pylist([USUAL | row for row in rows]), path.with_suffix(".parquet"))
         return
-    write_bill(path.with_suffix(".csv"), *rows)
+    write_focus_bill(path.with_suffix(".csv"), *rows)
     if form == "gzip":
         text = path.with_suffix(".csv").read_bytes()
         path.with_suffix(".csv.gz").write_bytes(gzip.compress(text))
@@ -252,7 +251,7 @@ def test_no_order_and_no_parts_change_a_statement(seed: int, tmp_path: Path) -> 
         for _ in range(rnd.randrange(2, 90))
     ]
     one = Books(tmp_path / "one")
-    one.add("focus", [write_bill(tmp_path / "bill.csv", *rows)])
+    one.add("focus", [write_focus_bill(tmp_path / "bill.csv", *rows)])
     expected = say(one)
     rnd.shuffle(rows)
     folder = tmp_path / "parts"

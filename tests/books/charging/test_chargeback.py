@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from tests.books.charging.focus_bills import tag, write_bill
+from tests.books.charging.gpu_bills import tag, write_focus_bill
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -44,7 +44,7 @@ def bill(tmp_path: Path) -> Callable[..., Books]:
     def make(*bills: list[dict[str, str]]) -> Books:
         books = Books(tmp_path / "books")
         for number, rows in enumerate(bills):
-            books.add("focus", [write_bill(tmp_path / f"bill-{number}.csv", *rows)])
+            books.add("focus", [write_focus_bill(tmp_path / f"bill-{number}.csv", *rows)])
         return books
 
     return make
@@ -112,7 +112,7 @@ def test_closed_months_are_kept_and_name_what_they_replace(bill: Callable[..., B
     assert books.chargeback("2026-10").closing == "2026-10.1"
     assert not books.compare_closed("2026-10").statements
     late = [{"cost": "10", "Tags": tag("a")}, {"cost": "2.5", "Tags": tag("b")}]
-    books.add("focus", [write_bill(tmp_path / "late.csv", *late)])
+    books.add("focus", [write_focus_bill(tmp_path / "late.csv", *late)])
     now = books.chargeback("2026-10")
     assert now.closing is None
     assert "as 2026-10.1, by team in USD; these statements are not those" in now.remarks[-1]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from tests.books.test_waterfall_of_fleets import TOML
+from tests.books.test_losses import TOML
 from tests.insight.levers.fleet import at, held, keep
 from tests.ledger.fleets import Fleet, add, batches
 from tests.ledger.test_books_balance import SETTINGS

@@ -1,12 +1,14 @@
-"""Rules for Prometheus, over loadfactor's own metrics and over dcgm-exporter's: each fires, stays and ends as it should."""
+"""Rules for Prometheus over loadfactor's own metrics and dcgm-exporter's, checked and played through promtool."""
 
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from tests.interfaces.prometheus_rules.promtool import Story, check_rules, needs_promtool, play
 
 from loadfactor.base.units import S_PER_MIN
 from loadfactor.insight.alerts.configured import configure
@@ -16,6 +18,64 @@ from loadfactor.interfaces.gauges.rules import CONDITION, name_labels, name_watc
 from loadfactor.interfaces.prometheus_rules.dcgm import TRANSLATIONS, UNTRANSLATED
 from loadfactor.interfaces.prometheus_rules.files import list_own_rules, write_for
 from loadfactor.settings.alerts import AlertTable
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="not installed: prometheus (Debian package)"
+)
+
+
+@dataclass(frozen=True)
+class Story:
+    """Series by minute ("" for the start, then a value or `_` for nothing), and at which minutes the alert fires for whom."""
+
+    series: Mapping[str, Sequence[float | None]]
+    alert: str
+    firing: Mapping[int, Sequence[Mapping[str, str]]]
+
+
+def check_rules(path: Path) -> str:
+    """What `promtool check rules` says; asserts that it takes them."""
+    done = subprocess.run(["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def play(folder: Path, rules: Path, stories: Sequence[Story]) -> None:
+    """Play the stories; asserts that ALERTS fires at these minutes, for these groups and nobody else."""
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": _write(values)} for name, values in story.series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f"count by ({', '.join(sorted(groups[0])) if groups else ''})"
+                    f'(ALERTS{{alertname="{story.alert}",alertstate="firing"}})',
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": _selector(group), "value": 1} for group in groups],
+                }
+                for minute, groups in story.firing.items()
+            ],
+        }
+        for story in stories
+    ]
+    content: dict[str, Any] = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
+    path = folder / "stories.yml"
+    path.write_text(yaml.safe_dump(content))
+    done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _write(values: Sequence[float | None]) -> str:
+    """The values of a series; one that is not scraped any more is marked as gone, as a scrape does."""
+    before = [None, *values[:-1]]
+    pairs = zip(before, values, strict=True)
+    return " ".join(repr(now) if now is not None else "_" if last is None else "stale" for last, now in pairs)
+
+
+def _selector(group: Mapping[str, str]) -> str:
+    inside = ",".join(f'{name}="{value}"' for name, value in group.items())
+    return f"{{{inside}}}"
+
 
 SETTLE = 20
 """Minutes before and between the parts of a story."""

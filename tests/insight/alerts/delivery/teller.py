@@ -10,20 +10,51 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-
-from tests.insight.alerts.delivery.alerts_of_tests import MINUTE_MS, START_MS, end, fire
+from typing import Any
 
 import loadfactor.insight.alerts.delivery.dispatcher as dispatcher_module
 import loadfactor.insight.alerts.delivery.pending as pending
 from loadfactor.base.units import MS_PER_S
-from loadfactor.insight.alerts.alert import Transition
+from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.delivery.dispatcher import make_dispatcher
 from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox, read_outbox
 from loadfactor.insight.alerts.delivery.payloads import Links
 from loadfactor.insight.alerts.delivery.pending import count_backlogs
+from loadfactor.settings.alerts import AlertsTable, Receiver
 from loadfactor.settings.config import read_settings
+
+START_MS = 1_790_000_040_000
+MINUTE_MS = 60_000
+
+
+def fire(job: str = "j1", rule: str = "job_became_idle", minute: int = 0, **holder: str) -> Transition:
+    """A job's alert that began at a minute, and fired ten minutes later."""
+    start = START_MS + minute * MINUTE_MS
+    by: Mapping[str, str] = {"job": job} if job else {}
+    alert = Alert(
+        rule, by, "warning", "idle", "firing", start, start + 10 * MINUTE_MS, None, 0.02, "share",
+        ("GPU activity 2 % over the last 30 min, below 5 %",), holder=holder or {"user": "ann", "team": "red"},
+    )  # fmt: skip
+    return Transition(alert, start + 10 * MINUTE_MS)
+
+
+def end(fired: Transition, minutes: int = 30) -> Transition:
+    """The same alert so many minutes after it began."""
+    alert = fired.alert
+    at = alert.start_ms + minutes * MINUTE_MS
+    ended = Alert(
+        **{**vars(alert), "state": "resolved", "end_ms": at, "ended_because": "the condition holds no longer"}
+    )
+    return Transition(ended, at)
+
+
+def read_receivers(*tables: Mapping[str, Any]) -> tuple[Receiver, ...]:
+    """Receivers as loadfactor.toml has them."""
+    return AlertsTable.model_validate({"receiver": tables}).receiver
+
 
 SOONER = 50
 JOBS = 12

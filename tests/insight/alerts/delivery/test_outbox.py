@@ -13,8 +13,7 @@ from pathlib import Path
 from threading import Lock
 
 import pytest
-from tests.insight.alerts.delivery.alerts_of_tests import MINUTE_MS, START_MS, end, fire, read_receivers
-from tests.insight.alerts.delivery.teller import list_keys
+from tests.insight.alerts.delivery.teller import MINUTE_MS, START_MS, end, fire, list_keys, read_receivers
 from tests.live.local_server import LocalServer
 
 from loadfactor.insight.alerts.alert import Transition
