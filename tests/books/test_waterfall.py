@@ -172,9 +172,6 @@ def test_the_cost_of_serving_is_split_over_its_tokens(tmp_path: Path) -> None:
     assert share == pytest.approx(0.4)
 
 
-__all__ = ["configured"]
-
-
 def lost(share: float, cause: str | None, number: int) -> Row:
     """Tokens of the job that trains, lost, in a stretch of its own."""
     row = made("train", tokens_at(share), kept=False)
