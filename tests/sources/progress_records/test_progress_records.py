@@ -9,14 +9,32 @@ from typing import Any
 
 import pytest
 from packages.track.tests.loops import read_lines, run_loop
-from tests.sources.progress_records.tracked import read_rows, total
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
+from loadfactor.sources.progress_records import SOURCE
 from loadfactor.sources.progress_records.decoder import decode_progress
 from loadfactor.sources.progress_records.live_decoder import LiveProgressDecoder
 from loadfactor.sources.progress_records.records import check_lines
 from loadfactor.tables.schema import table
+
+
+def read_rows(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], list[Gap]]:
+    """Rows by table, and gaps, that an import of a folder makes."""
+    rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    gaps = []
+    for item in SOURCE.read(SOURCE.files((folder,)), ReadOptions()):
+        if isinstance(item, Rows):
+            rows[item.table] += item.data.to_pylist()
+        else:
+            gaps.append(item)
+    return rows, gaps
+
+
+def total(rows: list[dict[str, Any]], unit: str, kept: bool = True) -> float:
+    """How much of a unit was kept, or lost."""
+    return sum(row["amount"] for row in rows if row["unit"] == unit and row["kept"] is kept)
+
 
 LOOP = """
 start, stop, die = {}
