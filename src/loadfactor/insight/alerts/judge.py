@@ -1,25 +1,28 @@
 """Judging rules step by step as data arrives: what was judged is kept, and judged again where late data changes it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
-
-from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, MS_PER_S
-from loadfactor.books.watched import Watched
-from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.observed import Observed
-from loadfactor.insight.alerts.rule import Compound, Evidence, KeptRecords, Records, Rule, Verdicts, judge_threshold
-from loadfactor.tables.schema import ALWAYS, Span
-
-if TYPE_CHECKING:
-    pass
-from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.insight.alerts.rule import Group
+from loadfactor.books.watched import Watched
+from loadfactor.insight.alerts.alert import Alert, Transition
+from loadfactor.insight.alerts.observed import Observed
+from loadfactor.insight.alerts.rule import (
+    Compound,
+    Evidence,
+    Group,
+    KeptRecords,
+    Records,
+    Rule,
+    Verdicts,
+    judge_threshold,
+)
 from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.tables.schema import ALWAYS, Span
 
 NameHolder = Callable[[tuple[str, ...], Group], Mapping[str, str]]
 PENDING_UNKNOWN_MS = 10 * MS_PER_MIN

@@ -2,35 +2,32 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loadfactor.base.errors import InputError, LoadfactorError
-from loadfactor.base.units import PERCENT
+from loadfactor.base.units import MS_PER_HOUR, PERCENT, S_PER_HOUR
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.interfaces.gauges.exposition import (
     NO_NAME,
+    OF_WHOLE_JOBS,
     ORDER,
     OTHERS,
     GaugeSplit,
     MetricFamily,
     name_coverage,
+    name_gauge,
     name_window,
 )
 from loadfactor.ledger.columns import HISTOGRAM
 from loadfactor.metrics.metric import Metric, Sum
+from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.query.reading import Readings, Value
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import DIMENSIONS
 
 if TYPE_CHECKING:
     from loadfactor.money.spending import BudgetStatus
-
-from time import monotonic
-from typing import NamedTuple
-
-from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
-from loadfactor.interfaces.gauges.exposition import OF_WHOLE_JOBS, name_gauge
-from loadfactor.metrics.query.calendar import instant, milliseconds
 
 COVERAGE: Final = "The share that was known of what a metric speaks of."
 NAMELESS: Final = frozenset({"job", "device", "node"})

@@ -250,7 +250,7 @@ def cost_project(plan: TrainingPlan, needs: ProjectNeeds) -> PlannedProject:
     """The cost of a project whose successful runs are each as `plan`, which works on real tokens and padding.
 
     On paper: 10 runs of 100 GPU-hours at $2, a fifth of them padding, 30 % of retries, 50 GPU-hours of evaluation, $300 and
-    $5,000: 1,600 + 400 + 600 + 100 + 300 + 5,000 = $8,000 (tests/planner/training/test_scaling.py).
+    $5,000: 1,600 + 400 + 600 + 100 + 300 + 5,000 = $8,000 (tests/planner/training/test_search_and_projects.py).
     """
     runs_h = needs.runs * plan.gpu_hours
     hours = {
