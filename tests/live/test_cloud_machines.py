@@ -193,9 +193,9 @@ def test_instances_of_all_zones_and_pages_though_a_quota_is_used_up(project: Fak
 
 def test_one_that_is_taken_away_ends_when_it_was(project: FakeComputeEngine) -> None:
     """Stopped or deleted by Compute Engine, it ends as preempted; started again it is another run."""
-    decoder, project = LiveGceDecoder("prod"), ask(project)
+    decoder, instances = LiveGceDecoder("prod"), ask(project)
     project.instances[ZONES[0]] = [make_instance(1, "spot-1"), make_instance(2, "spot-2"), make_instance(3, "own")]
-    assert all(row.get("to_utc") is None for row in decode(decoder, project, NOW_MS)["devices"])
+    assert all(row.get("to_utc") is None for row in decode(decoder, instances, NOW_MS)["devices"])
     decoder = LiveGceDecoder("prod", decoder.state())
     taken = {"operationType": "compute.instances.preempted", "insertTime": "2026-11-20T11:30:00Z"}
     project.operations[ZONES[0]] = [{"kind": "compute#operation", **taken, "targetId": number} for number in ("1", "2")]
@@ -203,7 +203,7 @@ def test_one_that_is_taken_away_ends_when_it_was(project: FakeComputeEngine) -> 
         make_instance(1, "spot-1", status="TERMINATED", lastStopTimestamp="2026-11-20T03:31:00-08:00"),
         make_instance(3, "own", lastStartTimestamp="2026-11-20T12:00:00Z"),
     ]
-    rows = decode(decoder, project, NOW_MS + 7_200 * MS_PER_S)
+    rows = decode(decoder, instances, NOW_MS + 7_200 * MS_PER_S)
     held = {(row["job_id"], row["from_utc"]): (row.get("to_utc"), row.get("end_state")) for row in rows["allocations"]}
     minute = 60 * MS_PER_S
     assert held == {
@@ -218,15 +218,15 @@ def test_one_that_is_taken_away_ends_when_it_was(project: FakeComputeEngine) -> 
 
 def test_what_may_not_be_asked_and_zones_that_are_away_are_said(project: FakeComputeEngine) -> None:
     """The permission is named; an answer without a zone is none, so that nothing ends in it."""
-    project = ask(project)
+    instances = ask(project)
     project.instances[ZONES[0]] = [make_instance(1, "a")]
     project.forbidden = {"operations"}
-    assert len(project.ask(INSTANCES)[INSTANCES]) == 1
+    assert len(instances.ask(INSTANCES)[INSTANCES]) == 1
     with pytest.raises(
         NotPermittedError, match=r"give it compute\.globalOperations\.list \(the role roles/compute\.viewer"
     ):
-        project.ask(PREEMPTIONS)
-    assert [part for part, why in project.find_refused() if why] == [PREEMPTIONS]
+        instances.ask(PREEMPTIONS)
+    assert [part for part, why in instances.find_refused() if why] == [PREEMPTIONS]
     project.away = {ZONES[1]}
     with pytest.raises(FetchError, match=f"^zones/{ZONES[1]}: UNREACHABLE"):
-        project.ask(INSTANCES)
+        instances.ask(INSTANCES)

@@ -312,7 +312,7 @@ class Process:
         return self.bodies - before
 
 
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("account")
 def test_each_object_is_read_once_in_order_and_late_ones_too() -> None:
     """Over restarts; an object whose key is older than those read counts, and so does another metric of minutes that are known."""
     process = Process()
@@ -332,7 +332,7 @@ def test_each_object_is_read_once_in_order_and_late_ones_too() -> None:
     assert not process.gaps
 
 
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("account")
 def test_what_cannot_be_read_is_set_aside_and_said() -> None:
     """Half an object, and one that is none of a stream: the others are read; written again whole, it is read."""
     process = Process()
@@ -355,7 +355,7 @@ def test_what_cannot_be_read_is_set_aside_and_said() -> None:
     assert sorted(process.rows) == list(range(1, 11))
 
 
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("account")
 def test_a_folder_of_a_stream_is_imported_by_hand(tmp_path: Path) -> None:
     """With its name and all folders in it; the prefix of another stream is not part of it."""
     write_minutes(0, 5)
