@@ -88,6 +88,7 @@ def test_books_are_checked_meanwhile(simulated_books: Books) -> None:
         assert snapshot.check().is_sound
 
 
+@pytest.mark.long
 def test_days_added_up_answer_for_their_window_alone(simulated_books: Books) -> None:
     """Where days of a window are added up, it has the same answers as before, with filters too; so have other windows and zones."""
     start, end = simulated_books.span

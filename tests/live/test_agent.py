@@ -95,6 +95,7 @@ def has_sample_of(up: UpProcess, newest_s: float) -> bool:
     return seen is not None and datetime.fromisoformat(seen).timestamp() >= newest_s
 
 
+@pytest.mark.long
 def test_readings_are_what_the_driver_said(driver: FakeDriver, tmp_path: Path) -> None:
     """Utilization, memory, power and holder in the books equal those of the driver; the node is there as well."""
     began_s = time.time()

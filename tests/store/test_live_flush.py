@@ -112,6 +112,7 @@ def test_forgetting_a_day_leaves_the_others(books: Books, tmp_path: Path) -> Non
     assert [number for number, *_ in imports(books)] == [2, 3]
 
 
+@pytest.mark.long
 def test_what_is_flushed_in_pieces_is_as_what_is_flushed_at_once(books: Books, tmp_path: Path) -> None:
     """A source with a late minute, a pause, and an inventory listed in between: the same answers, also after `compact`."""
     pieces = [minutes(k, k + 5) for k in (*range(0, 60, 5), *range(120, 150, 5), 90, *range(150, 200, 5))]

@@ -251,6 +251,7 @@ def test_a_teams_token_says_nothing_of_another_team(
     assert bool(told) == (right == "read-team")
 
 
+@pytest.mark.long
 def test_the_same_questions_are_answered_to_a_token_that_reads_everything(
     guarded: TestClient, tokens: dict[str, str | None]
 ) -> None:

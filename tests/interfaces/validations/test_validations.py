@@ -78,6 +78,7 @@ def test_stated_ranges_hold_four_of_five_rows() -> None:
     assert "Each accelerator and engine left out in turn" in said
 
 
+@pytest.mark.long
 def test_the_published_sweeps_are_predicted(shared: Path) -> None:
     """Against 1,661 rows on H100 and B200: time per token and throughput to 12 %, TTFT under load to 30 %, of one request to 25 %;
     dense networks on TensorRT-LLM to 10 %.
