@@ -69,4 +69,7 @@ with loadfactor.track(experiment="two-ranks", job="two-ranks", counts=counts) as
                     os.replace(folder / "new.pt", checkpoint)
                 dist.barrier()
             counted.say("checkpoint")
+# Gloo's threads must end before the interpreter does, else they abort it now and then: nothing may hold the group, or still use it.
+dist.barrier()
+del parallel
 dist.destroy_process_group()
