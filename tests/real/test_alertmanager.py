@@ -10,8 +10,8 @@ import httpx
 from tests.insight.alerts.delivery.teller import START_MS, list_told
 from tests.real.components import make_alertmanager
 
+from loadfactor.base.clock import now_ms
 from loadfactor.insight.alerts.delivery.board import read_board
-from loadfactor.insight.alerts.delivery.dispatcher import now_ms
 from loadfactor.insight.alerts.delivery.outbox import add_silence
 from loadfactor.insight.alerts.delivery.silence import Silence
 

@@ -1,10 +1,28 @@
-"""The clock."""
+"""The clock: what time it is, and when it was set."""
 
 import time
+from typing import Final
 
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import MS_PER_MIN, MS_PER_S
+
+LARGEST_SKEW_MS: Final = MS_PER_MIN
+"""What is further ahead of the clock was written while the clock was ahead."""
+_LEAST_STEP_S: Final = 5.0
 
 
 def now_ms() -> int:
     """Now, in ms since 1970 UTC."""
     return int(time.time() * MS_PER_S)
+
+
+class ClockWatch:
+    """Sees by the monotonic clock when the clock is set. A machine that slept looks like a clock that was set forward."""
+
+    def __init__(self) -> None:
+        self._offset_s = time.time() - time.monotonic()
+
+    def read_step(self) -> float:
+        """By how many seconds the clock was set since the last call; 0 where only small amounts were made good."""
+        before, self._offset_s = self._offset_s, time.time() - time.monotonic()
+        step_s = self._offset_s - before
+        return step_s if abs(step_s) >= _LEAST_STEP_S else 0.0

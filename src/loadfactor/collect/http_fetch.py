@@ -12,10 +12,11 @@ import ssl
 import time
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -154,15 +155,16 @@ def write_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def connect(
-    host: str, port: int, tls: ssl.SSLContext | None, proxy: HttpProxy | None, lookups: NameLookups
-) -> Connection:
+async def connect(request: "HttpRequest", lookups: NameLookups) -> Connection:
     """A connection to a server; with TLS through a tunnel where there is a proxy, else to the proxy itself.
 
-    Raises OSError, UnicodeError for what is no name, and FetchError where a proxy refuses.
+    Raises OSError, UnicodeError for what is no name, and FetchError where a proxy refuses or the address may not be reached.
     """
+    host, port, tls, proxy = request.host, request.port, request.tls, request.proxy
     if proxy is None:
-        return await _open(host, port, tls, lookups)
+        return await _open(host, port, tls, lookups, request.reaches_local)
+    if not request.reaches_local and _is_address(host):  # what a name is, the proxy finds out
+        _check_distant(host, [host])
     connection = await _open(proxy.host, proxy.port, None, lookups)
     if tls is not None:
         try:
@@ -174,8 +176,12 @@ async def connect(
     return connection
 
 
-async def _open(host: str, port: int, tls: ssl.SSLContext | None, lookups: NameLookups) -> Connection:
+async def _open(
+    host: str, port: int, tls: ssl.SSLContext | None, lookups: NameLookups, reaches_local: bool = True
+) -> Connection:
     addresses = [host] if _is_address(host) else await lookups.find(host, port)
+    if not reaches_local:
+        addresses = _check_distant(host, addresses)
     for number, address in enumerate(addresses, 1):
         try:
             return await asyncio.open_connection(
@@ -187,6 +193,42 @@ async def _open(host: str, port: int, tls: ssl.SSLContext | None, lookups: NameL
             if number == len(addresses):
                 raise
     raise OSError(f"{host} has no address")
+
+
+METADATA: Final = ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
+"""Where clouds tell an instance its secrets, beside the link-local address that most of them use."""
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is of this machine or of its link, or nobody's: loopback, link-local, multicast, unspecified, metadata.
+
+    >>> is_local("169.254.169.254"), is_local("::ffff:127.0.0.1"), is_local("10.0.0.7")
+    (True, True, False)
+    """
+    found = ip_address(address)
+    if isinstance(found, IPv6Address):
+        found = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1] or _read_nat64(found) or found
+    return (
+        found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified or str(found) in METADATA
+        or (isinstance(found, IPv4Address) and found in _THIS_NETWORK)
+    )  # fmt: skip
+
+
+_THIS_NETWORK: Final = IPv4Network("0.0.0.0/8")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+
+
+def _read_nat64(address: IPv6Address) -> IPv4Address | None:
+    return IPv4Address(int(address) & (2**32 - 1)) if address in _NAT64 else None
+
+
+def _check_distant(host: str, addresses: Sequence[str]) -> list[str]:
+    """The addresses that are not local, which alone are connected to. Raises FetchError where none is left."""
+    distant = [address for address in addresses if not is_local(address)]
+    if addresses and not distant:
+        what = host if host == addresses[0] else f"{host} is {addresses[0]}, which"
+        raise FetchError(f"{what} lies on this machine or its link; set allow_local = true if it may be reached")
+    return distant
 
 
 def _is_address(host: str) -> bool:
@@ -228,7 +270,8 @@ _LONGEST_BLANK_BYTES: Final = 100
 class HttpRequest:
     """A request and its server: `path` begins with a slash, `tls` is None where the server has none.
 
-    A request with `content` is a POST, another a GET.
+    A request with `content` is a POST, another a GET. `reaches_local`: whether the server may be on this machine or its link; it
+    is looked at after the name was looked up, and the address that was looked at is connected to.
     """
 
     host: str
@@ -238,6 +281,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     proxy: HttpProxy | None = None
+    reaches_local: bool = True
 
     @property
     def address(self) -> str:
@@ -324,7 +368,7 @@ async def fetch(request: HttpRequest, bounds: FetchBounds, pool: RequestPool) ->
 
 async def _fetch(request: HttpRequest, bounds: FetchBounds, pool: RequestPool, deadline: "_Deadline") -> HttpAnswer:
     at_s = time.time()
-    reader, writer = await connect(request.host, request.port, request.tls, request.proxy, pool.lookups)
+    reader, writer = await connect(request, pool.lookups)
     try:
         writer.write(request.pack())
         answer = _Answer(bounds)

@@ -101,6 +101,10 @@ class HttpReceiver(AlertReceiver):
         default=None, description="File with the token that the receiver asks for."
     )
     ca_file: HomePath | None = Field(default=None, description="File with the certificates that its own is checked by.")
+    allow_local: bool = Field(
+        default=False,
+        description="Whether a name may lead to this machine or its link (loopback, link-local, metadata).",
+    )
 
     @model_validator(mode="after")
     def _found_one_way(self) -> Self:

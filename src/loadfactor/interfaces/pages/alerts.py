@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
@@ -23,7 +24,6 @@ from loadfactor.insight.alerts.delivery.board import (
     describe_silence,
     read_board,
 )
-from loadfactor.insight.alerts.delivery.dispatcher import now_ms
 from loadfactor.insight.alerts.delivery.outbox import add_silence, lift_silence, name_silence
 from loadfactor.insight.alerts.delivery.silence import Silence, check_silence
 from loadfactor.insight.alerts.judge import replay

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.insight.alerts.configured import configure
@@ -22,7 +23,6 @@ from loadfactor.insight.alerts.delivery.board import (
     describe_silence,
     read_board,
 )
-from loadfactor.insight.alerts.delivery.dispatcher import now_ms
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.insight.diagnosis.finding import FleetDiagnosis
 from loadfactor.insight.savings import FleetSavings

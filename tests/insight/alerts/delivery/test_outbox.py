@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from email import message_from_bytes
 from email.policy import default
 from pathlib import Path
@@ -17,7 +18,15 @@ from tests.insight.alerts.delivery.teller import MINUTE_MS, START_MS, end, fire,
 from tests.live.local_server import LocalServer
 
 from loadfactor.insight.alerts.alert import Transition
-from loadfactor.insight.alerts.delivery.outbox import GONE, Judged, Outbox, add_silence, lift_silence, read_outbox
+from loadfactor.insight.alerts.delivery.outbox import (
+    GONE,
+    LONGEST_PAUSE_MS,
+    Judged,
+    Outbox,
+    add_silence,
+    lift_silence,
+    read_outbox,
+)
 from loadfactor.insight.alerts.delivery.payloads import (
     MOST_LISTED,
     Links,
@@ -26,7 +35,17 @@ from loadfactor.insight.alerts.delivery.payloads import (
     pack_webhook,
     write_email,
 )
-from loadfactor.insight.alerts.delivery.pending import Pending, give_up, list_delivered, put_off, settle, take
+from loadfactor.insight.alerts.delivery.pending import (
+    Backlog,
+    Pending,
+    count_backlogs,
+    give_up,
+    list_delivered,
+    put_off,
+    refuse,
+    settle,
+    take,
+)
 from loadfactor.insight.alerts.delivery.silence import Silence
 from loadfactor.settings.alerts import EmailReceiver, Receiver
 
@@ -97,7 +116,7 @@ def test_an_end_waits_for_its_beginning(tmp_path: Path) -> None:
     assert take(outbox, HOOK.label, START_MS) == []
     (owed,) = take(outbox, HOOK.label, START_MS + MINUTE_MS)
     assert (owed.alert.state, owed.attempts) == ("firing", 1)
-    give_up(outbox, HOOK.label, [owed], "too late")
+    give_up(outbox, HOOK.label, [owed], "too late", START_MS + MINUTE_MS)
     assert [one.alert.state for one in take(outbox, HOOK.label, START_MS + MINUTE_MS)] == ["resolved"]
 
 
@@ -106,10 +125,65 @@ def test_a_receiver_is_reminded_of_what_was_given_up(tmp_path: Path) -> None:
     outbox, fired = Outbox(tmp_path), fire()
     keep(outbox, fired, alive=(fired,))
     assert list_delivered(outbox, HOOK.label) == []
-    give_up(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), "too late")
+    give_up(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), "too late", START_MS)
     assert [alert.fingerprint for alert in list_delivered(outbox, HOOK.label)] == [fired.alert.fingerprint]
     keep(outbox, end(fired))
     assert list_delivered(outbox, HOOK.label) == []
+
+
+@pytest.mark.parametrize("comes_back", ["by itself", "with something new"])
+def test_a_receiver_that_was_away_for_long_hears_what_is_still_news(tmp_path: Path, comes_back: str) -> None:
+    """After longer than it is tried: what fires still is sent, what it knew and ended is resolved, each once, and nothing else."""
+    outbox, knew, still, over = Outbox(tmp_path), fire("knew"), fire("still"), fire("over")
+    keep(outbox, knew, alive=(knew,))
+    settle(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), START_MS)
+    keep(outbox, still, over, alive=(knew, still, over))
+    given_up = []
+    for told in ((), (end(knew), end(over))):
+        keep(outbox, *told, alive=(still,) if told else (knew, still, over))
+        while owed := take(outbox, HOOK.label, START_MS):
+            given_up += owed
+            give_up(outbox, HOOK.label, owed, "no answer within 10 s", START_MS)
+    assert len(given_up) == 4  # of both that fired, and of both that ended
+    later = START_MS + MINUTE_MS
+    if comes_back == "by itself":  # tried again now and then
+        assert take(outbox, HOOK.label, later) == []
+        later = START_MS + LONGEST_PAUSE_MS
+    else:
+        keep(outbox, fire("new"), alive=(still, fire("new")), now_ms=later)
+        settle(outbox, HOOK.label, take(outbox, HOOK.label, later), later)
+    sent = []
+    while owed := take(outbox, HOOK.label, later):
+        sent += [(one.alert.by["job"], one.alert.state) for one in owed]
+        settle(outbox, HOOK.label, owed, later)
+    assert sent == [("still", "firing"), ("knew", "resolved")]
+
+
+def test_what_a_receiver_refuses_is_not_sent_again(tmp_path: Path) -> None:
+    """A payload that it will not take whenever it comes."""
+    outbox, fired = Outbox(tmp_path), fire()
+    keep(outbox, fired, alive=(fired,))
+    refuse(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), "answered 400")
+    assert take(outbox, HOOK.label, START_MS + 2 * LONGEST_PAUSE_MS) == []
+    with read_outbox(tmp_path) as connection:
+        assert connection is not None
+        assert count_backlogs(connection)[HOOK.label] == Backlog(given_up=1, why="answered 400")
+
+
+@pytest.mark.parametrize("ahead", [3 * 60, 365 * 24 * 60])
+def test_times_of_a_clock_that_was_ahead_hold_nothing_back(tmp_path: Path, ahead: int) -> None:
+    """A delivery that was put off is due, and is tried as long as any other; a silence lasts the hour it was made for."""
+    outbox, told, later = Outbox(tmp_path), [fire("a"), fire("b")], START_MS + ahead * MINUTE_MS
+    keep(outbox, *told, alive=tuple(told), now_ms=later)
+    owed = take(outbox, HOOK.label, later)
+    put_off(outbox, HOOK.label, owed, "no answer", later + MINUTE_MS)
+    add_silence(tmp_path, replace(silence(job="b"), created_ms=later, until_ms=later + 60 * MINUTE_MS))
+    outbox.mend_times(START_MS)
+    (again,) = take(outbox, HOOK.label, START_MS)
+    assert (again.number, again.since_ms) == (owed[0].number, START_MS)
+    settle(outbox, HOOK.label, [again], START_MS)
+    assert take(outbox, HOOK.label, START_MS + 59 * MINUTE_MS) == []
+    assert [one.alert.by["job"] for one in take(outbox, HOOK.label, START_MS + 60 * MINUTE_MS)] == ["b"]
 
 
 def silence(**by: str) -> Silence:

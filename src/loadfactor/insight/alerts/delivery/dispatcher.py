@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.http_fetch import RequestPool
@@ -35,11 +36,6 @@ MOST_ALERTS: Final = 500
 """Alerts in one request to an Alertmanager."""
 
 FoundT = TypeVar("FoundT")
-
-
-def now_ms() -> int:
-    """The clock."""
-    return int(time.time() * MS_PER_S)
 
 
 class Channel(Protocol):
@@ -102,9 +98,12 @@ class Dispatcher:
 
     def _put_off(self, pending: Sequence[Pending], why: str, is_final: bool) -> None:
         """Try these again later, or never where it is to no avail or took too long."""
+        if is_final:
+            deliveries.refuse(self._outbox, self.name, pending, why)
+            return
         now, longest_ms = now_ms(), self._receiver.give_up_after.s * MS_PER_S
-        over = [item for item in pending if is_final or now - item.since_ms > longest_ms]
-        deliveries.give_up(self._outbox, self.name, over, why)
+        over = [item for item in pending if now - item.since_ms > longest_ms]
+        deliveries.give_up(self._outbox, self.name, over, why, now)
         left = [item for item in pending if item not in over]
         if left:
             wait = wait_ms(min(item.attempts for item in left) + 1, random.random())

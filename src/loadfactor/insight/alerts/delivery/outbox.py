@@ -11,11 +11,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from loadfactor.base.clock import LARGEST_SKEW_MS
 from loadfactor.base.errors import DamageError, InputError, StoreError
-from loadfactor.base.units import MS_PER_DAY
+from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN
 from loadfactor.insight.alerts.alert import Alert, Transition, read_alert, write_alert
 from loadfactor.insight.alerts.delivery.silence import SILENCE_COLUMNS, Silence, list_silences, matches
 from loadfactor.settings.alerts import AlertReceiver, EmailReceiver, SlackReceiver
@@ -29,6 +31,21 @@ def is_for(receiver: AlertReceiver, alert: Alert) -> bool:
         and (not receiver.severities or alert.severity in receiver.severities)
         and (not receiver.teams or team in receiver.teams)
     )
+
+
+class DeliveryState(StrEnum):
+    """The state of a transition on its way to one receiver, as the outbox keeps it."""
+
+    PENDING = "pending"
+    HELD = "held"
+    """A silence hides it."""
+    DONE = "done"
+    GIVEN_UP = "given up"
+    """It was tried for long enough; while it is still news it is tried again now and then."""
+    REFUSED = "refused"
+    """The receiver will not take it, whenever it comes."""
+    DROPPED = "dropped"
+    """It is no news to the receiver: it ended under a silence, or the receiver is no longer configured."""
 
 
 GONE = "its rule is no longer judged"
@@ -155,6 +172,8 @@ def _read_format(connection: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
+LONGEST_PAUSE_MS: Final = 10 * MS_PER_MIN
+"""No delivery is put off for longer: what was given up, and is still news, is tried again so seldom."""
 KEPT_MS: Final = 30 * MS_PER_DAY
 """So long an alert that ended, and what was sent of it, is kept."""
 MOST_ENDED: Final = 100_000
@@ -245,10 +264,11 @@ class Outbox:
         """Add deliveries of what fires that receivers do not know; drop those of receivers that are no longer configured."""
         with self.change() as connection:
             labels = [receiver.label for receiver in receivers]
+            open_states = (DeliveryState.PENDING, DeliveryState.HELD, DeliveryState.GIVEN_UP)
             connection.execute(
-                "UPDATE deliveries SET state = 'dropped', why = 'the receiver is no longer configured'"
-                f" WHERE state IN ('pending', 'held') AND receiver NOT IN ({', '.join('?' * len(labels))})",
-                labels,
+                "UPDATE deliveries SET state = ?, why = 'the receiver is no longer configured'"
+                f" WHERE state IN (?, ?, ?) AND receiver NOT IN ({', '.join('?' * len(labels))})",
+                (DeliveryState.DROPPED, *open_states, *labels),
             )
             fired = connection.execute(
                 "SELECT max(t.number), t.body FROM transitions t JOIN alerts a USING (fingerprint)"
@@ -256,6 +276,26 @@ class Outbox:
             ).fetchall()
             for number, body in fired:
                 _add_deliveries(connection, number, Transition(read_alert(body), now_ms), receivers, now_ms, now_ms)
+
+    def mend_times(self, now_ms: int) -> None:
+        """Let nothing wait for a time that a clock which was ahead wrote: deliveries are tried from now on, silences last as
+        long as they were made for, from now on."""
+        ahead_ms = now_ms + LARGEST_SKEW_MS
+        with self.change() as connection:
+            connection.execute(
+                "UPDATE deliveries SET since_ms = ?, next_ms = ? WHERE since_ms > ? AND state IN (?, ?, ?)",
+                (now_ms, now_ms, ahead_ms, DeliveryState.PENDING, DeliveryState.HELD, DeliveryState.GIVEN_UP),
+            )
+            connection.execute(
+                "UPDATE deliveries SET next_ms = ? WHERE next_ms > ? AND state IN (?, ?)",
+                (now_ms, now_ms + LONGEST_PAUSE_MS, DeliveryState.PENDING, DeliveryState.GIVEN_UP),
+            )
+            connection.execute(
+                "UPDATE silences SET until_ms = until_ms - created_ms + ?, created_ms = ?,"
+                " ended_ms = CASE WHEN ended_ms IS NULL THEN NULL ELSE ? END WHERE created_ms > ?",
+                (now_ms, now_ms, now_ms, ahead_ms),
+            )
+            connection.execute("UPDATE silences SET ended_ms = ? WHERE ended_ms > ?", (now_ms, ahead_ms))
 
     def close(self) -> None:
         """Leave it."""
@@ -297,8 +337,8 @@ def _add_deliveries(
         is_read = isinstance(receiver, EmailReceiver | SlackReceiver)
         batch = f"{alert.rule}-{step_ms}" if is_read else str(number)
         connection.execute(
-            "INSERT OR IGNORE INTO deliveries VALUES (?, ?, ?, 'pending', 0, ?, ?, NULL, '')",
-            (receiver.label, number, batch, now_ms, now_ms),
+            "INSERT OR IGNORE INTO deliveries VALUES (?, ?, ?, ?, 0, ?, ?, NULL, '')",
+            (receiver.label, number, batch, DeliveryState.PENDING, now_ms, now_ms),
         )
 
 

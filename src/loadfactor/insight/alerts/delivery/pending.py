@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.insight.alerts.alert import Alert, Transition, read_alert
-from loadfactor.insight.alerts.delivery.outbox import Outbox
+from loadfactor.insight.alerts.delivery.outbox import LONGEST_PAUSE_MS, DeliveryState, Outbox
 from loadfactor.insight.alerts.delivery.silence import find_silence, list_silences
 
 FIRST_WAIT_S: Final = 2.0
@@ -15,6 +15,7 @@ LONGEST_WAIT_S: Final = 300.0
 _MOST_DOUBLINGS: Final = 20
 MOST_AT_ONCE: Final = 5_000
 _SILENCED: Final = "it was silenced until it was over"
+_HIDDEN: Final = (DeliveryState.HELD, DeliveryState.DROPPED)
 
 
 @dataclass(frozen=True)
@@ -48,29 +49,30 @@ def take(outbox: Outbox, receiver: str, now_ms: int, takes_all: bool = False) ->
     """The transitions to send to a receiver now: one batch, or all there is where `takes_all`; nothing where nothing is due.
 
     What a silence hides is held back until the silence ends, and dropped where the alert ended before. An end is sent after its
-    beginning, and only where the beginning was sent.
+    beginning, and only where the beginning was sent. What was given up is tried again now and then while it is still news.
     """
     with outbox.change() as connection:
+        _renew_given_up(connection, receiver, now_ms)
         silences = [silence for silence in list_silences(connection) if silence.is_active(now_ms)]
         for item, is_over in list(_list_held(connection, receiver)):
             if is_over:
-                _set(connection, receiver, [item], "dropped", _SILENCED)
+                _set(connection, receiver, [item], DeliveryState.DROPPED, _SILENCED)
             elif find_silence(item.alert, silences, now_ms) is None:
                 connection.execute(
-                    "UPDATE deliveries SET state = 'pending', batch = ?, since_ms = ?, next_ms = ?, why = ''"
+                    "UPDATE deliveries SET state = ?, batch = ?, since_ms = ?, next_ms = ?, why = ''"
                     " WHERE receiver = ? AND transition = ?",
-                    (f"{item.batch}-{now_ms}", now_ms, now_ms, receiver, item.number),
+                    (DeliveryState.PENDING, f"{item.batch}-{now_ms}", now_ms, now_ms, receiver, item.number),
                 )
         due: dict[int, Pending] = {}
         for item in list(_list_due(connection, receiver, now_ms)):
             if item.alert.state == "firing":
                 if find_silence(item.alert, silences, now_ms) is not None:
-                    _set(connection, receiver, [item], "held", "silenced")
+                    _set(connection, receiver, [item], DeliveryState.HELD, "silenced")
                     continue
-            elif (begun := _find_beginning(connection, receiver, item)) is None or begun[1] in ("held", "dropped"):
-                _set(connection, receiver, [item], "dropped", _SILENCED)
+            elif (begun := _find_beginning(connection, receiver, item)) is None or begun[1] in _HIDDEN:
+                _set(connection, receiver, [item], DeliveryState.DROPPED, _SILENCED)
                 continue
-            elif begun[1] == "pending" and begun[0] not in due:
+            elif begun[1] == DeliveryState.PENDING and begun[0] not in due:
                 # Not before an instant.
                 connection.execute(
                     "UPDATE deliveries SET next_ms = ? WHERE receiver = ? AND transition = ?",
@@ -83,15 +85,29 @@ def take(outbox: Outbox, receiver: str, now_ms: int, takes_all: bool = False) ->
 
 
 def settle(outbox: Outbox, receiver: str, items: Sequence[Pending], now_ms: int) -> None:
-    """A receiver has these."""
+    """A receiver has these; as it answers again, what was given up is due."""
     with outbox.change() as connection:
-        _set(connection, receiver, items, "done", "", now_ms)
+        _set(connection, receiver, items, DeliveryState.DONE, "", now_ms)
+        connection.execute(
+            "UPDATE deliveries SET next_ms = ? WHERE receiver = ? AND state = ? AND next_ms > ?",
+            (now_ms, receiver, DeliveryState.GIVEN_UP, now_ms),
+        )
 
 
-def give_up(outbox: Outbox, receiver: str, items: Sequence[Pending], why: str) -> None:
-    """A receiver will not be sent these."""
+def give_up(outbox: Outbox, receiver: str, items: Sequence[Pending], why: str, now_ms: int) -> None:
+    """A receiver was tried for long enough: it is sent these only if they are still news when it answers again."""
     with outbox.change() as connection:
-        _set(connection, receiver, items, "given up", why)
+        _set(connection, receiver, items, DeliveryState.GIVEN_UP, why)
+        connection.executemany(
+            "UPDATE deliveries SET next_ms = ? WHERE receiver = ? AND transition = ?",
+            [(now_ms + LONGEST_PAUSE_MS, receiver, item.number) for item in items],
+        )
+
+
+def refuse(outbox: Outbox, receiver: str, items: Sequence[Pending], why: str) -> None:
+    """A receiver will not take these, whenever they come."""
+    with outbox.change() as connection:
+        _set(connection, receiver, items, DeliveryState.REFUSED, why)
 
 
 def put_off(outbox: Outbox, receiver: str, items: Sequence[Pending], why: str, next_ms: int) -> None:
@@ -104,29 +120,33 @@ def put_off(outbox: Outbox, receiver: str, items: Sequence[Pending], why: str, n
 
 
 def list_delivered(outbox: Outbox, receiver: str) -> list[Alert]:
-    """The alerts that fire, as far as a receiver knows of them."""
+    """The alerts that fire, as far as a receiver knows of them or did not take them in time."""
     with outbox.change() as connection:
         rows = connection.execute(
             "SELECT t.body FROM deliveries d JOIN transitions t ON t.number = d.transition"
-            " JOIN alerts a USING (fingerprint) WHERE d.receiver = ? AND d.state IN ('done', 'given up')"
+            " JOIN alerts a USING (fingerprint) WHERE d.receiver = ? AND d.state IN (?, ?, ?)"
             " AND t.state = 'firing' AND a.state = 'firing' ORDER BY t.number",
-            (receiver,),
+            (receiver, DeliveryState.DONE, *_LEFT),
         ).fetchall()
     return list({alert.fingerprint: alert for (body,) in rows for alert in [read_alert(body)]}.values())
+
+
+_LEFT: Final = (DeliveryState.GIVEN_UP, DeliveryState.REFUSED)
 
 
 def count_backlogs(connection: sqlite3.Connection) -> Mapping[str, Backlog]:
     """The status of each receiver, by name."""
     found: dict[str, Backlog] = {}
     rows = connection.execute(
-        "SELECT receiver, count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'held'),"
-        " count(*) FILTER (WHERE state = 'given up') FROM deliveries GROUP BY receiver"
+        "SELECT receiver, count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?),"
+        " count(*) FILTER (WHERE state IN (?, ?)) FROM deliveries GROUP BY receiver",
+        (DeliveryState.PENDING, DeliveryState.HELD, *_LEFT),
     )
     for receiver, pending, held, given_up in rows.fetchall():
         last = connection.execute(
-            "SELECT why FROM deliveries WHERE receiver = ? AND why != '' AND state IN ('pending', 'given up')"
+            "SELECT why FROM deliveries WHERE receiver = ? AND why != '' AND state IN (?, ?, ?)"
             " ORDER BY transition DESC LIMIT 1",
-            (receiver,),
+            (receiver, DeliveryState.PENDING, *_LEFT),
         ).fetchone()
         found[receiver] = Backlog(pending, held, given_up, last[0] if last else "")
     return found
@@ -148,10 +168,28 @@ _COLUMNS: Final = "t.number, t.key, t.body, t.at_ms, d.batch, d.attempts, d.sinc
 def _list_due(connection: sqlite3.Connection, receiver: str, now_ms: int) -> Iterator[Pending]:
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM deliveries d JOIN transitions t ON t.number = d.transition"
-        " WHERE d.receiver = ? AND d.state = 'pending' AND d.next_ms <= ? ORDER BY t.number LIMIT ?",
-        (receiver, now_ms, MOST_AT_ONCE),
+        " WHERE d.receiver = ? AND d.state = ? AND d.next_ms <= ? ORDER BY t.number LIMIT ?",
+        (receiver, DeliveryState.PENDING, now_ms, MOST_AT_ONCE),
     )
     return map(_read, rows.fetchall())
+
+
+def _renew_given_up(connection: sqlite3.Connection, receiver: str, now_ms: int) -> None:
+    """Let what was given up be pending where it is due and still news: it fires still, or ended and its beginning was sent."""
+    connection.execute(
+        "UPDATE deliveries AS d SET state = :pending WHERE receiver = :receiver AND state = :given_up AND next_ms <= :now"
+        " AND EXISTS (SELECT 1 FROM transitions t JOIN alerts a USING (fingerprint) WHERE t.number = d.transition"
+        "   AND t.state = a.state AND t.number = (SELECT max(number) FROM transitions WHERE fingerprint = t.fingerprint)"
+        "   AND (t.state = 'firing' OR EXISTS (SELECT 1 FROM deliveries b JOIN transitions f ON f.number = b.transition"
+        "     WHERE b.receiver = d.receiver AND b.state = :done AND f.fingerprint = t.fingerprint AND f.state = 'firing')))",
+        {
+            "pending": DeliveryState.PENDING,
+            "given_up": DeliveryState.GIVEN_UP,
+            "done": DeliveryState.DONE,
+            "receiver": receiver,
+            "now": now_ms,
+        },
+    )
 
 
 def _list_held(connection: sqlite3.Connection, receiver: str) -> Iterator[tuple[Pending, bool]]:
@@ -159,8 +197,8 @@ def _list_held(connection: sqlite3.Connection, receiver: str) -> Iterator[tuple[
     rows = connection.execute(
         f"SELECT {_COLUMNS}, coalesce(a.state, 'resolved') != 'firing' FROM deliveries d"
         " JOIN transitions t ON t.number = d.transition LEFT JOIN alerts a USING (fingerprint)"
-        " WHERE d.receiver = ? AND d.state = 'held' ORDER BY t.number",
-        (receiver,),
+        " WHERE d.receiver = ? AND d.state = ? ORDER BY t.number",
+        (receiver, DeliveryState.HELD),
     )
     return ((_read(row[:-1]), bool(row[-1])) for row in rows.fetchall())
 
@@ -180,7 +218,7 @@ def _set(
     connection: sqlite3.Connection,
     receiver: str,
     items: Sequence[Pending],
-    state: str,
+    state: DeliveryState,
     why: str,
     done_ms: int | None = None,
 ) -> None:

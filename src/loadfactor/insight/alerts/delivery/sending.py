@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -81,7 +82,16 @@ class Sender:
             all_headers["Authorization"] = login
         path = quote(url.path or "/", safe=_IN_PATHS) + (f"?{quote(url.query, safe=_IN_PATHS)}" if url.query else "")
         tls = _trust(receiver) if is_tls else None
-        return HttpRequest(host, port, path, tls, all_headers, body, find_proxy(url))
+        may_be_local = receiver.allow_local or _names_this_machine(host)
+        return HttpRequest(host, port, path, tls, all_headers, body, find_proxy(url), may_be_local)
+
+
+def _names_this_machine(host: str) -> bool:
+    """Whether an address says that it means this machine: whoever wrote it knows, unlike with a name that turns out to be it."""
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def send_email(mail: EmailMessage, receiver: EmailReceiver, password: str | None) -> None:
