@@ -151,8 +151,6 @@ class Gate:
         hosts = [value for name, value in headers if name == b"host"]
         if len(scope.get("raw_path") or path) + len(scope["query_string"]) > bounds.url_bytes:
             raise RefusedError(414, f"the address is longer than {bounds.url_bytes:,} bytes; ask for less at once")
-        if sum(len(name) + len(value) for name, value in headers) > bounds.header_bytes:
-            raise RefusedError(431, f"the headers are longer than {bounds.header_bytes:,} bytes; send fewer")
         if len(hosts) != 1 or sum(name == b"authorization" for name, _ in headers) > 1:
             raise RefusedError(400, "a request has one Host and at most one Authorization header")
         if path == HEALTH:

@@ -24,6 +24,12 @@ class Bounds:
     unpacked_bytes: int = 8 * BYTES_PER_GIB  # of the same, decompressed
     url_bytes: int = 8 * BYTES_PER_KIB
     header_bytes: int = 32 * BYTES_PER_KIB
+    headers: int = 100
+    head_s: float = 10  # from the first byte of a request, or from the connection, to the end of its headers
+    connections: int = 1_024  # at once; a third of the open files that this machine allows, where that is less
+    waiting_of_peer: int = 256  # connections of one address, but a trusted proxy, on which no request is served
+    pipelined: int = 32  # requests that wait on one connection for the answer to another
+    unread_s: float = 60  # in which the client of an answer reads a part of it
     write_s: float = S_PER_MIN  # to send a remote_write request
     upload_s: float = S_PER_HOUR  # to send a file
     dimensions: int = 4  # of one split

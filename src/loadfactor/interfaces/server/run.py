@@ -7,7 +7,9 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -17,7 +19,8 @@ from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
-from loadfactor.interfaces.server.guard import Guard, check_binding, write_line
+from loadfactor.interfaces.server.connections import Connection, Waiting
+from loadfactor.interfaces.server.guard import Bounds, Guard, check_binding, write_line
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import TokenFile
@@ -50,7 +53,8 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         server = _Server(
             uvicorn.Config(
                 make_app(books, service, guard, alerts=alerts),
-                http="httptools",
+                http=partial(Connection, Waiting(Bounds(), guard.trusts)),  # type: ignore[arg-type]  # what makes one
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -63,7 +67,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         _greet(address, folder, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
             runner.run(_run(server, service, alerts, listening))
 
 
@@ -98,6 +102,16 @@ def _allow_connections() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class _Loop(uvloop.Loop):
+    """Has a handshake of TLS take no longer than the head of a request; uvicorn leaves it to the loop."""
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        """As uvloop's."""
+        if options.get("ssl"):
+            options["ssl_handshake_timeout"] = Bounds.head_s
+        return await super().create_server(*args, **options)
 
 
 class _Server(uvicorn.Server):
