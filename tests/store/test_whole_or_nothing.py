@@ -1,5 +1,6 @@
 """Do the books stay whole whatever happens? Killed imports, full disks, damaged files, two writers, readers meanwhile."""
 
+import errno
 import json
 import os
 import resource
@@ -18,6 +19,8 @@ from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.books.books import Books
 from loadfactor.sources.base import ReadOptions
 from loadfactor.store import disk, manifest, store
+from loadfactor.store.live import LiveLog
+from loadfactor.store.tokens import create_token
 
 START = 1_767_225_600_000  # 2026-01-01
 CHILD = "import sys; from tests.store.test_whole_or_nothing import main; main(*sys.argv[1:])"
@@ -191,6 +194,9 @@ def test_a_second_import_meanwhile_is_refused_in_one_line(
     monkeypatch.setattr(store, "LONGEST_WAIT_S", 0.2)
     with pytest.raises(StoreError, match=rf"another import is writing to .* \(process {process.pid}\)"):
         add(Books(one_day), 2, tmp_path, monkeypatch)
+    (one_day / "lock").unlink()  # the folder itself is locked as well
+    with pytest.raises(StoreError, match="another import is writing to"):
+        add(Books(one_day), 2, tmp_path, monkeypatch)
     assert totals(reader) == said
     assert totals(Books(one_day)) == said
     flag.write_text("go")
@@ -231,6 +237,42 @@ def test_a_folder_that_is_no_folder_is_one_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StoreError) as caught:
         add(Books(tmp_path / "file"), 0, tmp_path, monkeypatch)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_system_without_locks_is_refused(
+    one_day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where locking fails as on NFS without lockd, writing, reading and tokens end with one line that says what to do."""
+
+    def refuse(_handle: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    before = listing(one_day)
+    monkeypatch.setattr(disk.fcntl, "flock", refuse)
+    for work in (
+        lambda: add(Books(one_day), 1, tmp_path, monkeypatch),
+        lambda: totals(Books(one_day)),
+        lambda: create_token(one_day, "read", None, "", 0),
+        lambda: LiveLog.open(one_day),
+    ):
+        with pytest.raises(StoreError, match=r"without locks \(No locks available\).* choose a folder of a local disk") as caught:
+            work()
+        assert len(str(caught.value).splitlines()) == 1
+    assert {name: content for name, content in listing(one_day).items() if name in before} == before
+
+
+def test_an_error_without_words_is_one_line(one_day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails with an error of no text is reported by the kind of the error; the books are as before."""
+    said = totals(Books(one_day))
+
+    def fail(_path: Path) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "sync_file", fail)
+        with pytest.raises(StoreError, match=r"failed \(OSError\); the books are as before"):
+            add(Books(one_day), 1, tmp_path, monkeypatch)
+    assert totals(Books(one_day)) == said
 
 
 def main(folder: str, what: str, *args: str) -> None:

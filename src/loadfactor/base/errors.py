@@ -71,3 +71,13 @@ def no_such(what: str, name: str, known: Iterable[str], hint: str = "") -> Input
     else:
         advice = hint or f"choose from {', '.join(names)}"
     return InputError(f"no {what} called {name!r}; {advice}")
+
+
+def say_why(error: BaseException) -> str:
+    """The reason that an error gives, in one line: of an error of the system its text alone. Never empty.
+
+    >>> say_why(OSError(28, "No space left on device", "a/b")), say_why(OSError("no  more\nlines")), say_why(OSError())
+    ('No space left on device', 'no more', 'OSError')
+    """
+    lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
+    return " ".join(lines[0].split()) if lines else type(error).__name__

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, say_why
 
 PREFIX: Final = "p-"
 """How pseudonyms begin."""
@@ -107,7 +107,7 @@ def make_key(path: Path) -> None:
     except FileExistsError as error:
         raise InputError(f"{path} is there already; with another key the same users get other pseudonyms") from error
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror})") from error
+        raise InputError(f"{path} cannot be written ({say_why(error)})") from error
 
 
 def read_key(path: Path | None) -> Pseudonyms:
@@ -118,7 +118,7 @@ def read_key(path: Path | None) -> Pseudonyms:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = say_why(error) if isinstance(error, OSError) else "it is no text"
         raise InputError(f"the key of pseudonyms {path} cannot be read ({why}); {_MAKE}") from error
     if stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO):
         raise InputError(f"{path} may be read by others than its owner; run `chmod 600 {path}`")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, say_why
 from loadfactor.settings.config import CHOSEN, Settings, Signature, read_settings, sign_file
 from loadfactor.store.session import ChangeRows, Entry
 from loadfactor.tables.tagging_rules import Tagging, TagRule, read_rules
@@ -65,7 +65,7 @@ def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:
         try:
             rows = read_mapping(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            why = say_why(error) if isinstance(error, OSError) else "it is not UTF-8"
             raise InputError(f"the mapping {path} cannot be read ({why}); see [tagging] in {CHOSEN.path}") from error
     return Tagging(read_rules(settings.tag), rows)
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.errors import InputError, LoadfactorError, say_why
 from loadfactor.base.limits import shorten
 from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
 from loadfactor.collect.http_fetch import (
@@ -96,9 +96,7 @@ def trust_exporters(group: ExporterGroup) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=group.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            f"ca_file {group.ca_file} of {group.label} cannot be read: {error.strerror or error}"
-        ) from error
+        raise InputError(f"ca_file {group.ca_file} of {group.label} cannot be read: {say_why(error)}") from error
 
 
 def make_finder(group: ExporterGroup) -> "TargetFinder":
@@ -183,7 +181,7 @@ class NamedTargets:
         except TimeoutError:
             return FoundTargets(self._last, f"{self.name}: no answer of DNS within {LONGEST_LOOK_UP_S:g} s")
         except (LoadfactorError, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
+            why = say_why(error)
             return FoundTargets(self._last, f"{self.name} is not found in DNS ({why})")
         self._last = found
         return FoundTargets(found)
@@ -252,7 +250,7 @@ class FileTargets:
                 raise InputError(f"larger than {MOST_FILE_BYTES // BYTES_PER_MIB} MiB")
             return _ReadFile(seen, read_target_groups(Path(path), self.defaults))
         except (InputError, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            why = say_why(error)
             kept = known.targets if known is not None else ()
             return _ReadFile(
                 seen if isinstance(error, InputError) else (), kept, f"{why}; its last good list stays" if kept else why

@@ -25,7 +25,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from httptools import HttpParserError, HttpResponseParser
 
-from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.errors import InputError, LoadfactorError, say_why
 from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 
 MOST_ANSWERING: Final = 500
@@ -358,7 +358,7 @@ async def fetch(request: HttpRequest, bounds: FetchBounds, pool: RequestPool) ->
     except ssl.SSLError as error:
         raise FetchError(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}") from error
     except OSError as error:  # also of names that are not found
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else say_why(error)
         raise FetchError(reason.lower()) from error
     except HttpParserError as error:
         raise FetchError("its answer is no HTTP") from error

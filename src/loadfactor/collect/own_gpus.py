@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.errors import InputError, LoadfactorError, say_why
 from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
@@ -124,7 +124,7 @@ def record_command(command: Sequence[str], every_s: float, spool: Path) -> Recor
     try:
         process = subprocess.Popen(command, env={**os.environ, EXPERIMENT: experiment})
     except OSError as error:
-        raise InputError(f"cannot run {command[0]}: {error.strerror or error}") from error
+        raise InputError(f"cannot run {command[0]}: {say_why(error)}") from error
     before = (
         signal.signal(signal.SIGINT, lambda *_: None),
         signal.signal(  # the terminal sends it to the command as well

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from loadfactor.base.errors import SourceError, StoreError
+from loadfactor.base.errors import SourceError, StoreError, say_why
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.live_database import quarantine_body
@@ -151,7 +151,7 @@ class PayloadStream(ABC):
             try:
                 self.quarantined.append(quarantine_body(self._log.folder, number, payload))
             except OSError as full:
-                raise StoreError(f"a body that cannot be decoded cannot be set aside ({full.strerror})") from full
+                raise StoreError(f"a body that cannot be decoded cannot be set aside ({say_why(full)})") from full
             self._bad_numbers.add(number)
         self._pending_rows = []
         self._begin(state, payloads)

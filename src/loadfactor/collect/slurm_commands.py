@@ -15,7 +15,7 @@ from typing import IO, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from loadfactor.base.errors import LoadfactorError, SourceError
+from loadfactor.base.errors import LoadfactorError, SourceError, say_why
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.settings.sources import SlurmCluster
 from loadfactor.sources.base import Input
@@ -50,7 +50,7 @@ def run_command(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
     except OSError as error:
-        raise CommandError(f"{words[0]} cannot be run: {error.strerror or error}") from error
+        raise CommandError(f"{words[0]} cannot be run: {say_why(error)}") from error
     assert process.stdout
     assert process.stderr
     try:

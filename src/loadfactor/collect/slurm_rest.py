@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pyarrow as pa
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import SourceError, say_why
 from loadfactor.collect.slurm_commands import (
     MOST_BYTES,
     Answer,
@@ -107,7 +107,7 @@ class SlurmRest:
         try:
             token = cluster.token_file.read_text().strip().removeprefix("SLURM_JWT=") if cluster.token_file else ""
         except OSError as error:
-            raise CommandError(f"{cluster.token_file} cannot be read: {error.strerror}") from error
+            raise CommandError(f"{cluster.token_file} cannot be read: {say_why(error)}") from error
         headers = {"X-SLURM-USER-NAME": cluster.user, "X-SLURM-USER-TOKEN": token}
         return {name: value for name, value in headers.items() if value}
 

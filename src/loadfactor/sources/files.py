@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import SourceError, say_why
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, ReadOptions, Rows
 from loadfactor.sources.parsing.text_blocks import join_pieces, strip_rotation
@@ -34,7 +34,7 @@ def check_plain(path: Path) -> None:
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; check the name") from None
     except OSError as e:
-        raise SourceError(f"{path} cannot be read: {e.strerror or e}") from None
+        raise SourceError(f"{path} cannot be read: {say_why(e)}") from None
     if not stat.S_ISREG(mode):
         what = next((what for matches, what in _OTHER_KINDS if matches(mode)), "no plain file; name a file")
         raise SourceError(f"{path} is {what}")
@@ -65,7 +65,7 @@ class FileChunks:
         except (zlib.error, gzip.BadGzipFile) as e:
             raise SourceError(f"{self.path} is a corrupt gzip file ({e}); copy it again") from None
         except OSError as e:
-            raise SourceError(f"{self.path} cannot be read: {e.strerror or e}") from None
+            raise SourceError(f"{self.path} cannot be read: {say_why(e)}") from None
 
     def as_input(self) -> Input:
         """These bytes, called like their file. Nothing is opened before they are read."""

@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.store import disk
 from loadfactor.store.disk import NAME as AUDIT
 from loadfactor.store.live_copy import NAME as LIVE
@@ -61,7 +61,7 @@ def back_up(folder: Path, target: Path) -> Manifest:
                 disk.sync_folder(target)
                 return generation.manifest
     except OSError as error:
-        raise StoreError(f"{target} cannot be written ({error.strerror or error}); it is no backup") from error
+        raise StoreError(f"{target} cannot be written ({say_why(error)}); it is no backup") from error
 
 
 def _copy(source: Path, target: Path, crc32: int | None = None) -> None:

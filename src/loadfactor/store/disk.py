@@ -4,6 +4,7 @@ A file is synced before anything names it, and a folder after names in it change
 each of them, and replay them with what was not synced lost.
 """
 
+import errno
 import fcntl
 import getpass
 import json
@@ -11,9 +12,9 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from loadfactor.base.errors import StoreError
+from loadfactor.base.errors import StoreError, say_why
 from loadfactor.base.units import MS_PER_S
 
 
@@ -65,48 +66,101 @@ def _sync(path: Path) -> None:
 
 
 PAUSE_S = 20 / MS_PER_S
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-def take_lock(path: Path, held: str, longest_s: float = 0.0) -> IO[str]:
-    """Hold a lock until the file is closed or the process ends; while another one holds it, wait so long.
+class Lock:
+    """A lock file that is held, with what it guards, until it is closed or the process ends."""
 
-    Raises StoreError: `held`, with the process in place of `{holder}`, or that nothing can be written there.
+    def __init__(self, path: Path, guarded: Path | None = None) -> None:
+        """Raises BlockingIOError where another one holds either of them, OSError, and StoreError as `lock_file`."""
+        self._path = path
+        self._handles: list[int] = []
+        try:
+            self._handles.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))  # not emptied: it says who holds it
+            lock_file(self._handles[0], fcntl.LOCK_EX | fcntl.LOCK_NB, path)
+            if guarded is not None:
+                self._handles.append(os.open(guarded, os.O_RDONLY))
+                lock_file(self._handles[1], fcntl.LOCK_EX | fcntl.LOCK_NB, path)
+            with suppress(
+                OSError
+            ):  # who holds it, for whoever does not get it; a full disk keeps nobody from holding it
+                os.ftruncate(self._handles[0], 0)
+                os.pwrite(self._handles[0], f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            self.close()
+            raise
+
+    def is_named(self) -> bool:
+        """False where its file was deleted: then another one may hold a new one."""
+        try:
+            return self._path.stat().st_ino == os.fstat(self._handles[0]).st_ino
+        except FileNotFoundError:
+            return False
+
+    def renew(self) -> None:
+        """Hold a new file where it was deleted. Raises as the constructor."""
+        if not self.is_named():
+            new = Lock(self._path)
+            self.close()
+            self._handles = new._handles
+
+    def close(self) -> None:
+        """Let go of all of it."""
+        while self._handles:
+            os.close(self._handles.pop())
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def take_lock(path: Path, held: str, longest_s: float = 0.0, guarded: Path | None = None) -> Lock:
+    """Hold a lock; while another one holds it, wait so long.
+
+    `guarded`: what is written under the lock, held as well: deleting the lock file admits nobody while that is there.
+    Raises StoreError: `held`, with the process in place of `{holder}`, or that nothing can be written or locked there.
     """
     end = time.monotonic() + longest_s
     while True:
         try:
             make_folder(path.parent)
-            lock = path.open("a+")  # not emptied: it says who holds it
+            lock = Lock(path, guarded)
+            if lock.is_named():
+                return lock
+            lock.close()  # who leaves no trace of an import took it along
+        except BlockingIOError as error:
+            if time.monotonic() >= end:
+                raise StoreError(held.format(holder=_name_holder(path))) from error
+            time.sleep(PAUSE_S)
         except FileNotFoundError:
-            continue  # who leaves no trace of an import took the folder along
+            continue  # or its folder
         except OSError as error:
             raise StoreError(
-                f"{path.parent} cannot be written ({error.strerror}); choose another folder with --store"
+                f"{path.parent} cannot be written ({say_why(error)}); choose another folder with --store"
             ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still_there(path, lock):  # or it was taken along like that
-                # Who holds it, for whoever does not get it. A full disk keeps nobody from holding it.
-                with suppress(OSError):
-                    os.ftruncate(lock.fileno(), 0)
-                    os.write(lock.fileno(), f"{os.getpid()}\n".encode())
-                return lock
-            lock.close()
-        except BlockingIOError as error:
-            lock.seek(0)
-            reported = lock.read(32).strip()
-            holder = f"process {reported}" if reported.isdigit() else "another process"
-            lock.close()
-            if time.monotonic() >= end:
-                raise StoreError(held.format(holder=holder)) from error
-            time.sleep(PAUSE_S)
 
 
-def _is_still_there(path: Path, lock: IO[str]) -> bool:
+def _name_holder(path: Path) -> str:
+    reported = ""
+    with suppress(OSError):
+        reported = path.read_text(encoding="ascii", errors="replace")[:32].strip()
+    return f"process {reported}" if reported.isdigit() else "another process"
+
+
+def lock_file(handle: int, how: int, path: Path) -> None:
+    """Lock an open file, `how` as flock has it. Raises BlockingIOError, and StoreError where the file system has no locks."""
     try:
-        return path.stat().st_ino == os.fstat(lock.fileno()).st_ino
-    except FileNotFoundError:
-        return False
+        fcntl.flock(handle, how)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            raise StoreError(
+                f"{path.parent} lies on a file system without locks ({say_why(error)}), so nothing keeps two writers apart; mount"
+                " it with locks (NFS 4, or NFS 3 with lockd), or choose a folder of a local disk with --store"
+            ) from error
+        raise
 
 
 NAME: Final = "audit.log"
@@ -131,7 +185,7 @@ def append_audit(folder: Path, action: str, by: str = "", **facts: Any) -> None:
             sync_folder(folder)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written ({error.strerror}); what it should say was done: {action}"
+            f"{path} cannot be written ({say_why(error)}); what it should say was done: {action}"
         ) from error
 
 

@@ -13,12 +13,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, TypeVar
+from typing import Final, TypeVar
 
-from loadfactor.base.errors import BusyError, DamageError, InputError, StoreError
+from loadfactor.base.errors import BusyError, DamageError, InputError, StoreError, say_why
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.store import disk
-from loadfactor.store.disk import take_lock
+from loadfactor.store.disk import Lock, take_lock
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live
 from loadfactor.store.live_database import (
     BODY_BYTES,
@@ -33,7 +33,6 @@ from loadfactor.store.live_database import (
     check_live,
     discard,
     encode,
-    explain,
     give_back,
     list_bodies,
     open_database,
@@ -84,7 +83,7 @@ class _Request:
 class LiveLog:
     """The live log of one store, held open by the one process that writes it. Any thread may call its methods."""
 
-    def __init__(self, folder: Path, lock: IO[str], connection: sqlite3.Connection, entry: Entry) -> None:
+    def __init__(self, folder: Path, lock: Lock, connection: sqlite3.Connection, entry: Entry) -> None:
         """Use `LiveLog.open`."""
         self.heard: Callable[[Sequence[LiveBatch]], object] = len  # called with what was booked
         self._entry = entry
@@ -117,7 +116,7 @@ class LiveLog:
         except BaseException as error:
             lock.close()
             if isinstance(error, OSError | sqlite3.Error):
-                raise StoreError(f"{folder / NAME} cannot be written ({explain(error)})") from error
+                raise StoreError(f"{folder / NAME} cannot be written ({say_why(error)})") from error
             raise
         return cls(folder, lock, connection, entry)
 
@@ -260,9 +259,9 @@ class LiveLog:
             try:
                 numbers = self._commit(gathered)
             except Exception as error:  # whatever it is, nobody may wait for ever
-                failure = StoreError(f"live rows cannot be stored in {self._path} ({explain(error)})")
+                failure = StoreError(f"live rows cannot be stored in {self._path} ({say_why(error)})")
                 if getattr(error, "sqlite_errorname", "") != "SQLITE_FULL":
-                    self._broken = explain(error)  # after a failed sync nobody knows what is on the disk
+                    self._broken = say_why(error)  # after a failed sync nobody knows what is on the disk
             with self._changed:
                 self._waiting_bytes -= sum(request.bytes for request in gathered)
                 if failure is not None:
@@ -350,6 +349,6 @@ def set_damaged_aside(folder: Path, to: Path, after: int) -> bool:
     return True
 
 
-def _locked(folder: Path) -> IO[str]:
+def _locked(folder: Path) -> Lock:
     held = f"another process takes live batches into {folder} ({{holder}}); stop it first"
     return take_lock(folder / LOCK, held)

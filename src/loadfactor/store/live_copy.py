@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loadfactor.base.errors import DamageError, StoreError
+from loadfactor.base.errors import DamageError, StoreError, say_why
 from loadfactor.base.units import MS_PER_S
 
 NAME = "live.sqlite"
@@ -75,7 +75,7 @@ def _copied(folder: Path, private: Path) -> Path:
             (private / log.name).unlink(missing_ok=True)
             time.sleep(COPY_PAUSE_S)
     except OSError as error:
-        raise StoreError(f"{database} cannot be read ({error.strerror or error})") from error
+        raise StoreError(f"{database} cannot be read ({say_why(error)})") from error
     raise StoreError(f"{database} cannot be read: it is rewritten faster than it can be copied; ask again")
 
 

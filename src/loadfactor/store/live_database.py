@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from loadfactor.base.errors import DamageError, InputError, StoreError, no_such
+from loadfactor.base.errors import DamageError, InputError, StoreError, no_such, say_why
 from loadfactor.sources.base import Rows
 from loadfactor.store import disk
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live, name_damage, open_copy
@@ -249,14 +249,9 @@ def read_states(connection: sqlite3.Connection) -> dict[str, OriginState]:
     return {state.origin: state for state in states}
 
 
-def explain(error: BaseException) -> str:
-    """Text of an error in one line."""
-    return " ".join(str(getattr(error, "strerror", None) or error).split())
-
-
 def say_damage(folder: Path, error: BaseException) -> DamageError:
     """The error for a database that is not what was written."""
-    return name_damage(folder, explain(error))
+    return name_damage(folder, say_why(error))
 
 
 def _read(folder: Path, after: int, everything: bool) -> list[tuple[int, LiveBatch]]:

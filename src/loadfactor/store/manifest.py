@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from loadfactor.base.errors import DamageError, StoreError
+from loadfactor.base.errors import DamageError, StoreError, say_why
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store import disk
 from loadfactor.store.live_copy import LOG_SUFFIX
@@ -183,7 +183,7 @@ def read_format(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+        raise StoreError(f"{path} cannot be read ({say_why(error)}); check its permissions") from error
     return _format(_parse(content, path), path)
 
 
@@ -354,7 +354,7 @@ class Generation:
         try:
             while True:
                 handle = os.open(path, os.O_RDONLY)
-                fcntl.flock(handle, fcntl.LOCK_SH)
+                disk.lock_file(handle, fcntl.LOCK_SH, path)
                 found = os.fstat(handle)
                 if found.st_nlink:
                     break
@@ -363,7 +363,7 @@ class Generation:
             _refuse_lost_manifest(folder)
             return
         except OSError as error:
-            raise StoreError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+            raise StoreError(f"{path} cannot be read ({say_why(error)}); check its permissions") from error
         self._handle = handle
         try:
             with os.fdopen(os.dup(handle), "rb") as file:

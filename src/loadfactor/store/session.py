@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from loadfactor.base.errors import say_why
 from loadfactor.store.manifest import Manifest, StepVote, StoredFile, checksum_file, damaged
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.step_votes import learn_steps
@@ -267,7 +268,7 @@ def check_file(folder: Path, file: StoredFile, again: bool = False) -> Path:
     try:
         found = path.stat()
     except OSError as error:
-        raise damaged(path, error.strerror or "gone") from error
+        raise damaged(path, say_why(error)) from error
     if found.st_size != file.bytes:
         raise damaged(path, f"it has {found.st_size:,} bytes, {file.bytes:,} were written")
     key = (path, found.st_ino, found.st_mtime_ns)

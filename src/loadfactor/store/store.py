@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
 from loadfactor.store.live_copy import has_live
@@ -153,7 +153,7 @@ class Store:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         held = f"another import is writing to {self.folder} ({{holder}}); wait for it to end"
-        with take_lock(self.folder / "lock", held, LONGEST_WAIT_S):
+        with take_lock(self.folder / "lock", held, LONGEST_WAIT_S, guarded=self.folder):
             yield
 
     @contextmanager
@@ -163,7 +163,7 @@ class Store:
         try:
             yield
         except (OSError, duckdb.IOException) as error:
-            why = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
+            why = say_why(error)
             raise StoreError(f"writing to {self.folder} failed ({why}); the books are as before") from error
         finally:
             with suppress(OSError, StoreError):

@@ -4,7 +4,6 @@ A token is 256 random bits, so its SHA-256 says nothing of it. The file is repla
 changed. A store that ever had a token asks for one: revoked tokens stay listed, and the file can be removed to open it again.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,12 +17,15 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 from uuid import uuid4
 
-from loadfactor.base.errors import DamageError, InputError, StoreError
+from loadfactor.base.errors import DamageError, InputError, StoreError, say_why
 from loadfactor.store import disk
+from loadfactor.store.disk import take_lock
 
 Right = Literal["read", "read-team", "write"]
 
 NAME: Final = "tokens.json"
+LOCK: Final = "tokens.lock"
+LONGEST_WAIT_S: Final = 10.0
 PREFIX: Final = "lf_"
 SECRET: Final = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{20,}")
 """Matches a token, so that messages and logs can leave it out."""
@@ -86,7 +88,7 @@ def read_tokens(folder: Path) -> tuple[TokenRecord, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        raise StoreError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+        raise StoreError(f"{path} cannot be read ({say_why(error)}); check its permissions") from error
     except ValueError as error:
         raise _damaged(path) from error
     try:
@@ -131,7 +133,7 @@ class TokenFile:
             return None
         except OSError as error:
             raise StoreError(
-                f"{self._folder / NAME} cannot be read ({error.strerror}); check its permissions"
+                f"{self._folder / NAME} cannot be read ({say_why(error)}); check its permissions"
             ) from error
         return there.st_ino, there.st_mtime_ns, there.st_size
 
@@ -149,22 +151,17 @@ def _damaged(path: Path) -> DamageError:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Change tokens alone; what a killed process left half written goes."""
-    handle = None
-    try:
-        disk.make_folder(folder)
-        handle = os.open(folder, os.O_RDONLY)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        for path in folder.iterdir():
-            if _HALF_WRITTEN.fullmatch(path.name):
-                disk.remove(path)
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{folder} cannot be written ({error.strerror}); choose another folder with --store"
-        ) from error
-    finally:
-        if handle is not None:
-            os.close(handle)
+    held = f"{{holder}} changes the tokens of {folder}; try again"
+    with take_lock(folder / LOCK, held, LONGEST_WAIT_S):
+        try:
+            for path in folder.iterdir():
+                if _HALF_WRITTEN.fullmatch(path.name):
+                    disk.remove(path)
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"{folder} cannot be written ({say_why(error)}); choose another folder with --store"
+            ) from error
 
 
 def _write(folder: Path, records: tuple[TokenRecord, ...]) -> None:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, say_why
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.books.compiled_sql import ledger_steps, recall
 from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
@@ -84,7 +84,7 @@ def read_rules(settings: BillingSettings) -> NodeRules:
         try:
             text = settings.nodes.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            why = say_why(error) if isinstance(error, OSError) else "it is not UTF-8"
             raise InputError(f"the mapping {settings.nodes} cannot be read ({why}); see [billing] nodes") from error
         mapping = read_mapping(text, str(settings.nodes))
     return NodeRules(settings.node_tags, mapping, settings.gpu_share)

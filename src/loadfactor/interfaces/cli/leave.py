@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import typer
 from typer.exceptions import TyperException
 
-from loadfactor.base.errors import InputError, LoadfactorError, no_such
+from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
 from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.formats import change_texts
 from loadfactor.interfaces.render.ascii import write_ascii_where_needed
@@ -73,7 +73,7 @@ def run_and_leave(app: typer.Typer) -> NoReturn:
     except MemoryError as error:
         _leave(f"not enough memory{f' ({error})' if str(error) else ''}; {MORE_MEMORY}", NO)
     except OSError as error:
-        _leave(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", NO)
+        _leave(f"{say_why(error)}{f': {error.filename}' if error.filename else ''}", NO)
     except Exception as error:
         if _is_out_of_memory(error):
             _leave(f"{str(error).splitlines()[0]}; {MORE_MEMORY}", NO)

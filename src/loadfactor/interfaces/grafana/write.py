@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, say_why
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.grafana.dashboards import build_cluster, build_job, build_money, build_team, build_telemetry
 from loadfactor.interfaces.grafana.panels import Gauges, GrafanaPage
@@ -109,7 +109,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--output {folder}: cannot be written ({error.strerror or error})") from error
+            raise InputError(f"--output {folder}: cannot be written ({say_why(error)})") from error
         with replacing(path) as beside:
             beside.write_text(text, encoding="utf-8")
 

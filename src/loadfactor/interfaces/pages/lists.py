@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from shlex import quote
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, say_why
 from loadfactor.base.units import BYTES_PER_GB, FLOPS_PER_TFLOPS
 from loadfactor.catalog.accelerators import Accelerator, accelerators
 from loadfactor.catalog.instances import rented_types
@@ -95,7 +95,7 @@ def _write_templates(folder: Path) -> tuple[Path, ...]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--write {folder}: the folder cannot be made ({error.strerror})") from error
+        raise InputError(f"--write {folder}: the folder cannot be made ({say_why(error)})") from error
     for path, text in paths.items():
         with replacing(path, "--write") as beside:
             beside.write_text(text, encoding="utf-8", newline="\n")

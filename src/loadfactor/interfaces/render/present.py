@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import typer
 
-from loadfactor.base.errors import InputError, LoadfactorError, no_such
+from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
 from loadfactor.base.paths import read_path
 from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.charts import image
@@ -37,7 +37,7 @@ def replacing(path: Path, option: str = "--output") -> Iterator[Path]:
         if not is_device:
             _put(beside, target)
     except OSError as error:
-        message = f"{option} {path}: cannot be written ({error.strerror or error})"
+        message = f"{option} {path}: cannot be written ({say_why(error)})"
         if error.errno in FAILING_DISK:
             kept = "; the file of that name is as it was" if path.is_file() else ""
             raise LoadfactorError(f"{message}{kept}") from error

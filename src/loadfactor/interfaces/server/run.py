@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, say_why
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
@@ -91,9 +91,7 @@ def bind(host: str, port: int) -> socket.socket:
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError as error:
-        raise InputError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}); choose another with --listen"
-        ) from error
+        raise InputError(f"cannot listen on {host}:{port} ({say_why(error)}); choose another with --listen") from error
     return listening
 
 

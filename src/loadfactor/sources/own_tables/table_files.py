@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import SourceError, say_why
 from loadfactor.sources.base import Gap, ReadOptions, Rows
 from loadfactor.sources.files import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_csv, decode_parquet
@@ -72,7 +72,7 @@ def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows | Gap]:
     try:
         file = pa.OSFile(str(path))
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise SourceError(f"{path} cannot be read: {say_why(error)}") from None
     with file:
         yield from decode_parquet(file, str(path), table, options.timezone)
 

@@ -13,7 +13,7 @@ from typing import IO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import SourceError, say_why
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.sources.files import check_plain
 from loadfactor.tables.trace_events import GpuKind
@@ -56,7 +56,7 @@ class TracePieces:
                     self.unpacked_bytes += len(piece)
                     yield piece
         except OSError as e:
-            raise SourceError(f"{self.path} cannot be read: {e.strerror or e}") from None
+            raise SourceError(f"{self.path} cannot be read: {say_why(e)}") from None
 
     def _unpack(self, raw: IO[bytes]) -> Iterator[bytes]:
         unpacker = zlib.decompressobj(_GZIP_WINDOW)

@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import SourceError, say_why
 from loadfactor.sources.traces.pieces import GZIP, TracePieces
 
 NULL: Final = np.iinfo(np.int64).min
@@ -66,7 +66,7 @@ class SqliteTables:
                 str(name) for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             ]
         except OSError as e:
-            raise SourceError(f"{path} cannot be read: {e.strerror or e}") from None
+            raise SourceError(f"{path} cannot be read: {say_why(e)}") from None
         except _BROKEN as e:
             raise _damaged(path, e) from None
 

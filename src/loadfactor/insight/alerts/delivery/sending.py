@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.errors import InputError, LoadfactorError, say_why
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.collect.http_fetch import (
@@ -73,7 +73,7 @@ class Sender:
             port = url.port or (443 if is_tls else 80)
             host = (url.hostname or "").encode("idna").decode()
         except (OSError, ValueError) as error:  # the text of a ValueError may hold the address
-            why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else "is none"
+            why = f"cannot be read ({say_why(error)})" if isinstance(error, OSError) else "is none"
             raise InputError(f"its address {why}") from error
         if not host or url.scheme not in ("http", "https"):
             raise InputError("its address is none; write https://…")
@@ -149,4 +149,4 @@ def _trust(receiver: HttpReceiver | EmailReceiver) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=receiver.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"its ca_file {receiver.ca_file} cannot be read: {error.strerror or error}") from error
+        raise InputError(f"its ca_file {receiver.ca_file} cannot be read: {say_why(error)}") from error
