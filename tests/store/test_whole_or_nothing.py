@@ -239,9 +239,7 @@ def test_a_folder_that_is_no_folder_is_one_line(tmp_path: Path, monkeypatch: pyt
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_file_system_without_locks_is_refused(
-    one_day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_refused(one_day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where locking fails as on NFS without lockd, writing, reading and tokens end with one line that says what to do."""
 
     def refuse(_handle: int, _how: int) -> None:
@@ -255,7 +253,9 @@ def test_a_file_system_without_locks_is_refused(
         lambda: create_token(one_day, "read", None, "", 0),
         lambda: LiveLog.open(one_day),
     ):
-        with pytest.raises(StoreError, match=r"without locks \(No locks available\).* choose a folder of a local disk") as caught:
+        with pytest.raises(
+            StoreError, match=r"without locks \(No locks available\).* choose a folder of a local disk"
+        ) as caught:
             work()
         assert len(str(caught.value).splitlines()) == 1
     assert {name: content for name, content in listing(one_day).items() if name in before} == before

@@ -80,7 +80,8 @@ class RecordFile:
             self._not_before_s = time.monotonic() + AGAIN_S
             say_once(
                 "disk",
-                f"progress cannot be written to {self.path} ({error.strerror or repr(error)}); the run goes on, records wait or are dropped",
+                f"progress cannot be written to {self.path} ({error.strerror or repr(error)}); the run goes on, records wait or"
+                " are dropped",
             )
 
     def _open(self) -> None:
