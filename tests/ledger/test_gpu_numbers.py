@@ -368,6 +368,8 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     for file in store.manifest.of("samples"):
         measured |= file.measured
     spark.createDataFrame([], "at_utc long").createOrReplaceTempView("cuts")
+    hours = sorted({row["hour_utc"] for row in store.relation("samples").to_pyarrow().to_pylist()})
+    spark.createDataFrame([(hour,) for hour in hours], "hour_utc long").createOrReplaceTempView("suspects")
     chain = (Holders(numbered=True, filled=True), Activity(measured, overlaps=True))
     for name, step in (item for of in chain for item in list_steps(of).items()):
         spark.sql(sql(step.full, "pyspark")).write.parquet(str(tmp_path / name))

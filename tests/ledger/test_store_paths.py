@@ -22,7 +22,9 @@ from tests.ledger.test_books_balance import (
 )
 
 from loadfactor.books import rebuild
+from loadfactor.books.booking import find_suspects
 from loadfactor.books.books import Books
+from loadfactor.ledger.states import find_overlaps
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.importing import Receipt
 from loadfactor.store.live import LiveLog
@@ -220,6 +222,33 @@ def repaired(folder: Path, rnd: random.Random, tables: Tables) -> Books:
 WAYS: tuple[Way, ...] = (
     at_once, uncompacted, compacted, late, booked, live, half_live, flushed, forgotten, repaired,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", [uncompacted, at_once], ids=lambda way: way.__name__)
+def test_samples_are_cut_where_they_overlap_and_nowhere_else(way: Way, tmp_path: Path) -> None:
+    """Files suspect every hour of a GPU in which samples overlap; of what they suspect these alone are cut."""
+    import ibis
+
+    for seed in range(FIRST, FIRST + 3):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        store = way(folder, random.Random(seed), LossyFleet(random.Random(seed)).tables).store
+        with store.read() as session:
+            session.view_table("samples", "samples")
+            samples = session.fetch("SELECT * FROM samples")
+            spans = find_suspects(session.parts(session.manifest.of("samples")))
+        by_hour: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for row in samples.to_pylist():
+            by_hour.setdefault((row["device_id"], row["hour_utc"]), []).append((row["from_utc"], row["to_utc"]))
+        expected = {
+            key
+            for key, spans in by_hour.items()
+            if any(a < d and c < b for n, (a, b) in enumerate(spans) for c, d in spans[n + 1 :])
+        }
+        suspects = sorted({h for start, end in spans for h in range(start - start % HOUR, end, HOUR)})
+        found = find_overlaps(ibis.memtable(samples), ibis.memtable({"hour_utc": suspects}))
+        rows = found.to_pyarrow().to_pylist() if suspects else []
+        assert {(row["device_id"], row["hour_utc"]) for row in rows} == expected
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

@@ -17,6 +17,7 @@ from loadfactor.books.ledger_inputs import LedgerInputs, OwnedPrices, list_estim
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.ledger.columns import NUMBERED, WITHOUT
+from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import IDLE_BELOW, LABELS, LINGER_MS, Span
@@ -203,7 +204,10 @@ def book_held(
     measured = 0
     for part in parts:
         measured |= part.facts.measured
-    shape = (measured & signals, may_overlap(parts), idle_below)
+    suspects = find_suspects(parts)
+    hours = {hour for start, end in suspects for hour in range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)}
+    session.put("suspects", {"hour_utc": sorted(hours)})
+    shape = (measured & signals, bool(suspects), idle_below)
     session.register_once("links", list_link_peaks)
     work_out(
         session,
@@ -258,25 +262,23 @@ def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[s
     return parts
 
 
-def may_overlap(parts: list[SamplePart]) -> bool:
-    """True where samples of one GPU may overlap: of given starts, or of several sources that speak of the same devices."""
-    if any(part.facts.overlaps for part in parts):
-        return True
-    if len({source for part in parts for source in part.facts.sources}) == 1 and not any(p.facts.given for p in parts):
-        return False
-    ordered = sorted(parts, key=lambda p: p.facts.first_device)
-    for number, part in enumerate(ordered):
-        for other in ordered[number + 1 :]:
-            if other.facts.first_device > part.facts.last_device:
-                break
-            near = other.from_ms < part.to_ms and part.from_ms < other.to_ms
-            if (
-                near
-                and not _are_of_one_source(part, other)
-                and (part.facts.given or other.facts.given or part.facts.sources != other.facts.sources)
-            ):
-                return True
-    return False
+def find_suspects(parts: list[SamplePart]) -> tuple[Span, ...]:
+    """Times in which samples of one GPU may overlap: of given starts, or of several sources that speak of the same devices."""
+    found = [(part.from_ms, part.to_ms) for part in parts if part.facts.overlaps]
+    if len({source for part in parts for source in part.facts.sources}) > 1 or any(p.facts.given for p in parts):
+        ordered = sorted(parts, key=lambda p: p.facts.first_device)
+        for number, part in enumerate(ordered):
+            for other in ordered[number + 1 :]:
+                if other.facts.first_device > part.facts.last_device:
+                    break
+                start, end = max(part.from_ms, other.from_ms), min(part.to_ms, other.to_ms)
+                if (
+                    start < end
+                    and not _are_of_one_source(part, other)
+                    and (part.facts.given or other.facts.given or part.facts.sources != other.facts.sources)
+                ):
+                    found.append((start, end))
+    return merge(found)
 
 
 def _are_of_one_source(part: SamplePart, other: SamplePart) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
-from loadfactor.books.booking import may_overlap
+from loadfactor.books.booking import find_suspects
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
@@ -168,7 +168,7 @@ def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) ->
     if first is None:
         return None
     files = session.covering("samples", (first, last))
-    overlaps = may_overlap([*session.parts(files), *session.live_samples])
+    overlaps = bool(find_suspects([*session.parts(files), *session.live_samples]))
     session.view_table("samples", "samples", files, ((first, last),))
     queries = recall(f"activity of a job {overlaps}", lambda: expressions().write_activity(overlaps))
     found = session.fetch_columns(queries["activity"])

@@ -293,6 +293,23 @@ MEMORY = ("mem_used_bytes", "mem_total_bytes")
 _AT = ("device_id", "hour_utc", "from_utc", "to_utc")
 
 
+def find_overlaps(samples: Expr, suspects: Expr) -> Expr:
+    """Hours of GPUs in which samples overlap (device_id, hour_utc), among the hours of `suspects` (hour_utc)."""
+    near = samples.semi_join(suspects, "hour_utc")
+    by_start = ibis.window(group_by=[near.device_id, near.hour_utc], order_by=near.from_utc)
+    near = near.mutate(
+        before_utc=near.to_utc.lag().over(by_start)
+    )  # of two that overlap, one follows the other at once
+    return near.filter(near.from_utc < near.before_utc).select("device_id", "hour_utc").distinct()
+
+
+def part_overlaps(samples: Expr, overlapping: Expr, measured: int) -> Expr:
+    """The samples, of which those of `overlapping` hours of GPUs are cut by `resolve_overlaps`; the others stay as they are."""
+    keys = ["device_id", "hour_utc"]
+    cut = resolve_overlaps(samples.semi_join(overlapping, keys), measured)
+    return ibis.union(samples.anti_join(overlapping, keys), cut)
+
+
 def resolve_overlaps(samples: Expr, measured: int = -1) -> Expr:
     """The samples cut so that no two of a GPU overlap; same columns, the others from the best sample of the instant.
 

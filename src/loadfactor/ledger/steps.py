@@ -1,8 +1,9 @@
 """The steps of the ledger in order, each a definition in Ibis, compiled once for the engine that runs it.
 
 Each step is put into a table before the next one reads it. Inputs are the tables of the store by name, `estimates` (prices),
-`links` (peaks by accelerator), `cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those
-of the hours in them. Most stores lack most of what a step provides for, so a step has shorter forms for what is empty.
+`links` (peaks by accelerator), `cuts` (at_utc), `suspects` (hour_utc, see `Activity`) and `bounds` (start_ms, end_ms: the spans to
+book, disjoint); samples are those of the hours in them. Most stores lack most of what a step provides for, so a step has shorter
+forms for what is empty.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,10 +44,11 @@ from loadfactor.ledger.scope import DAY, locate_devices, measure_capacity, scope
 from loadfactor.ledger.states import (
     add_peaks,
     book_states,
+    find_overlaps,
     find_unheld_work,
     link_table,
     list_spans,
-    resolve_overlaps,
+    part_overlaps,
     summarize_samples,
 )
 from loadfactor.tables.schema import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
@@ -75,7 +77,7 @@ class Holders:
 class Activity:
     """Inputs that the steps of activity depend on.
 
-    `measured`: which signals the samples hold; `overlaps`: samples of one GPU may overlap.
+    `measured`: which signals the samples hold; `overlaps`: in the hours of `suspects`, samples of one GPU may overlap.
     """
 
     measured: int = 0
@@ -237,14 +239,21 @@ def _list_activity(of: Activity) -> Steps:
     """Steps from holdings and samples to the ledger's rows."""
     samples = _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
-    if of.overlaps:
-        samples = resolve_overlaps(samples, of.measured)
     holdings = _list_holders(Holders()).result("holdings")  # whose columns are the same whatever it depends on
     steps = Steps()
     spans = steps.put("spans", list_spans(holdings, weighed=of.measured != 0))
-    observed = steps.put(
-        "observed", summarize_samples(spans, samples, of.idle_below, of.measured), {("samples",): None}
-    )
+
+    def observe(samples: Expr) -> Expr:
+        return summarize_samples(spans, samples, of.idle_below, of.measured)
+
+    if of.overlaps:
+        suspects = ibis.table({"hour_utc": "int64"}, name="suspects")
+        overlapping = steps.put("overlapping", find_overlaps(samples, suspects), {("samples",): None})
+        parted = observe(part_overlaps(samples, overlapping, of.measured))
+        forms = {("samples",): None, ("overlapping",): observe(samples)}
+        observed = steps.put("observed", parted, forms)
+    else:
+        observed = steps.put("observed", observe(samples), {("samples",): None})
     work = steps.put("work", find_unheld_work(spans, observed), {("observed",): None})
     steps.put("book", book_states(add_peaks(holdings, link_table()), spans, observed, work))
     return steps
