@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from email.utils import formatdate
 from urllib.parse import parse_qs
 
 import pytest
@@ -73,6 +74,41 @@ def test_a_server_with_limits(refusal: bytes) -> None:
     asyncio.run(run())
     assert (taken[0][0], taken[-1][1]) == (BEGIN_MS, BEGIN_MS + HOUR_MS)
     assert [end for _, end in taken[:-1]] == [begin for begin, _ in taken[1:]]
+
+
+@pytest.mark.parametrize("ahead_h", [3, 24 * 365])
+def test_pulling_goes_on_when_a_clock_that_was_ahead_is_set_back(ahead_h: int) -> None:
+    """What came in the hour before is taken again, and what follows; through a restart, too, which knows nothing of that clock."""
+    taken: list[tuple[int, int]] = []
+
+    async def run() -> None:
+        pull = await make_pull(lambda _from, _to: send_json(), taken)
+        pull.go_on(BEGIN_MS + ahead_h * HOUR_MS)
+        await pull.catch_up(BEGIN_MS)
+        await pull.catch_up(BEGIN_MS + 60_000)
+
+    asyncio.run(run())
+    assert (taken[0][0], taken[-1][1]) == (BEGIN_MS - HOUR_MS, BEGIN_MS + 60_000)
+    assert [end for _, end in taken[:-1]] == [begin for begin, _ in taken[1:]]
+
+
+def test_pulling_waits_while_our_clock_is_behind() -> None:
+    """A server that tells the time shows that what was taken is not of the time to come: it is taken from there on, once."""
+    taken: list[tuple[int, int]] = []
+    date = formatdate((BEGIN_MS + 3 * HOUR_MS) / 1000 + 30, usegmt=True)
+    answer = send_json(head=OK + f"Date: {date}\r\n".encode())
+
+    async def run() -> None:
+        pull = await make_pull(lambda _from, _to: answer, taken)
+        await pull.catch_up(BEGIN_MS + 3 * HOUR_MS)
+        before = len(taken)
+        with pytest.raises(FetchError, match=r"10,800 seconds ahead of our clock; set it by NTP"):
+            await pull.catch_up(BEGIN_MS)
+        assert len(taken) == before
+        await pull.catch_up(BEGIN_MS + 3 * HOUR_MS + 1000)
+
+    asyncio.run(run())
+    assert taken[-1] == (BEGIN_MS + 3 * HOUR_MS, BEGIN_MS + 3 * HOUR_MS + 1000)
 
 
 def test_a_server_that_takes_too_long() -> None:

@@ -225,6 +225,15 @@ def test_history_comes_in_chunks(tmp_path: Path) -> None:
     watched.close()
 
 
+def test_accounting_goes_on_after_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    """Of a time that is yet to come nothing is requested: the hour before now comes, and what follows."""
+    watched = Watched(FakeSlurm(tmp_path))
+    watched._watch._reached_s, watched._watch._is_new = ago_s(-3 * 3600), False
+    watched.ask()
+    assert watched._watch._reached_s == pytest.approx(ago_s(0), abs=5)
+    watched.close()
+
+
 @pytest.mark.parametrize(
     ("clusters", "why"),
     [

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from loadfactor.base.clock import now_ms
+from loadfactor.base.clock import ClockWatch, now_ms
 from loadfactor.base.errors import LoadfactorError
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR
 from loadfactor.collect.amazon import CloudWatchMetrics, Ec2Instances, S3Objects
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.event_stream import EventStream
@@ -24,7 +24,7 @@ from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import OWN_STREAM, sample_own_gpus
 from loadfactor.collect.payload_stream import PayloadStream
 from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, pack_answer, pack_engine_page, pack_events
-from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PolledSource
+from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PartStatus, PolledSource
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
 from loadfactor.collect.scrape_group import ScrapeGroup
@@ -54,6 +54,8 @@ FLUSH_AGAIN_S: Final = 20.0
 STATUS_EVERY_S: Final = 5.0
 SILENT_S: Final = 900.0
 """A source that sent samples and sends none for so long is called silent."""
+CLOCK_S: Final = float(S_PER_HOUR)
+"""So long after our clock was set that is said."""
 MOST_ANSWERS: Final = 3
 """So many fetched answers may wait to be ingested; then fetching waits."""
 
@@ -104,6 +106,7 @@ class LiveService:
         self._quarantined_before = count_quarantined(folder)
         self._logged_quarantined = 0
         self._written: list[SourceStatus] = []
+        self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
         pools = RequestPools()
         engines = [group for group in settings.exporters if isinstance(group, ServingEngines)]
@@ -206,6 +209,11 @@ class LiveService:
             "set_aside": self._quarantined_before + quarantined,
         }
 
+    def note_clock(self, what: str) -> None:
+        """The clock is, or was, not right: health and `doctor` say so for a while."""
+        self._clock, self._clock_s = PartStatus().fail(what, "degraded"), time.monotonic()
+        self._log(level="warning", event="the clock was set", what=what)
+
     def statuses(self) -> list[SourceStatus]:
         """The status of every source: what is fetched, and what sends."""
         found = [pull.status.describe(pull.name) for pull in self._pulls]
@@ -215,7 +223,9 @@ class LiveService:
             silent = self.collector.seen_s_ago(name) > SILENT_S
             error = f"no sample since {_iso(at_ms)}" if silent else None
             found.append(SourceStatus(name, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
-        return found or [SourceStatus("remote_write", "waiting")]
+        found = found or [SourceStatus("remote_write", "waiting")]
+        was_set = self._clock.error and time.monotonic() - self._clock_s < CLOCK_S
+        return [*found, self._clock.describe("clock")] if was_set else found
 
     def _pull_server(self, server: PrometheusSettings, pools: RequestPools, scrapes_engines: bool) -> Pull:
         name = f"prometheus {server.label}"
@@ -307,6 +317,8 @@ class LiveService:
 
     async def _ingest(self) -> None:
         take_changes()
+        if step_s := self._clock_watch.read_step():
+            self.note_clock(f"our clock was set {'forward' if step_s > 0 else 'back'} by {_show_length(abs(step_s))}")
         try:
             self._flush.rows += await asyncio.to_thread(self.collector.ingest)
             self.ingest_error = ""
@@ -349,6 +361,18 @@ def _describe(source: SourceStatus) -> dict[str, Any]:
     }
     group = {} if source.targets is None else {"targets": source.targets, "answering": source.answering}
     return {**found, **group, **({"unknown": dict(source.unknown)} if source.unknown else {})}
+
+
+def _show_length(seconds: float) -> str:
+    """A length of time.
+
+    >>> _show_length(42), _show_length(10_800), _show_length(31_536_000)
+    ('42 s', '3 h', '365 days')
+    """
+    for factor, unit in ((S_PER_DAY, "days"), (S_PER_HOUR, "h")):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:,.4g} {unit}"
+    return f"{seconds:,.0f} s"
 
 
 def _iso(at_ms: int | None) -> str | None:

@@ -58,7 +58,7 @@ class MetricStreamWatch(PolledSource):
         super().__init__(stream_id, ("",), every_s, keep, before)
         self._job = stream_id.partition(" ")[2]
         self._objects = objects
-        self._begin_s = int(cursor.get(BEGIN) or begin_s)
+        self._begin_s = min(int(cursor.get(BEGIN) or begin_s), int(time.time()))  # our clock may have been ahead
         self._newest_s = int(cursor.get(NEWEST) or 0)
         self._known: dict[str, int] = json.loads(cursor.get(KNOWN) or "{}")
         self._floor = cursor.get(FLOOR, "")

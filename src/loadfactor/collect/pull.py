@@ -27,6 +27,8 @@ ENOUGH_BYTES = 8 * BYTES_PER_MIB
 """A chunk whose answer is smaller may be longer next time."""
 LONGEST_PAUSE_S = 5.0 * S_PER_MIN
 LARGEST_SKEW_S = 5.0 * S_PER_MIN
+BACK_S = float(S_PER_HOUR)
+"""So much is requested again after our clock was ahead: nobody knows when it was set back."""
 
 KeepChunk = Callable[[bytes, int, int], Awaitable[None]]
 """Given a chunk; done when it is durable."""
@@ -80,11 +82,23 @@ class ScheduledPull(ABC):
                 pause *= random.uniform(0.8, 1.2)  # those that failed at once do not come back at once
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
+    def read_their_clock(self) -> int | None:
+        """What time it is by the server's clock, as far as it said, in ms."""
+        return None
+
     async def catch_up(self, to_ms: int) -> None:
         """Take everything through `to_ms`. Raises FetchError, with what was taken before it taken."""
-        if self._through_ms - to_ms > LARGEST_SKEW_S * MS_PER_S:
-            ahead_s = (self._through_ms - to_ms) / MS_PER_S
-            raise FetchError(f"samples were taken {ahead_s:,.0f} seconds ahead of our clock; set it by NTP, or wait")
+        if (ahead_ms := self._through_ms - to_ms) > LARGEST_SKEW_S * MS_PER_S:
+            theirs_ms = self.read_their_clock()
+            if theirs_ms is not None and theirs_ms - to_ms > LARGEST_SKEW_S * MS_PER_S:
+                ahead_s = ahead_ms / MS_PER_S
+                raise FetchError(
+                    f"samples were taken {ahead_s:,.0f} seconds ahead of our clock; set it by NTP, or wait"
+                )
+            self._through_ms, self._overlap_ms = (
+                to_ms - int(BACK_S * MS_PER_S),
+                0,
+            )  # our clock was ahead, and is right now
         while self._through_ms < to_ms:
             chunk = await self.fetch_next(to_ms)
             if chunk.to_ms <= chunk.from_ms:
@@ -118,6 +132,11 @@ class Pull(ScheduledPull):
         self._selector = selector
         self._pools = pools
         self._chunk_s = FIRST_CHUNK_S
+        self._their_offset_ms: int | None = None  # of their clock to our monotonic one
+
+    def read_their_clock(self) -> int | None:
+        """By the head of its last answer, and the time since by our monotonic clock."""
+        return None if self._their_offset_ms is None else self._their_offset_ms + int(time.monotonic() * MS_PER_S)
 
     async def fetch_next(self, to_ms: int) -> Chunk:
         """The chunk that follows, at most through `to_ms`; as long as its server answers well. Raises FetchError."""
@@ -141,6 +160,7 @@ class Pull(ScheduledPull):
             if (
                 server_ms := read_clock_ms(answer)
             ) is not None:  # samples bear the time of its clock: what is ahead of it is not there yet
+                self._their_offset_ms = server_ms - int(time.monotonic() * MS_PER_S)
                 end_ms = min(end_ms, self._read_clock(server_ms))
             return Chunk(answer.content, self._through_ms, end_ms)
 

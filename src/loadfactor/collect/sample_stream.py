@@ -166,7 +166,7 @@ class SampleStream(PayloadStream):
         if payload.format == QUERY:
             from_ms, to_ms = read_span(payload.content)
             points = self._taken.pick_new(points, from_ms)
-            self.reached_ms = max(self.reached_ms, to_ms)
+            self.reached_ms = to_ms  # answers are in order; where our clock was ahead, pulling went back
         self._decoder.feed(points, number, at_s)
         self._through = max(self._through, number)
 

@@ -129,6 +129,7 @@ class SlurmWatch(PolledSource):
         """All windows until now. What was taken of them is taken, also where a later one fails."""
         unread = ""
         now_s = int(time.time())
+        self._reached_s = min(self._reached_s, now_s)  # our clock may have been ahead
         back_s = 0 if self._is_new else OVERLAP_S
         if not self._is_new and time.monotonic() - self._late_s > LATE_EVERY_S:
             back_s, self._late_s = LATE_S, time.monotonic()

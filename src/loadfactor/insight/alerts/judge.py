@@ -148,9 +148,29 @@ class Judge:
         """
         transitions: list[Transition] = []
         if changed_ms is not None and changed_ms < self.judged_ms:
-            transitions = self._judge_again(watched, changed_ms)
+            transitions = self._judge_again(watched, changed_ms, self.judged_ms)
         transitions += self._go_on(watched, until_ms - until_ms % self._step_ms)
         return transitions
+
+    def skip_to(self, at_ms: int) -> None:
+        """Leave out the steps up to an instant, if there are any: it was away for too long."""
+        if at_ms > self.judged_ms:
+            self.judged_ms = at_ms - at_ms % self._step_ms
+            self._observed, self._kept = None, KeptRecords()
+
+    def go_back(self, watched: Watched, until_ms: int, known: Sequence[Alert] = ()) -> list[Transition]:
+        """Judge up to an instant that lies before what was judged: the clock was ahead. Alerts of the time to come end.
+
+        `known`: alerts that receivers know of, which may be more than the judge remembers.
+        """
+        until_ms -= until_ms % self._step_ms
+        self._checkpoints = {at: alerts for at, alerts in self._checkpoints.items() if at <= until_ms}
+        if not self._checkpoints:
+            longest_ms = round(max((rule.for_s for rule in self.rules), default=0.0) * MS_PER_S) + MS_PER_HOUR
+            start_ms = until_ms - min(longest_ms, REMEMBERED_MS)
+            self._checkpoints = {start_ms - start_ms % self._step_ms: []}
+        self._ended += [alert for alert in known if alert.state == "resolved"]
+        return self._judge_again(watched, until_ms, until_ms)
 
     def dump(self) -> dict[str, Any]:
         """All that has to be kept to go on after a restart, as JSON has it."""
@@ -229,8 +249,8 @@ class Judge:
 
     # -- late data -----------------------------------------------------------------------------------------------------
 
-    def _judge_again(self, watched: Watched, changed_ms: int) -> list[Transition]:
-        until_ms, before = self.judged_ms, self.alive
+    def _judge_again(self, watched: Watched, changed_ms: int, until_ms: int) -> list[Transition]:
+        before = self.alive
         earlier = [at for at in self._checkpoints if at <= changed_ms]
         self.judged_ms = max(earlier, default=min(self._checkpoints, default=until_ms))
         known = [alert for alert in (*before, *self._ended) if alert.state != "pending"]
@@ -247,14 +267,22 @@ class Judge:
     ) -> Iterator[Transition]:
         """The transitions after steps were judged again: what fired and fires still stays the alert that it was."""
         fired = {alert.group: alert for alert in before if alert.state == "firing"}
+        to_come = {
+            group for group, alert in fired.items() if alert.start_ms >= self.judged_ms
+        }  # by a clock that was ahead
         firing = {alert.group: alert for alert in self.alive if alert.state == "firing"}
         ends = {t.alert.group: t.alert for t in again if t.alert.state == "resolved"}
         for group, alert in fired.items():
-            if group not in firing:
+            if group in to_come:
+                because = "the clock was ahead when it fired"
+                ended_alert = replace(alert, state="resolved", end_ms=self.judged_ms, ended_because=because)
+                yield Transition(ended_alert, self.judged_ms)
+            elif group not in firing:
                 end = ends.get(group)
                 at = end.end_ms if end and end.end_ms else self.judged_ms
                 because = end.ended_because if end else "data that came late says that the condition did not hold"
                 yield Transition(replace(alert, state="resolved", end_ms=at, ended_because=because), self.judged_ms)
+        fired = {group: alert for group, alert in fired.items() if group not in to_come}
         ended = {t.alert.fingerprint for t in again if t.alert.state == "resolved"}
         for transition in again:
             alert = transition.alert

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from loadfactor.base.clock import LARGEST_SKEW_MS, now_ms
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.books.watched import find_imported
@@ -41,8 +42,18 @@ FoundT = TypeVar("FoundT")
 class AlertService:
     """Judges the books of a server and tells receivers, on its event loop; what takes long runs in a thread of its own."""
 
-    def __init__(self, books: Books, settings: Settings, address: str) -> None:
-        """`address`: where links lead unless settings say it. Raises InputError where settings of rules are wrong."""
+    def __init__(
+        self,
+        books: Books,
+        settings: Settings,
+        address: str,
+        note_clock: Callable[[str], None] = lambda _what: None,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        """`address`: where links lead unless settings say it. `note_clock` hears that the clock was ahead.
+
+        Raises InputError where settings of rules are wrong.
+        """
         table = settings.alerts
         self.arrivals = LiveArrivals()
         self.error = ""
@@ -50,6 +61,7 @@ class AlertService:
         self.verdicts: RuleVerdicts | None = None
         """Verdicts of the conditions of rules at the end of the last minute that was judged."""
         self._books, self._receivers = books, table.receiver
+        self._note_clock, self._clock_ms = note_clock, clock_ms
         self._judge_after_ms = round(table.judge_after.s * MS_PER_S)
         self._rules = configure(RULES, settings.alert)
         self._links = Links(table.link or address, table.runbooks)
@@ -143,25 +155,34 @@ class AlertService:
 
     def _open(self) -> Outbox:
         outbox = Outbox(self._books.store.folder)
-        outbox.begin(self._receivers, _now_ms())
+        outbox.begin(self._receivers, self._clock_ms())
         return outbox
 
     def _judge_next(self) -> bool:
         """Judge some of the minutes that are complete; whether there is nothing more to do for now."""
-        outbox, now, began_s = self._outbox, _now_ms(), time.thread_time()
+        outbox, now, began_s = self._outbox, self._clock_ms(), time.thread_time()
         assert outbox is not None
         until = now - self._judge_after_ms
         until -= until % STEP_MS
         try:
+            outbox.mend_times(now)
             judge = self._judge = self._judge or self._begin(outbox, until)
-            late = self._find_late(outbox, judge)
+            judge.skip_to(until - REMEMBERED_MS)
             ends = min(until, judge.judged_ms + STEPS_AT_ONCE * STEP_MS)
-            if ends > judge.judged_ms or late is not None:
+            is_ahead = judge.judged_ms > until + LARGEST_SKEW_MS
+            late = None if is_ahead else self._find_late(outbox, judge)
+            if ends > judge.judged_ms or late is not None or is_ahead:
                 with self._books.watch() as watched:
-                    transitions = judge.step(watched, max(ends, judge.judged_ms), late)
+                    if is_ahead:
+                        self._note_clock(
+                            f"alerts were judged until {iso(instant(judge.judged_ms))}: our clock was ahead"
+                        )
+                        transitions = judge.go_back(watched, until, outbox.list_ended(until - REMEMBERED_MS))
+                    else:
+                        transitions = judge.step(watched, max(ends, judge.judged_ms), late)
                 self.verdicts = RuleVerdicts(judge.rules, dict(judge.verdicts), judge.judged_ms)
                 judged = Judged(judge.judged_ms, judge.dump(), judge.alive)
-                outbox.keep(judged, transitions, self._receivers, _now_ms())
+                outbox.keep(judged, transitions, self._receivers, self._clock_ms())
                 if late is not None:
                     outbox.end_late(late)
                 self._judged_ms = judge.judged_ms
@@ -174,14 +195,12 @@ class AlertService:
         return self._stopped or ends >= until
 
     def _begin(self, outbox: Outbox, until: int) -> Judge:
-        """The judge as it was kept; a new one begins now, and one that was away for very long leaves the time between out."""
+        """The judge as it was kept; a new one begins now."""
         state = outbox.read_state()
         with self._books.watch() as watched:
             self.arrivals.know(watched.find_job_starts(until, STEP_MS))
         self._last_import = self._books.store.manifest.last_import
-        if state is None:
-            return Judge(self._rules, until)
-        return Judge.load(self._rules, {**state, "judged_ms": max(state["judged_ms"], until - REMEMBERED_MS)})
+        return Judge(self._rules, until) if state is None else Judge.load(self._rules, state)
 
     def _find_late(self, outbox: Outbox, judge: Judge) -> int | None:
         """Since when minutes are to be judged again; None where there are none, or they were a moment ago."""
@@ -198,7 +217,3 @@ class AlertService:
         late = outbox.read_late()
         self._late_s = self._late_s if late is None else time.monotonic()
         return late
-
-
-def _now_ms() -> int:
-    return int(time.time() * MS_PER_S)

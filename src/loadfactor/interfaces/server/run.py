@@ -48,7 +48,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         scheme = "https" if tls.tls_cert else "http"
         port = listening.getsockname()[1]
         address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{port}"
-        alerts = AlertService(books, settings, address)
+        alerts = AlertService(books, settings, address, service.note_clock)
         live.heard = alerts.arrivals.hear
         server = _Server(
             uvicorn.Config(

@@ -242,6 +242,12 @@ class Outbox:
             _forget_old(connection, now_ms - KEPT_MS)
         return len(changes)
 
+    def list_ended(self, since_ms: int) -> list[Alert]:
+        """The alerts that ended since an instant, as receivers were sent them."""
+        with self.change() as connection:
+            rows = connection.execute("SELECT body FROM alerts WHERE state = 'resolved' AND end_ms >= ?", (since_ms,))
+            return [read_alert(body) for (body,) in rows.fetchall()]
+
     def note_late(self, changed_ms: int) -> None:
         """Keep that data came which belongs to minutes since an instant, some of which were judged."""
         with self.change() as connection:

@@ -147,8 +147,10 @@ def pack_alertmanager(alerts: Sequence[Alert], rules: Mapping[str, Rule], links:
 def _describe_to_alertmanager(
     alert: Alert, rules: Mapping[str, Rule], links: Links, valid_ms: int
 ) -> Mapping[str, Any]:
-    start_ms = alert.start_ms if alert.fired_ms is None else alert.fired_ms
-    end_ms = valid_ms if alert.end_ms is None else max(alert.end_ms, start_ms + 1)
+    end_ms = valid_ms if alert.end_ms is None else alert.end_ms
+    start_ms = min(
+        alert.start_ms if alert.fired_ms is None else alert.fired_ms, end_ms - 1
+    )  # the clock may have been ahead
     labels = {**alert.holder, **alert.by, "alertname": alert.rule, "severity": alert.severity, "cause": alert.cause}
     notes = {"summary": f"{alert.rule}: {name_alert(alert)}", "evidence": "; ".join(alert.evidence)}
     if rule := rules.get(alert.rule):
