@@ -1,9 +1,12 @@
 """Facts of the catalog: a value with its source, the date it was read, and whether it was seen or estimated."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from tomllib import loads
 from typing import Any
 
@@ -37,6 +40,13 @@ def read_folder(package: str) -> Iterator[dict[str, Any]]:
     for name in sorted(entry.name for entry in files(package).iterdir()):
         if name.endswith(".toml"):
             yield read_toml(package, name)
+
+
+@cache
+def digest_catalog() -> str:
+    """A stamp of all of these files: what was answered by other facts has another one."""
+    found = (path for path in sorted(Path(__file__).parent.rglob("*")) if path.suffix in (".toml", ".csv"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
 
 
 def fact(entry: float | Mapping[str, Any], default: Mapping[str, Any], where: str) -> Fact:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from httpx import Response
 from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOUR, HOURS, MINE, START, THEIRS, serve
 
@@ -25,6 +26,7 @@ from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.server.guard import Bounds
 from loadfactor.interfaces.server.scrape import GaugeWindow
 from loadfactor.metrics import METRICS
+from loadfactor.settings.config import CHOSEN, choose_file, take_changes
 
 
 def test_health_is_the_receivers(client: TestClient) -> None:
@@ -136,6 +138,22 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(client: TestClient) ->
     again = client.get("/api/v1/readings?metric=cost", headers={"If-None-Match": first.headers["etag"]})
     other = client.get("/api/v1/readings?metric=cost&by=team", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content, other.status_code) == (304, b"", 200)
+
+
+def test_a_tag_knows_the_settings(client: TestClient, tmp_path: Path) -> None:
+    """A new price in loadfactor.toml is a new answer, also to who holds the answer of before."""
+    file, before, answers = tmp_path / "loadfactor.toml", CHOSEN.path, list[Response]()
+    question, tag = "/api/v1/readings?metric=cost&basis=owned", ""
+    try:
+        for price in ("300_000", "1_600_000", "1_600_000"):
+            file.write_text(f"[[owned]]\nserver_price = {price}\ngpus_per_server = 8\nserver_kw = 10\n")
+            choose_file(file) if not answers else take_changes()
+            answers.append(client.get(question, headers={"If-None-Match": tag}))
+            tag = answers[-1].headers["etag"]
+    finally:
+        choose_file(before)
+    assert [answer.status_code for answer in answers] == [200, 200, 304]
+    assert answers[0].json() != answers[1].json()
 
 
 def test_lists(client: TestClient) -> None:

@@ -290,8 +290,10 @@ def make(books: Books, bounds: Bounds) -> tuple[Gate, Remembering]:
     return make_app(books, receiver, Guard(TokenFile(books.store.folder)), bounds), receiver
 
 
-async def send_write(app: Gate, pieces: list[dict[str, Any]]) -> tuple[int, str]:
-    """Send a write in these pieces, then nothing more: the status and the content of the answer."""
+async def send_write(
+    app: Gate, pieces: list[dict[str, Any]], client: str = "127.0.0.1", path: str = "/api/v1/write"
+) -> tuple[int, str]:
+    """Send a body in these pieces, then nothing more: the status and the content of the answer."""
     sent: list[dict[str, Any]] = []
     left = iter(pieces)
 
@@ -305,8 +307,9 @@ async def send_write(app: Gate, pieces: list[dict[str, Any]]) -> tuple[int, str]
         sent.append(message)
 
     scope = {
-        "type": "http", "method": "POST", "path": "/api/v1/write", "query_string": b"", "headers": HEADERS,
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1), "scheme": "http", "root_path": "",
+        "type": "http", "method": "POST", "path": path, "query_string": b"source=tables&filename=a.csv",
+        "headers": HEADERS if path == "/api/v1/write" else HEADERS[:1],
+        "client": (client, 1), "server": ("127.0.0.1", 1), "scheme": "http", "root_path": "",
     }  # fmt: skip
     await app(scope, receive, send)
     return sent[0]["status"], b"".join(m.get("body", b"") for m in sent[1:]).decode()
@@ -325,6 +328,44 @@ def test_a_body_that_breaks_off_is_not_received(empty: Books) -> None:
     left = [{"type": "http.request", "body": b"ha", "more_body": True}, {"type": "http.disconnect"}]
     asyncio.run(send_write(app, left))
     assert receiver.bodies == []
+
+
+def part_of(size: int) -> list[dict[str, Any]]:
+    """So many bytes of a body that is not whole."""
+    return [{"type": "http.request", "body": b"x" * size, "more_body": True}]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "statuses"),
+    [
+        (
+            Bounds(write_s=0.2, bodies_of_token=2),
+            [408, 408, 429, 204, 204],
+        ),  # two of one client; another one has its own
+        (Bounds(write_s=0.2, bodies=2), [408, 408, 429, 429, 204]),
+        (Bounds(write_s=0.2, held_bytes_of_token=250), [408, 408, 429, 204, 204]),
+        (Bounds(write_s=0.2, held_bytes=250), [408, 408, 429, 204, 204]),  # what is refused lies there no more
+    ],
+)
+def test_slow_bodies_hold_up_nobody_else(empty: Books, bounds: Bounds, statuses: list[int]) -> None:
+    """Bodies of one client that do not come are bounded in number and bytes: others' are taken, and when theirs are over, too."""
+
+    async def send() -> list[int]:
+        app, _ = make(empty, bounds)
+        slow = [asyncio.create_task(send_write(app, part_of(100))) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"x"}]
+        other = await send_write(app, whole, "::1")
+        return [(await task)[0] for task in slow] + [other[0], (await send_write(app, whole))[0]]
+
+    assert asyncio.run(send()) == statuses
+
+
+def test_a_file_that_drips_is_given_up(empty: Books) -> None:
+    """A file has an hour to come, but not a byte a second."""
+    app, _ = make(empty, Bounds(write_s=0.1))
+    status, said = asyncio.run(send_write(app, part_of(1), path="/api/v1/imports"))
+    assert (status, "16,384 bytes a second" in said) == (408, True)
 
 
 def test_more_requests_at_once_than_may_are_refused(empty: Books) -> None:

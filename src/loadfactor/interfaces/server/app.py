@@ -61,12 +61,14 @@ def make_app(
     bounds = bounds or Bounds()
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
     long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
+    import_pool = QuestionPool(1, bounds.files, bounds.retry_after_s)  # one writes at a time
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
         yield
         pool.close()
         long_pool.close()
+        import_pool.close()
 
     app = FastAPI(
         title="loadfactor",
@@ -76,7 +78,7 @@ def make_app(
         redoc_url=None,
         lifespan=live,
     )
-    served = Served(books, receiver, bounds, pool, long_pool)
+    served = Served(books, receiver, bounds, pool, long_pool, import_pool)
     add_intake(app, served)  # first: nothing is called as often
     add_progress_intake(app, served)
     add_readings(app, served)

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
+from loadfactor.interfaces.server.bodies import Bodies
 from loadfactor.interfaces.server.guard import (
     Access,
     Bounds,
@@ -83,6 +84,7 @@ LAST_CALLS = 6
 """Of an error in loadfactor itself, in the log."""
 HEALTH = "/health"
 WRITE = "/api/v1/write"
+IMPORTS = "/api/v1/imports"
 
 Needs = Mapping[tuple[str, str], Need]
 """The need of each endpoint, by method and path; what is not listed asks for a token that reads everything."""
@@ -97,6 +99,7 @@ class Gate:
         self.answered: Counter[tuple[str, int]] = Counter()  # by path (of known ones) and status
         self._app, self._guard, self._bounds, self._needs, self._clock_s = app, guard, bounds, needs, clock_s
         self._rates = Rates(bounds.requests_per_s, bounds.burst, bounds.clients)
+        self._bodies = Bodies(bounds, clock_s)
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,9 +133,13 @@ class Gate:
 
         failed = ""
         try:
-            access = self._admit(scope)
+            access, sender = self._admit(scope)
             scope.setdefault("state", {})["access"] = access
-            await self._app(scope, receive, pass_on)
+            if scope["method"] == "POST":
+                with self._bodies.admit(sender, scope["path"] == IMPORTS, receive) as receive_piece:
+                    await self._app(scope, receive_piece, pass_on)
+            else:
+                await self._app(scope, receive, pass_on)
         except (RefusedError, LoadfactorError) as error:
             await answer_error(error)(scope, receive, pass_on)
         except Exception as error:
@@ -144,8 +151,11 @@ class Gate:
         finally:
             self._note(scope, sent, request_id, access, self._clock_s() - began_s, failed)
 
-    def _admit(self, scope: Scope) -> Access:
-        """The access of a request. Raises RefusedError where it passes a bound or asks too much, BusyError."""
+    def _admit(self, scope: Scope) -> tuple[Access, str]:
+        """The access of a request, and whose it is: of a token, or of a client where none was needed.
+
+        Raises RefusedError where it passes a bound or asks too much, BusyError.
+        """
         bounds, headers, path, method = self._bounds, scope["headers"], scope["path"], scope["method"]
         peer = (scope.get("client") or ("", 0))[0]
         hosts = [value for name, value in headers if name == b"host"]
@@ -154,7 +164,7 @@ class Gate:
         if len(hosts) != 1 or sum(name == b"authorization" for name, _ in headers) > 1:
             raise RefusedError(400, "a request has one Host and at most one Authorization header")
         if path == HEALTH:
-            return Access("open")
+            return Access("open"), peer
         caller = Caller(
             peer,
             hosts[0].decode("latin-1"),
@@ -165,12 +175,14 @@ class Gate:
         )
         if self._in_flight > bounds.in_flight:
             raise BusyError("the server is busy; send it again a little later", bounds.retry_after_s)
-        if not self._rates.take(self._guard.client_of(caller), self._clock_s()):
+        client = self._guard.client_of(caller)
+        if not self._rates.take(client, self._clock_s()):
             raise BusyError(f"more than {bounds.requests_per_s:g} requests a second; send fewer", bounds.retry_after_s)
 
         of_one = f"{path.rpartition('/')[0]}/{{id}}"
         need = self._needs.get((method, path)) or self._needs.get((method, of_one), "fleet")  # or of one by its id
-        return self._guard.admit(caller, need)
+        access = self._guard.admit(caller, need)
+        return access, access.token or client
 
     def _note(
         self, scope: Scope, sent: dict[str, int], request_id: str, access: Access, took_s: float, failed: str

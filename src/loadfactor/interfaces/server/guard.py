@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Any, Final, Literal
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, S_PER_HOUR, S_PER_MIN
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
 from loadfactor.sources.prometheus.remote_write import WriteLimits
 from loadfactor.store.tokens import PREFIX, SECRET, TokenFile
 
@@ -32,6 +32,13 @@ class Bounds:
     unread_s: float = 60  # in which the client of an answer reads a part of it
     write_s: float = S_PER_MIN  # to send a remote_write request
     upload_s: float = S_PER_HOUR  # to send a file
+    slowest_bytes_per_s: int = 16 * BYTES_PER_KIB  # that a body may come at, after the first `write_s`
+    bodies: int = 256  # on their way at once: half of the requests that may be, so that readers have the other
+    bodies_of_token: int = 64  # of these, of one token, or of one client where none is needed
+    held_bytes: int = 128 * BYTES_PER_MIB  # of bodies on their way, in memory
+    held_bytes_of_token: int = 64 * BYTES_PER_MIB
+    files: int = 8  # on their way or being imported, on the disk
+    files_of_token: int = 4
     dimensions: int = 4  # of one split
     metrics: int = 100  # of one question
     groups: int = 2_000_000  # of one answer, as far as devices and time say

@@ -19,6 +19,7 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import read_moment, read_zone
+from loadfactor.interfaces.server.gate import IMPORTS
 from loadfactor.interfaces.server.guard import RefusedError
 from loadfactor.interfaces.server.models import ReceiptAnswer
 from loadfactor.interfaces.server.replies import Served, access_of, describe_errors
@@ -52,7 +53,7 @@ def add_intake(app: FastAPI, served: Served) -> None:
         return await take_write(request, served)
 
     @app.post(
-        "/api/v1/imports",
+        IMPORTS,
         status_code=201,
         response_class=Response,
         responses={
@@ -96,7 +97,7 @@ def add_intake(app: FastAPI, served: Served) -> None:
                 async for piece in read_body(request, bounds.upload_bytes, bounds.upload_s):
                     await asyncio.to_thread(file.write, piece) if len(piece) > BYTES_PER_MIB else file.write(piece)
             access = access_of(request)
-            receipt = await served.pool.ask(lambda: _add(served, source, path, options, access.token))
+            receipt = await served.import_pool.ask(lambda: _add(served, source, path, options, access.token))
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
         return Response(render_json(Document("", data=receipt)), 201, media_type="application/json")

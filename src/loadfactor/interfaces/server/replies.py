@@ -20,11 +20,13 @@ from loadfactor import __version__
 from loadfactor.base.errors import BusyError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.books import Books
+from loadfactor.catalog.facts import digest_catalog
 from loadfactor.collect.live import ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.models import ErrorAnswer
+from loadfactor.settings.config import settings
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME as MANIFEST
@@ -71,13 +73,14 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class Served:
-    """The books, who takes samples in, the bounds, and the threads for questions, short ones and long ones."""
+    """The books, who takes samples in, the bounds, and the threads for questions, short ones and long ones, and for imports."""
 
     books: Books
     receiver: Receiver
     bounds: Bounds
     pool: "QuestionPool"
     long_pool: "QuestionPool"
+    import_pool: "QuestionPool"
 
 
 def describe_errors(*answers: int) -> dict[int | str, dict[str, object]]:
@@ -246,9 +249,10 @@ async def reply(
 
 
 def make_tag(request: Request, folder: Path, packed: bool) -> str:
-    """The tag of an answer: other books (files or live batches), another question or another asker have another one."""
+    """The tag of an answer: whatever it depends on, the books (files and live batches), settings and program among them."""
     state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX)]
-    identity = (__version__, state, request.url.path, request.url.query, packed, access_of(request))
+    program = (__version__, digest_catalog(), repr(settings()))
+    identity = (program, state, request.url.path, request.url.query, packed, access_of(request))
     return f'"{hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
 
 
