@@ -10,7 +10,7 @@ from tests.ledger.fleets import Row, Tables, add, batches, full
 from loadfactor import Books
 from loadfactor.books.check import Finding
 from loadfactor.interfaces.pages.books import say_finding
-from loadfactor.store.source_status import SourceStatus, write_statuses
+from loadfactor.store.source_status import Skipped, SourceStatus, write_statuses
 
 
 def hour(text: str | float) -> int:
@@ -139,6 +139,18 @@ def test_clocks_that_differ_say_how_to_set_them(tmp_path: Path) -> None:
     found = find(books, "prometheus prod is failing: its clock is 90 seconds behind")
     assert found is not None
     assert "chronyc tracking" in found.do
+
+
+def test_samples_that_are_not_kept_are_findings(tmp_path: Path) -> None:
+    """Each reason of a stream with how many, since when and an example."""
+    books = make_books(tmp_path, ["g0,n1"], ("job,g0,,0,10",), ("g0",))
+    skipped = Skipped("label_twice", 12, hour(3), "DCGM_FI_DEV_GPU_UTIL{gpu 0 gpu 1}")
+    write_statuses(books.store.folder, [SourceStatus("remote_write", "degraded", error="x", skipped=(skipped,))])
+    found = find(
+        books, "remote_write: 12 samples with a label twice are not kept, like DCGM_FI_DEV_GPU_UTIL{gpu 0 gpu 1}"
+    )
+    assert found is not None
+    assert "(since 2026-10-01 03:00 UTC)" in found.what
 
 
 def test_what_joins_is_no_finding(tmp_path: Path) -> None:

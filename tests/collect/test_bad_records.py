@@ -9,7 +9,7 @@ import pytest
 from tests.live.scrapes import Fleet
 from tests.sources.prometheus.sender import SentSeries, pack_request
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import BusyError
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
@@ -124,7 +124,7 @@ def test_a_stream_that_cannot_be_ingested_hinders_no_other(tmp_path: Path, monke
 
 @pytest.mark.parametrize("jump_ms", [-MS_PER_HOUR, MS_PER_HOUR])
 def test_a_clock_that_jumps_an_hour_loses_and_doubles_nothing(tmp_path: Path, jump_ms: int) -> None:
-    """Samples before, during and after the jump are booked once, across a restart; two hours ahead are refused."""
+    """Samples before, during and after the jump are booked once, across a restart."""
     clock = [NOW_MS]
     for run in range(3):
         clock[0] = NOW_MS + (jump_ms if run == 1 else 0)
@@ -133,11 +133,60 @@ def test_a_clock_that_jumps_an_hour_loses_and_doubles_nothing(tmp_path: Path, ju
             near = Fleet(NOW_MS - 15_000 + run * 60_000, gpus=2)
             write(collector, *(b for k in range(4) for b in near.bodies(k)))
             collector.ingest(everything=run != 1)
-            with pytest.raises(InputError, match="in the future"):
-                write(collector, *Fleet(clock[0] + 2 * MS_PER_HOUR).bodies(0))
             collector.close()
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         collector.ingest(everything=True)
         collector.close()
     assert times(tmp_path) == sorted(NOW_MS + k * 15_000 for k in range(12) for _ in range(2))
+
+
+@pytest.mark.parametrize("behind_h", [3, 50 * 365 * 24])
+def test_a_clock_that_is_behind_loses_nothing(tmp_path: Path, behind_h: int) -> None:
+    """What comes from ahead is acknowledged and reported, and booked once when the clock is there, across a restart."""
+    clock = [NOW_MS - behind_h * MS_PER_HOUR]
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: clock[0])
+        write(collector, *(b for k in range(6) for b in FLEET.bodies(k)))
+        collector.ingest(everything=True)
+        assert times(tmp_path) == []
+        assert "12 requests wait until it is there" in collector.describe_shortfall("remote_write")
+        collector.close()
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: clock[0])
+        clock[0] = NOW_MS
+        write(collector, *FLEET.bodies(6))
+        collector.ingest(everything=True)
+        collector.ingest(everything=True)
+        assert times(tmp_path) == sorted(FLEET.at_ms(k) for k in range(7) for _ in range(2))
+        assert log.received_bytes == 0
+        assert collector.skipped == {}
+        assert collector.describe_shortfall("remote_write") == ""
+        collector.close()
+
+
+def test_samples_from_ahead_beside_those_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is 3 h ahead delays nothing; with no room to hold more its samples are skipped and counted."""
+    now, ahead = Fleet(NOW_MS - 60_000, gpus=1), Fleet(NOW_MS + 3 * MS_PER_HOUR, gpus=2)
+
+    def mix(k: int) -> bytes:
+        return pack_request([*now.series(k), *ahead.series(k)])
+
+    with LiveLog.open(tmp_path) as log:
+        clock = [NOW_MS]
+        collector = LiveCollector(log, lambda: clock[0])
+        write(collector, mix(0), mix(1))
+        collector.ingest(everything=True)
+        assert times(tmp_path) == [now.at_ms(0), now.at_ms(1)]
+        assert "3.0 hours ahead" in collector.describe_shortfall("remote_write")
+        monkeypatch.setattr("loadfactor.collect.sample_stream.HELD_BYTES", 0)
+        write(collector, mix(2))
+        assert list(collector.skipped) == ["ahead"]
+        with pytest.raises(BusyError, match="no more of them can be held"):
+            write(collector, *ahead.bodies(3))
+        clock[0] = ahead.at_ms(1)
+        collector.ingest(everything=True)
+        booked = [*(now.at_ms(k) for k in range(3)), *(ahead.at_ms(k) for k in range(2) for _ in range(2))]
+        assert times(tmp_path) == sorted(booked)
+        assert log.received_bytes == 0
+        collector.close()

@@ -33,9 +33,13 @@ class Fleet:
 
     def bodies(self, k: int, parts: int = 2) -> Iterator[bytes]:
         """The requests of a scrape: its series dealt out to so many, as senders with several queues do."""
-        series = [s for gpu in range(self.gpus) for s in self._series(gpu, k)]
+        series = self.series(k)
         for part in range(parts):
             yield pack_request(series[part::parts])
+
+    def series(self, k: int) -> list[SentSeries]:
+        """All series of a scrape."""
+        return [series for gpu in range(self.gpus) for series in self._series(gpu, k)]
 
     def _series(self, gpu: int, k: int) -> Iterable[SentSeries]:
         labels = {

@@ -13,9 +13,11 @@ from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.collect.event_stream import EventStream
+from loadfactor.collect.held_payloads import HeldPayloads, find_stream
 from loadfactor.collect.payload_stream import Numbered, PayloadStream, Received
 from loadfactor.collect.payloads import PAGE, REMOTE_WRITE
 from loadfactor.collect.sample_stream import SampleStream
+from loadfactor.collect.skipped import MISSED_S
 from loadfactor.sources.live import find_live_source
 from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
@@ -40,6 +42,8 @@ class Counts:
     acknowledged_samples: int = 0
     ingested_rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    last_refusal: tuple[str, float] | None = None
+    """Why a payload that will not come again was refused last, and when (monotonic, s)."""
 
 
 class LiveCollector:
@@ -54,10 +58,15 @@ class LiveCollector:
         self._ready = self._scanning.submit(compile_scanner)
         states = log.states()
         payloads: defaultdict[str, list[Numbered]] = defaultdict(list)
+        held: defaultdict[str, HeldPayloads] = defaultdict(HeldPayloads)
         for number, payload in log.received():
-            payloads[payload.origin].append((number, payload))
-        ids = sorted({*payloads, *states, REMOTE_WRITE})
-        self._streams = {id_: _open_stream(id_, log, states.get(id_), payloads[id_]) for id_ in ids}
+            stream_id = find_stream(payload.origin)
+            if stream_id is None:
+                payloads[payload.origin].append((number, payload))
+            else:
+                held[stream_id].add(number, payload)
+        ids = sorted({*payloads, *held, *states, REMOTE_WRITE})
+        self._streams = {id_: _open_stream(id_, log, states.get(id_), payloads[id_], held[id_]) for id_ in ids}
         self.counts: dict[str, Counts] = {id_: Counts() for id_ in ids}
         self.keep_error = ""
         """Why the last payload could not be kept; empty where it could, or nothing came since."""
@@ -68,7 +77,7 @@ class LiveCollector:
         """The stream with this id, a new one where it is new."""
         with self._lock:
             if stream_id not in self._streams:
-                self._streams[stream_id] = _open_stream(stream_id, self._log, None, ())
+                self._streams[stream_id] = _open_stream(stream_id, self._log, None, (), HeldPayloads())
                 self.counts[stream_id] = Counts()
             return self._streams[stream_id]
 
@@ -94,7 +103,10 @@ class LiveCollector:
             counts.received_samples += received.samples
             await asyncio.wrap_future(received.number)
         except LoadfactorError as error:
-            counts.refused[_reason(error)] += 1
+            reason = _reason(error)
+            counts.refused[reason] += 1
+            if reason not in ("busy", "disk"):  # those come again
+                counts.last_refusal = str(error), time.monotonic()
             if isinstance(error, StoreError) and not isinstance(error, BusyError):
                 self.keep_error = str(error)
             raise
@@ -120,6 +132,7 @@ class LiveCollector:
         failed: Exception | None = None
         for stream_id, stream in list(self._streams.items()):
             try:
+                stream.take_due(self._clock_ms())
                 ingested = stream.ingest(None if everything or stream_id != REMOTE_WRITE else began - HOLD_S)
             except Exception as error:
                 failed = failed or error
@@ -151,6 +164,27 @@ class LiveCollector:
         return time.monotonic() - self._seen_s.get(source, self._began_s)
 
     @property
+    def skipped(self) -> Counter[str]:
+        """Samples that came and are not kept, by reason."""
+        found: Counter[str] = Counter()
+        for stream in list(self._streams.values()):
+            found.update({skipped.reason: skipped.count for skipped in stream.skipped.list()})
+        return found
+
+    def describe_shortfall(self, stream_id: str) -> str:
+        """In words, what of a stream is refused, skipped or held lately that somebody may miss; empty where it is nothing."""
+        stream, refusal = self._streams[stream_id], self.counts[stream_id].last_refusal
+        found = [stream.skipped.describe_missed(), stream.describe_ahead()]
+        if refusal is not None and time.monotonic() - refusal[1] < MISSED_S:
+            found.append(f"a request was refused: {refusal[0]}")
+        return "; ".join(filter(None, found))
+
+    @property
+    def stream_ids(self) -> list[str]:
+        """The ids of all streams."""
+        return list(self._streams)
+
+    @property
     def not_understood(self) -> Counter[str]:
         """Samples of series that no decoder knows, by metric name."""
         found: Counter[str] = Counter()
@@ -175,9 +209,11 @@ class LiveCollector:
 
 
 def _open_stream(
-    stream_id: str, log: LiveLog, state: OriginState | None, payloads: Sequence[Numbered]
+    stream_id: str, log: LiveLog, state: OriginState | None, payloads: Sequence[Numbered], held: HeldPayloads
 ) -> PayloadStream:
-    return (EventStream if find_live_source(stream_id) else SampleStream)(stream_id, log, state, payloads)
+    if find_live_source(stream_id):
+        return EventStream(stream_id, log, state, payloads)
+    return SampleStream(stream_id, log, state, payloads, held)
 
 
 def _reason(error: LoadfactorError) -> str:

@@ -14,9 +14,17 @@ from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.collect.http_fetch import FetchError, RequestPools
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
-from loadfactor.sources.base import Gap, Rows, Source
+from loadfactor.sources.base import Gap, Rows, Skip, Source
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.sources.prometheus.query_answers import ALL, ENGINES, SOURCE, name_source, read_answer, write_selector
+from loadfactor.sources.prometheus.query_answers import (
+    ALL,
+    ENGINES,
+    SOURCE,
+    list_gaps,
+    name_source,
+    read_answer,
+    write_selector,
+)
 from loadfactor.sources.serving_engines.counting import ROW_MS, find_part
 from loadfactor.store.importing import Progress, Receipt
 from loadfactor.tables.schema import Span
@@ -80,15 +88,18 @@ def read_history(
     pull = Pull(server, write_selector(match, ALL), 0.0, from_ms, _keep_nothing, RequestPools())
     begin_ms = from_ms // ROW_MS * ROW_MS
     before = Pull(server, write_selector(match, ENGINES), 0.0, begin_ms - ROW_MS, _keep_nothing, RequestPools())
+    skips: list[Skip] = []
     with asyncio.Runner() as runner:
         number, through_ms = 0, from_ms
-        decoder.feed(read_answer(runner.run(_fetch(before, from_ms)).answer, decoder.identify), number, 0.0)
+        decoder.feed(
+            read_answer(runner.run(_fetch(before, from_ms)).answer, decoder.identify, skips.append), number, 0.0
+        )
         while through_ms < to_ms:
             chunk = runner.run(_fetch(pull, to_ms))
             if chunk.to_ms <= through_ms:
                 break  # the clock of the server is a little behind ours
             number, through_ms = number + 1, chunk.to_ms
-            points = read_answer(chunk.answer, decoder.identify)
+            points = read_answer(chunk.answer, decoder.identify, skips.append)
             decoder.feed(points, number, 0.0)
             for item in decoder.drain(None):
                 yield name_source(item) if isinstance(item, Rows) else item
@@ -96,6 +107,7 @@ def read_history(
             pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
     for item in decoder.drain_progress(has_ended=True):
         yield _leave_out_before(item, begin_ms) if isinstance(item, Rows) else item
+    yield from list_gaps(server.name, skips)
     for name, series in decoder.not_understood.items():
         yield Gap(server.name, f"series not understood: {name}", series)
 

@@ -23,7 +23,7 @@ from loadfactor.collect.kubernetes_watch import ClusterWatch
 from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import OWN_STREAM, sample_own_gpus
 from loadfactor.collect.payload_stream import PayloadStream
-from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, pack_answer, pack_engine_page, pack_events
+from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, REMOTE_WRITE, pack_answer, pack_engine_page, pack_events
 from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PartStatus, PolledSource
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
@@ -72,11 +72,12 @@ class WriteAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class ReceiverCounts:
-    """Counts since the process began. `refused` by reason, `errors` by source."""
+    """Counts since the process began. `refused` and `skipped` (samples) by reason, `errors` by source."""
 
     received: int = 0  # samples
     acknowledged: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
     not_understood: int = 0
     queue_bytes: int = 0
     lag_s: float = 0.0
@@ -188,6 +189,7 @@ class LiveService:
             received=sum(counts.received_samples for counts in streams),
             acknowledged=sum(counts.acknowledged_samples for counts in streams),
             refused=refused,
+            skipped=self.collector.skipped,
             not_understood=sum(self.collector.not_understood.values()),
             queue_bytes=self.collector.waiting_bytes,
             lag_s=self.collector.lag_s,
@@ -223,9 +225,22 @@ class LiveService:
             silent = self.collector.seen_s_ago(name) > SILENT_S
             error = f"no sample since {_iso(at_ms)}" if silent else None
             found.append(SourceStatus(name, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
-        found = found or [SourceStatus("remote_write", "waiting")]
+        found = self._report_shortfalls(found) or [SourceStatus(REMOTE_WRITE, "waiting")]
         was_set = self._clock.error and time.monotonic() - self._clock_s < CLOCK_S
         return [*found, self._clock.describe("clock")] if was_set else found
+
+    def _report_shortfalls(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
+        """The statuses with what their streams skip; well ones are degraded where somebody may miss what was not kept."""
+        by_name = {status.name: status for status in statuses}
+        for stream_id in self.collector.stream_ids:
+            short = self.collector.describe_shortfall(stream_id)
+            skipped = self.collector.stream(stream_id).skipped.list()
+            if short or skipped:
+                status = by_name.get(stream_id, SourceStatus(stream_id, "ok"))
+                if short and status.error is None:
+                    status = replace(status, status="degraded", error=short)
+                by_name[stream_id] = replace(status, skipped=skipped)
+        return list(by_name.values())
 
     def _pull_server(self, server: PrometheusSettings, pools: RequestPools, scrapes_engines: bool) -> Pull:
         name = f"prometheus {server.label}"

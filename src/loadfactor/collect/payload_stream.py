@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from loadfactor.base.errors import SourceError, StoreError, say_why
-from loadfactor.sources.base import Gap, Rows
+from loadfactor.collect.skipped import SkippedCounts
+from loadfactor.sources.base import Gap, Rows, Skip
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.live_database import quarantine_body
 from loadfactor.store.row_checks import validate_rows
@@ -41,6 +42,7 @@ class PayloadStream(ABC):
         self.cursor: dict[str, str] = {}
         """Where the collector goes on, by name: what is kept is behind it. Empty for streams of samples."""
         self.gaps: dict[tuple[str, str], int] = {}
+        self.skipped = SkippedCounts()
         self.quarantined: list[Path] = []
         """Payloads that could not be decoded, as files."""
         self._bad_numbers: set[int] = set()
@@ -74,6 +76,15 @@ class PayloadStream(ABC):
     @abstractmethod
     def _try(self, content: bytes, payloads: Iterable[Numbered]) -> None:
         """Raises what decoding these payloads raises after this content of a state; nothing is kept."""
+
+    def take_due(self, now_ms: int) -> int:
+        """Take payloads that were held until now (ms UTC); how many. Raises StoreError where they cannot be moved."""
+        del now_ms
+        return 0
+
+    def describe_ahead(self) -> str:
+        """In words, how far samples came ahead of our clock lately; empty where they did not."""
+        return ""
 
     @property
     def waiting(self) -> int:
@@ -162,6 +173,8 @@ class PayloadStream(ABC):
             ) from error
 
     def _count(self, gap: Gap) -> None:
+        if gap.reason:
+            self.skipped.add(Skip(gap.reason, f"{gap.where}: {gap.what}", gap.count, is_read=True))
         key = (gap.where, gap.what)
         if key in self.gaps or len(self.gaps) < MOST_GAPS:
             self.gaps[key] = self.gaps.get(key, 0) + gap.count
@@ -175,7 +188,7 @@ def pick_valid(rows: Rows, count: Callable[[Gap], None]) -> Iterator[Rows]:
     except SourceError as error:
         half = rows.data.num_rows // 2
         if not half:
-            count(Gap(rows.where, str(error)))
+            count(Gap(rows.where, str(error), reason="impossible"))
             return
         for part in (rows.data.slice(0, half), rows.data.slice(half)):
             yield from pick_valid(replace(rows, data=part), count)

@@ -3,14 +3,16 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.base.errors import InputError
-from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.base.errors import BusyError
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.collect.held_payloads import HELD, HELD_BYTES, HeldPayloads, hold, is_ahead, pick_held, unhold
 from loadfactor.collect.payload_stream import Numbered, PayloadStream, Received, pick_valid
 from loadfactor.collect.payloads import (
     PAGE,
@@ -20,7 +22,8 @@ from loadfactor.collect.payloads import (
     unpack_answer,
     unpack_page,
 )
-from loadfactor.sources.base import Rows
+from loadfactor.collect.skipped import MISSED_S
+from loadfactor.sources.base import Rows, Skip
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.metrics_page import PageReader
 from loadfactor.sources.prometheus.pending_points import pick_points
@@ -29,8 +32,8 @@ from loadfactor.sources.prometheus.remote_write import Points, RemoteWriteScanne
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.live_database import encode
 
-FUTURE_MS: Final = int(1.1 * S_PER_HOUR * MS_PER_S)
-"""A sample may be this far ahead of our clock: one that is an hour off, in summer or by mistake, loses nothing."""
+SKEW_MS: Final = 2 * MS_PER_MIN
+"""Samples that are further ahead of our clock are reported."""
 PORTION_BYTES: Final = 64 * BYTES_PER_MIB
 """Of payloads, ingested in one transaction."""
 KNOWN_MS: Final = 10 * S_PER_MIN * MS_PER_S
@@ -56,11 +59,33 @@ class _Arrival(NamedTuple):
     at_s: float
 
 
+class Skew(NamedTuple):
+    """Samples came so far ahead of our clock (s); when, monotonic (s)."""
+
+    ahead_s: float
+    at_s: float
+
+    def __str__(self) -> str:
+        hours, minutes = self.ahead_s / S_PER_HOUR, self.ahead_s / S_PER_MIN
+        far = f"{hours:,.1f} hours" if hours >= 1 else f"{minutes:,.0f} minutes"
+        return f"samples come from {far} ahead of this machine's clock"
+
+
 class SampleStream(PayloadStream):
     """Payloads with samples. Any thread may call its methods."""
 
-    def __init__(self, stream_id: str, log: LiveLog, state: OriginState | None, payloads: Sequence[Numbered]) -> None:
+    def __init__(
+        self,
+        stream_id: str,
+        log: LiveLog,
+        state: OriginState | None,
+        payloads: Sequence[Numbered],
+        held: HeldPayloads | None = None,
+    ) -> None:
         super().__init__(stream_id, log, payloads)
+        self.held = held or HeldPayloads()
+        self.skew: Skew | None = None
+        """Samples that came from ahead of our clock last."""
         self._arrived: deque[_Arrival] = deque()
         self._begin(state, payloads)
 
@@ -86,14 +111,14 @@ class SampleStream(PayloadStream):
         decoder = PrometheusDecoder(content[_REACHED_BYTES:])
         _, readers = make_readers(decoder)
         for number, payload in payloads:
-            decoder.feed(readers[payload.format](payload.content), number, 0.0)
+            decoder.feed(_read(readers, payload)[0], number, 0.0)
         for item in chain(decoder.drain(None), decoder.drain_progress()):
             for part in pick_valid(item, lambda _gap: None) if isinstance(item, Rows) else ():
                 encode(LiveBatch(part.where, part.table, part.data, part.where))
         decoder.state()
 
     def receive(self, payload: ReceivedBody, now_s: float) -> Received:
-        """Take a payload. Raises InputError for samples of the future, and as every stream."""
+        """Take a payload; samples too far ahead are held. Raises BusyError where no more can be, and as every stream."""
         with self._lock:
             return self._receive(payload, now_s)
 
@@ -106,18 +131,72 @@ class SampleStream(PayloadStream):
         finally:
             self._lock.release()
 
-    def _receive(self, payload: ReceivedBody, now_s: float) -> Received:
+    def take_due(self, now_ms: int) -> int:
+        """Take payloads that were held until now; how many. Raises StoreError where they cannot be moved: they are held on."""
+        numbers = self.held.list_due(now_ms)
+        with self._lock:
+            moved = [
+                (
+                    number,
+                    self._receive(
+                        ReceivedBody(self.stream_id, HELD, now_ms, payload.content), time.monotonic(), number
+                    ),
+                )
+                for number, payload in self._log.received(numbers)
+            ]
+        for number, received in moved:
+            received.number.result()
+            self.held.remove(number)
+        return len(moved)
+
+    def _receive(self, payload: ReceivedBody, now_s: float, held_as: int | None = None) -> Received:
+        """`held_as`: the number of a payload that was held, in whose place this one is kept."""
         readers, before = self._readers, self._scanner.samples
-        points = readers[payload.format](payload.content)
-        if len(points.at_ms) and (ahead := int(points.at_ms.max()) - payload.received_ms) > FUTURE_MS:
-            raise InputError(
-                f"samples are {ahead / MS_PER_S / S_PER_HOUR:,.1f} hours in the future; check the clocks of both machines"
-            )
+        points, ahead = _read(readers, payload)
         samples = self._scanner.samples - before if payload.format == REMOTE_WRITE else len(points.at_ms)
-        kept = self._keep(
-            payload, now_s, lambda number: self._arrived.append(_Arrival(number, payload, points, readers, now_s))
-        )
-        return Received(samples, samples - len(points.at_ms), kept)
+        skips = self._scanner.take_skipped() if held_as is None else []  # else it was counted when it came
+        if held_as is None:
+            self._see_skew(points, ahead, payload.received_ms)
+        bodies = [payload] if len(points.at_ms) or not len(ahead.at_ms) or payload.format == QUERY else []
+        if len(ahead.at_ms):
+            held = hold(payload, ahead)
+            if held_as is not None or self.held.bytes + len(held.content) <= HELD_BYTES:
+                bodies.insert(0, held)
+            elif bodies:
+                skips.append(Skip("ahead", "", len(ahead.at_ms), is_read=True))
+            else:
+                raise BusyError(
+                    f"{self.skew} and no more of them can be held; set the clocks of both machines by NTP", 60
+                )
+        kept = self._log.keep(bodies, () if held_as is None else (held_as,))
+        for skip in skips:
+            self.skipped.add(skip)
+
+        def end(done: "Future[int]") -> None:
+            if done.exception() is not None:
+                return
+            numbered = [(done.result() - len(bodies) + place, body) for place, body in enumerate(bodies, 1)]
+            for number, body in numbered:
+                if body is payload:
+                    self._waiting.append((number, now_s))
+                    self._arrived.append(_Arrival(number, payload, points, readers, now_s))
+                else:
+                    self.held.add(number, body)
+
+        kept.add_done_callback(end)
+        return Received(samples, samples - len(points.at_ms) - len(ahead.at_ms), kept)
+
+    def _see_skew(self, points: Points, ahead: Points, now_ms: int) -> None:
+        newest_ms = max((int(some.at_ms.max()) for some in (points, ahead) if len(some.at_ms)), default=0)
+        if newest_ms - now_ms > SKEW_MS:
+            self.skew = Skew((newest_ms - now_ms) / MS_PER_S, time.monotonic())
+
+    def describe_ahead(self) -> str:
+        """In words, how far samples came ahead of our clock lately, and how many payloads wait for it."""
+        waiting = self.held.count
+        if self.skew is None or (not waiting and time.monotonic() - self.skew.at_s > MISSED_S):
+            return f"{waiting:,} requests wait for this machine's clock to come to their samples" if waiting else ""
+        return f"{self.skew}" + (f", {waiting:,} requests wait until it is there" if waiting else "")
 
     @property
     def last_sample_ms(self) -> dict[str, int]:
@@ -162,7 +241,8 @@ class SampleStream(PayloadStream):
         if number in self._bad_numbers:
             points = NO_POINTS
         elif readers is not self._readers:  # numbers of a decoder that was left, or not read yet
-            points = self._readers[payload.format](payload.content)
+            points, _ = _read(self._readers, payload)
+            self._scanner.take_skipped()  # they were counted when it came
         if payload.format == QUERY:
             from_ms, to_ms = read_span(payload.content)
             points = self._taken.pick_new(points, from_ms)
@@ -174,17 +254,38 @@ class SampleStream(PayloadStream):
 def make_readers(decoder: PrometheusDecoder) -> tuple[RemoteWriteScanner, Readers]:
     """The readers whose points are of this decoder's series, and the one of requests, which counts."""
     scanner = RemoteWriteScanner(decoder.identify_series, WriteLimits())
-    pages = PageReader(decoder.identify, decoder.not_understood)
+
+    def skip(skipped: Skip) -> None:
+        scanner.skipped.append(skipped)
+
+    pages = PageReader(decoder.identify, skip)
 
     def read_page(content: bytes) -> Points:
         at_ms, target, page = unpack_page(content)
         return pages.read(page, target, at_ms)
 
-    return scanner, {
+    def read_held(content: bytes) -> Points:
+        after_ms, kind, held = unhold(content)
+        counted, scanner.not_understood = scanner.not_understood, {}  # when it came
+        try:
+            return pick_held(readers[kind](held), after_ms)
+        finally:
+            scanner.not_understood = counted
+
+    readers: Readers = {
         REMOTE_WRITE: scanner.scan,
-        QUERY: lambda content: read_answer(unpack_answer(content), decoder.identify),
+        QUERY: lambda content: read_answer(unpack_answer(content), decoder.identify, skip),
         PAGE: read_page,
+        HELD: read_held,
     }
+    return scanner, readers
+
+
+def _read(readers: Readers, payload: ReceivedBody) -> tuple[Points, Points]:
+    """The points of a payload: those that were taken when it came, and those that were too far ahead of our clock then."""
+    points = readers[payload.format](payload.content)
+    ahead = is_ahead(points, payload.received_ms)
+    return (pick_points(points, ~ahead), pick_points(points, ahead)) if ahead.any() else (points, NO_POINTS)
 
 
 class TakenPoints:

@@ -6,11 +6,11 @@ opens and unpacks the files that the user named. A `Source` is one kind of input
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -37,6 +37,36 @@ class Gap:
     where: str
     what: str
     count: int = 1
+    reason: str = ""
+    """One of SKIPPED, where it was a value that its exporter should not have given; what nobody measured has none."""
+
+
+SKIPPED: Final[Mapping[str, str]] = {
+    "no_name": "without a name",
+    "no_label_name": "with a label that has no name",
+    "label_twice": "with a label twice",
+    "many_labels": "with more labels than are read",
+    "long_labels": "with longer labels than are read",
+    "late_labels": "with labels behind the samples",
+    "not_utf8": "with a label that is not UTF-8",
+    "no_instant": "at no instant of the years 2000 to 2100 (milliseconds since 1970)",
+    "ahead": "ahead of this machine's clock, with no room to hold more of them",
+    "not_finite": "NaN or infinite",
+    "impossible": "that cannot be true",
+    "unreadable": "of lines or answers that cannot be read",
+    "histogram": "native histograms, which nothing here reads",
+    "exemplar": "exemplars, which nothing here reads",
+}
+"""Reasons why samples that came are not kept, as metrics name them, and in words behind "samples"."""
+
+
+class Skip(NamedTuple):
+    """Samples that came and are not kept: one of SKIPPED, an example, how many, and whether a decoder reads such ones."""
+
+    reason: str
+    example: str
+    count: int
+    is_read: bool
 
 
 @dataclass(frozen=True)
@@ -106,18 +136,18 @@ class Gaps:
     """Counts gaps; `drain` hands them over and starts again."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
 
-    def add(self, where: str, what: str, count: int = 1) -> None:
-        """`count` more of this kind; nothing when it is 0."""
+    def add(self, where: str, what: str, count: int = 1, reason: str = "") -> None:
+        """`count` more of this kind; nothing when it is 0. `reason` as of a Gap."""
         if count:
-            key = (where, what)
+            key = (where, what, reason)
             if key not in self._counts and len(self._counts) >= _KINDS_MAX:
-                key = (where, "of other kinds")
+                key = (where, "of other kinds", reason)
             self._counts[key] += int(count)
 
     def drain(self) -> Iterator[Gap]:
         """Every kind once, in the order first seen."""
         counts, self._counts = self._counts, Counter()
-        for (where, what), count in counts.items():
-            yield Gap(where, what, count)
+        for (where, what, reason), count in counts.items():
+            yield Gap(where, what, count, reason)

@@ -68,6 +68,7 @@ class _Request:
     batches: Sequence[EncodedBatch] = ()
     state: OriginState | None = None
     booked_through: int = 0  # bodies of the origin of `state`
+    instead_of: Sequence[int] = ()  # numbers of bodies that `bodies` take the place of
     discard_through: int = 0  # batches
 
     @property
@@ -120,18 +121,22 @@ class LiveLog:
             raise
         return cls(folder, lock, connection, entry)
 
-    def keep(self, bodies: Sequence[ReceivedBody]) -> "Future[int]":
+    def keep(self, bodies: Sequence[ReceivedBody], instead_of: Sequence[int] = ()) -> "Future[int]":
         """Keep bodies as they came, all or none. The future is done when they outlast a power loss: the number of the last.
+
+        The bodies with the numbers `instead_of` are removed with it.
 
         Returns at once. Raises BusyError when so much waits to be stored or booked that no more is taken, StoreError when the log
         can no longer be written; the future raises StoreError when the disk is full.
         """
-        return self._put(_Request(_promise(), bodies=tuple(self._seal(body) for body in bodies)), longest_s=0)
+        sealed = tuple(self._seal(body) for body in bodies)
+        return self._put(_Request(_promise(), sealed, instead_of=tuple(instead_of)), longest_s=0)
 
-    def received(self) -> Iterator[tuple[int, ReceivedBody]]:
-        """The bodies that are kept and not booked, in the order of their numbers. Raises DamageError."""
-        with self._reading():
-            numbers = list_bodies(self._connection)
+    def received(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, ReceivedBody]]:
+        """The bodies that are kept and not booked, all or those of these numbers, in their order. Raises DamageError."""
+        if numbers is None:
+            with self._reading():
+                numbers = list_bodies(self._connection)
         for number in numbers:  # one at a time: together they may be more than fits into memory
             with self._reading():
                 found = read_bodies(self._connection, [number])
@@ -283,6 +288,9 @@ class LiveLog:
             try:
                 run("BEGIN IMMEDIATE")
                 for request in gathered:
+                    for number in request.instead_of:
+                        span, size = self._remove(span, "number = ?", number)
+                        booked += size
                     span = self._store(request, span)
                     if request.state is not None:
                         span, size = self._book(request.state, request.booked_through, span)
@@ -315,12 +323,17 @@ class LiveLog:
 
     def _book(self, state: OriginState, done: int, span: LogSpan) -> tuple[LogSpan, int]:
         """Replace a state and remove the bodies behind it, inside a transaction; the numbers afterwards, and the bytes removed."""
-        run, these = self._connection.execute, "FROM received WHERE number <= ? AND origin = ?"
-        count, size = run(f"SELECT count(*), {BODY_BYTES} {these}", (done, state.origin)).fetchone()
-        run(f"DELETE {these}", (done, state.origin))
-        run(REPLACE_STATE_SQL, state.stored())
-        (states,) = run("SELECT count(*) FROM states").fetchone()
-        return span._replace(bodies=span.bodies - count, states=states), size
+        span, size = self._remove(span, "number <= ? AND origin = ?", done, state.origin)
+        self._connection.execute(REPLACE_STATE_SQL, state.stored())
+        (states,) = self._connection.execute("SELECT count(*) FROM states").fetchone()
+        return span._replace(states=states), size
+
+    def _remove(self, span: LogSpan, which: str, *of: int | str) -> tuple[LogSpan, int]:
+        """Remove bodies, inside a transaction; the numbers afterwards, and the bytes removed."""
+        run, these = self._connection.execute, f"FROM received WHERE {which}"
+        count, size = run(f"SELECT count(*), {BODY_BYTES} {these}", of).fetchone()
+        run(f"DELETE {these}", of)
+        return span._replace(bodies=span.bodies - count), size
 
 
 def _promise() -> "Future[int]":

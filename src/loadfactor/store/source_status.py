@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
 
 NAME = "sources.json"
@@ -33,6 +34,27 @@ class TargetGap:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """Samples that came since `since_ms` and were not kept, for one of the reasons SKIPPED; `example` is the last such series."""
+
+    reason: str
+    count: int
+    since_ms: int
+    example: str
+
+    @property
+    def words(self) -> str:
+        """In words.
+
+        >>> Skipped("no_name", 3, 0, "{job up}").words
+        '3 samples without a name are not kept, like {job up}'
+        """
+        noun, verb = ("sample", "is") if self.count == 1 else ("samples", "are")
+        like = f", like {self.example}" if self.example else ""
+        return f"{self.count:,} {noun} {SKIPPED.get(self.reason, self.reason)} {verb} not kept{like}"
+
+
+@dataclass(frozen=True)
 class SourceStatus:
     """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), degraded or failing.
 
@@ -50,6 +72,7 @@ class SourceStatus:
     targets: int | None = None
     answering: int | None = None
     unknown: tuple[tuple[str, int], ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
@@ -73,4 +96,5 @@ def _read_status(one: dict[str, Any]) -> SourceStatus:
     failures = tuple(Failure(**failure) for failure in one["failures"])
     gaps = tuple(TargetGap(**gap) for gap in one.get("gaps", ()))
     unknown = tuple((what, count) for what, count in one.get("unknown", ()))
-    return SourceStatus(**{**one, "failures": failures, "gaps": gaps, "unknown": unknown})
+    skipped = tuple(Skipped(**kind) for kind in one.get("skipped", ()))
+    return SourceStatus(**{**one, "failures": failures, "gaps": gaps, "unknown": unknown, "skipped": skipped})

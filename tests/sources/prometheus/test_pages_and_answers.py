@@ -13,10 +13,10 @@ from tests.sources.prometheus.streams import AT_MS, STEP_MS, Booked
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.base import Input, ReadOptions, Rows
+from loadfactor.sources.base import Input, ReadOptions, Rows, Skip
 from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.sources.prometheus.metrics_page import UNREADABLE_LINES, PageReader, TargetLabels
+from loadfactor.sources.prometheus.metrics_page import PageReader, TargetLabels
 from loadfactor.sources.prometheus.query_answers import read_answer
 
 TARGET: TargetLabels = (("instance", "n1:9400"), ("job", "gpus"), ("node", "n1"))
@@ -31,11 +31,11 @@ def util(gpu: int = 1, **labels: str) -> str:
 def book(*pages: str, target: TargetLabels = TARGET, restarts: bool = False) -> tuple[Booked, PrometheusDecoder]:
     """The rows of pages of one exporter, a step apart; with `restarts` each page meets a decoder made from the last one's state."""
     booked, decoder = Booked(), PrometheusDecoder()
-    reader = PageReader(decoder.identify, decoder.not_understood)
+    reader = PageReader(decoder.identify, [].append)
     for number, page in enumerate(pages):
         if restarts:
             decoder = PrometheusDecoder(decoder.state())
-            reader = PageReader(decoder.identify, decoder.not_understood)
+            reader = PageReader(decoder.identify, [].append)
         decoder.feed(reader.read(page.encode(), target, AT_MS + number * STEP_MS), number + 1, float(number))
         booked.take(decoder)
     return booked, decoder
@@ -49,7 +49,7 @@ def names(page: str, target: TargetLabels = TARGET) -> dict[str, float]:
         labels.append(found["__name__"])
         return len(labels) - 1
 
-    points = PageReader(identify, {}).read(page.encode(), target, AT_MS)
+    points = PageReader(identify, [].append).read(page.encode(), target, AT_MS)
     return {labels[s]: v for s, v in zip(points.series.tolist(), points.value.tolist(), strict=True)}
 
 
@@ -117,7 +117,7 @@ def test_a_rate_or_a_total_as_its_title_says(title: str, name: str, expected: st
 def test_a_title_that_changes() -> None:
     """An exporter that was a rate before its restart and is a total after it, is each in its time."""
     heard: list[str] = []
-    reader = PageReader(lambda labels: heard.append(labels["__name__"]) or len(heard) - 1, {})  # type: ignore[func-returns-value]
+    reader = PageReader(lambda labels: heard.append(labels["__name__"]) or len(heard) - 1, [].append)  # type: ignore[func-returns-value]
     for kind in ("gauge", "counter", "gauge"):
         page = f'# TYPE DCGM_FI_PROF_PCIE_TX_BYTES {kind}\nDCGM_FI_PROF_PCIE_TX_BYTES{{UUID="GPU-1"}} 7\n'
         reader.read(page.encode(), TARGET, AT_MS)
@@ -126,10 +126,14 @@ def test_a_title_that_changes() -> None:
 
 def test_times_of_its_own() -> None:
     """A line with a time keeps it, in milliseconds or in OpenMetrics' seconds; one that cannot be is left out."""
-    page = f"{util(1)} 5 {AT_MS - 7}\r\n{util(2)} 5 1700000000.5\n{util(3)} 5 9\n"
-    booked, decoder = book(page)
-    assert [row["to_utc"] for row in booked.list("samples")] == [AT_MS - 7, 1_700_000_000_500]
-    assert decoder.not_understood == {UNREADABLE_LINES: 1}
+    page = f"{util(1)} 5 {AT_MS - 7}\r\n{util(2)} 5 1700000000.5\n{util(3)} 5 9\n{util(4)} five\n"
+    assert [row["to_utc"] for row in book(page)[0].list("samples")] == [AT_MS - 7, 1_700_000_000_500]
+    skipped: list[Skip] = []
+    PageReader(lambda _labels: 0, skipped.append).read(page.encode(), TARGET, AT_MS)
+    assert [(skip.reason, skip.count, skip.is_read) for skip in skipped] == [
+        ("no_instant", 1, True),
+        ("unreadable", 1, True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_anything_is_read_or_refused() -> None:
             line = f'DCGM_FI_{r.choice(NAMES)}{{UUID="{label}"}} {r.choice(["5", *VALUES])}{r.choice(["", *TIMES])}\n'
             lines.append(r.choice([line, r.choice(ODD_LINES), line[: r.randrange(len(line))] + "\n"]))
         decoder = PrometheusDecoder()
-        reader = PageReader(decoder.identify, decoder.not_understood)
+        reader = PageReader(decoder.identify, [].append)
         right = reader.read(lines[0].encode(), TARGET, AT_MS)
         r.shuffle(lines)
         found = reader.read("".join(lines).encode(), TARGET, AT_MS)
@@ -191,11 +195,11 @@ def test_values_of_understood_series():
         {"metric": {"__name__": "up"}, "values": [[1700000000, "1"]]},
         {"metric": {"__name__": "2"}, "values": [[1700000000.125, "-Inf"]]},
     )
-    points = read_answer(answer, identify)
+    points = read_answer(answer, identify, [].append)
     assert points.series.tolist() == [7, 7, 7, 2]
     assert points.at_ms.tolist() == [1700000000000, 1700000030001, 1700000060500, 1700000000125]
     assert np.array_equal(points.value, [1.5, np.nan, np.inf, -np.inf], equal_nan=True)
-    assert len(read_answer(matrix(), identify).value) == 0
+    assert len(read_answer(matrix(), identify, [].append).value) == 0
 
 
 @pytest.mark.parametrize(
@@ -209,17 +213,27 @@ def test_values_of_understood_series():
         (b'{"status":"success","data":{"resultType":"matrix"}}', "range selector"),
         (matrix(5), "without its labels"),
         (matrix({"metric": {"__name__": 7}, "values": []}), "without its labels"),
-        (matrix({"metric": {"__name__": "7"}, "values": [[1]]}), "not a time and a value"),
-        (matrix({"metric": {"__name__": "7"}, "values": [[1700000000, "x"]]}), "not a time and a value"),
-        (matrix({"metric": {"__name__": "7"}, "values": [[1e300, "1"]]}), "cannot be"),
-        (matrix({"metric": {"__name__": "7"}, "values": [[None, "1"]]}), "cannot be|not a time"),
     ],
 )
 def test_what_is_no_answer(answer, says):
     """An error of one line says what was wrong."""
     with pytest.raises(SourceError, match=says) as error:
-        read_answer(answer, identify)
+        read_answer(answer, identify, [].append)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [([1], "unreadable"), ([1.7e9, "x"], "unreadable"), ([1e300, "1"], "no_instant"), ([0, "1"], "no_instant")],
+)
+def test_an_odd_sample_of_an_answer_costs_its_neighbours_nothing(odd: list[object], reason: str) -> None:
+    """It is skipped and counted; its series, the others and what follows are kept."""
+    skipped: list[Skip] = []
+    values = [[1.7e9, "1"], odd, [1.7e9 + 1, "2"]]
+    answer = matrix({"metric": {"__name__": "7"}, "values": values}, 5, {"metric": {"__name__": "2"}, "values": values})
+    points = read_answer(answer, identify, skipped.append)
+    assert (points.series.tolist(), points.value.tolist()) == ([7, 7, 2, 2], [1, 2, 1, 2])
+    assert [(skip.reason, skip.count) for skip in skipped] == [("unreadable", 1), (reason, 1), (reason, 1)]
 
 
 JSON = st.recursive(
@@ -243,7 +257,7 @@ JSON = st.recursive(
 def test_any_answer(answer):
     """Points or an error of one line, whatever a server sends."""
     try:
-        said = str(len(read_answer(answer, len).value))
+        said = str(len(read_answer(answer, len, [].append).value))
     except SourceError as error:
         said = str(error)
     assert "\n" not in said

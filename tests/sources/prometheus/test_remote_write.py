@@ -42,42 +42,41 @@ class MalformedError(Exception):
 
 
 def read_request(data: bytes) -> list[tuple[dict[str, str], list[tuple[int, int]]]]:
-    """Every series with its labels and its samples, as (milliseconds, bits of the value)."""
+    """Every series that can be kept with its labels and its samples, as (milliseconds, bits of the value)."""
     found = []
     for number, wire, content in read_fields(data):
         if number in (4, 5) or (number == 1 and wire != 2):
             raise MalformedError(number)
-        if number == 1:
-            found.append(_read_series(content))
+        if number == 1 and (series := _read_series(content)) is not None:
+            found.append(series)
     return found
 
 
-def _read_series(data: bytes) -> tuple[dict[str, str], list[tuple[int, int]]]:
+def _read_series(data: bytes) -> tuple[dict[str, str], list[tuple[int, int]]] | None:
+    """None for one that is whole and cannot be kept."""
     labels: dict[str, str] = {}
-    samples, count, begun = [], 0, False
+    samples, begun, is_odd = [], False, False
     for number, wire, content in read_fields(data):
         if number in (1, 2) and wire != 2:
             raise MalformedError(number)
-        if number == 1 and begun:
-            raise MalformedError("labels behind samples")
-        begun = begun or number != 1
-        if number == 1:
+        is_odd |= number == 1 and begun
+        if number == 1 and not begun:
             texts = {1: b"", 2: b""}
             for part, kind, text in read_fields(content):
                 if part in (1, 2):
                     if kind != 2:
                         raise MalformedError(part)
                     texts[part] = text
-            try:
-                name, value = texts[1].decode(), texts[2].decode()
-            except UnicodeDecodeError:
-                raise MalformedError("not UTF-8") from None
-            if not name or (value and name in labels):
-                raise MalformedError("name")
-            count += 1
+            name, value = (text.decode(errors="surrogateescape") for text in texts.values())
+            is_odd |= (
+                not name
+                or (value != "" and name in labels)
+                or any("\ud800" <= letter <= "\udfff" for letter in name + value)
+            )
             if value:
                 labels[name] = value
-        elif number == 2:
+        begun = begun or number != 1
+        if number == 2:
             bits, at = 0, 0
             for part, kind, inside in read_fields(content):
                 if (part, kind) == (1, 1):
@@ -86,12 +85,9 @@ def _read_series(data: bytes) -> tuple[dict[str, str], list[tuple[int, int]]]:
                     at = inside - (1 << 64) if inside >> 63 else inside
                 elif part in (1, 2):
                     raise MalformedError(part)
-            if not FIRST_MS <= at <= LAST_MS:
-                raise MalformedError("instant")
-            samples.append((at, bits))
-    if not count or "__name__" not in labels:
-        raise MalformedError("nameless")
-    return labels, samples
+            if FIRST_MS <= at <= LAST_MS:
+                samples.append((at, bits))
+    return None if is_odd or "__name__" not in labels else (labels, samples)
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
@@ -183,7 +179,11 @@ def test_points_of_a_request() -> None:
     expected = [(UTIL, START, 97.0), (UTIL, START + 1000, 0.0), (UTIL, START + 2000, 0.0), (power, START, 512.25)]
     assert scan_all(scanner, known, body) == expected
     assert scan_all(scanner, known, body) == expected
-    assert (scanner.samples, scanner.exemplars, scanner.histograms, scanner.not_understood) == (8, 4, 2, {})
+    assert (scanner.samples, scanner.not_understood) == (8, {})
+    assert {(skip.reason, skip.count, skip.is_read) for skip in scanner.skipped} == {
+        ("exemplar", 2, False),
+        ("histogram", 1, False),
+    }
 
 
 def test_an_empty_request() -> None:
@@ -247,7 +247,7 @@ def test_series_are_asked_for_once() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     """Where there are more series than are remembered, all are forgotten and found again; points stay right."""
-    for limits in ({"known_series": 7}, {"known_bytes": 3000, "labels": 4, "label_bytes": 200}):
+    for limits in ({"known_series": 7}, {"known_bytes": 3000, "labels_bytes": 300}):
         scanner, known = make_scanner(**limits)
         some = [{"__name__": "x", "device": f"{k}-{'y' * (k % 150)}"} for k in range(60)]
         for shuffle in range(4):
@@ -275,14 +275,6 @@ MALFORMED = {
     "varint too long": (b"\x0a" + b"\xff" * 11, "more than 64 bits"),
     "varint of 65 bits": (b"\x0a" + b"\xff" * 9 + b"\x02", "more than 64 bits"),
     "negative length": (b"\x0a" + pack_varint(-1), "reaches beyond"),
-    "empty series": (b"\x0a\x00", "no labels"),
-    "no labels": (pack_field(1, pack_sample(START, 1.0)), "no labels"),
-    "labels behind samples": (pack_field(1, LABELS + pack_sample(START, 1.0) + LABELS), "behind its samples"),
-    "no metric name": (pack_field(1, pack_label("gpu", "0")), "has no name"),
-    "empty metric name": (pack_field(1, pack_label("__name__", "") + pack_label("gpu", "0")), "has no name"),
-    "label without name": (pack_field(1, LABELS + pack_label("", "0")), "without a name"),
-    "label twice": (pack_field(1, LABELS + pack_label("gpu", "1")), "the label gpu twice"),
-    "not UTF-8": (pack_field(1, LABELS + pack_label("pod", b"\xff\xfe")), "not UTF-8"),
     "series as a number": (b"\x08\x01", "another type"),
     "sample as a number": (pack_field(1, LABELS + b"\x10\x01"), "another type"),
     "value as a number": (pack_field(1, LABELS + pack_field(2, b"\x08\x01")), "another type"),
@@ -290,12 +282,68 @@ MALFORMED = {
     "value cut off": (pack_field(1, LABELS + pack_field(2, b"\x09" + bytes(7))), "in the middle of a value"),
     "group": (b"\x33", "another type"),
     "field 0": (b"\x02\x00", "protobuf does not allow"),
-    "no time": (pack_field(1, LABELS + pack_sample(0, 1.0)), "at no instant"),
-    "time in seconds": (pack_field(1, LABELS + pack_sample(START // 1000, 1.0)), "at no instant"),
-    "time in microseconds": (pack_field(1, LABELS + pack_sample(START * 1000, 1.0)), "at no instant"),
-    "negative time": (pack_field(1, LABELS + pack_sample(-START, 1.0)), "at no instant"),
     "remote_write 2.0": (pack_field(4, b"") + pack_field(4, b"__name__") + pack_field(5, b""), "remote_write 2.0"),
 }
+
+
+ONE = pack_sample(START, 1.0)
+LONG = {"y": "y" * WriteLimits.labels_bytes}
+ODD = {
+    "no labels": (ONE, "no_name", False),
+    "no metric name": (pack_label("gpu", "0") + ONE, "no_name", False),
+    "empty metric name": (pack_label("__name__", "") + pack_label("gpu", "0") + ONE, "no_name", False),
+    "labels behind samples": (LABELS + ONE + LABELS, "late_labels", True),
+    "label without name": (LABELS + pack_label("", "0") + ONE, "no_label_name", True),
+    "label twice": (LABELS + pack_label("gpu", "1") + ONE, "label_twice", True),
+    "not UTF-8": (LABELS + pack_label("pod", b"\xff\xfe") + ONE, "not_utf8", True),
+    "a thousand labels": (LABELS + b"".join(pack_label(f"l{k}", "v") for k in range(1000)) + ONE, "many_labels", True),
+    "long labels": (LABELS + pack_label(*LONG.popitem()) + ONE, "long_labels", True),
+    "no time": (LABELS + pack_sample(0, 1.0), "no_instant", True),
+    "time in seconds": (LABELS + pack_sample(START // 1000, 1.0), "no_instant", True),
+    "time in microseconds": (LABELS + pack_sample(START * 1000, 1.0), "no_instant", True),
+    "negative time": (LABELS + pack_sample(-START, 1.0), "no_instant", True),
+}
+
+
+@pytest.mark.parametrize(("content", "reason", "is_read"), ODD.values(), ids=ODD.keys())
+def test_an_odd_series_costs_its_neighbours_nothing(content: bytes, reason: str, is_read: bool) -> None:
+    """It is skipped and counted with its reason, whenever it comes; what stands before and behind it is kept."""
+    scanner, known = make_scanner()
+    before, behind = UTIL | {"gpu": "1"}, UTIL | {"gpu": "2"}
+    parts = (pack_series(SentSeries(before, [(START, 1.0)])), pack_series(SentSeries(behind, [(START, 2.0)])))
+    for _ in range(3):
+        body = parts[0] + pack_field(1, content) + pack_field(1, content) + parts[1]
+        assert scan_all(scanner, known, pack_snappy(body)) == [(before, START, 1.0), (behind, START, 2.0)]
+        (skip,) = scanner.skipped
+        assert (skip.reason, skip.count, skip.is_read) == (reason, 2, is_read)
+        assert len(skip.example) <= 120
+        assert ("DCGM_FI_DEV_GPU_UTIL" in skip.example) == is_read
+    assert scanner.not_understood == {}
+    scanner.scan(pack_snappy(parts[0]))
+    assert scanner.skipped == []
+
+
+def test_the_good_samples_of_a_series_with_a_bad_time_are_kept() -> None:
+    """Only the sample at no instant is skipped."""
+    scanner, known = make_scanner()
+    body = pack_request([SentSeries(UTIL, [(START, 1.0), (0, 2.0), (START + 1, 3.0)])])
+    assert scan_all(scanner, known, body) == [(UTIL, START, 1.0), (UTIL, START + 1, 3.0)]
+    assert [(skip.reason, skip.count) for skip in scanner.skipped] == [("no_instant", 1)]
+
+
+@pytest.mark.parametrize("labels", [70, 300, 1500])
+def test_labels_of_what_nobody_reads_have_no_bounds(labels: int) -> None:
+    """Labels of nodes with Node Feature Discovery, and annotations of any length, are not understood, and not odd."""
+    scanner, known = make_scanner()
+    features = {"__name__": "other_node_labels", **{f"label_feature_{k}": "true" for k in range(labels)}}
+    annotations = {"__name__": "other_annotations", "annotation": "y" * 300_000}
+    twice = SentSeries([("__name__", "other_twice"), ("a", "1"), ("a", "2")], [(START, 1.0)])
+    sent = [SentSeries(features, [(START, 1.0)]), SentSeries(UTIL, [(START, 1.0)])]
+    body = pack_request([*sent, SentSeries(annotations, [(START, 1.0)]), twice])
+    for _ in range(2):
+        assert scan_all(scanner, known, body) == [(UTIL, START, 1.0)]
+        assert scanner.skipped == []
+    assert scanner.not_understood == {"other_node_labels": 2, "other_annotations": 2, "other_twice": 2}
 
 
 @pytest.mark.parametrize(("content", "says"), MALFORMED.values(), ids=MALFORMED.keys())
@@ -329,10 +377,6 @@ def test_what_is_not_snappy_is_refused(body: bytes) -> None:
         ({"unpacked_bytes": 1000}, [SentSeries(UTIL, [(START, 1.0)] * 1000)], "bytes unpacked"),
         ({"series": 2}, [SentSeries(UTIL)] * 3, "3 series, and at most 2"),
         ({"samples": 2}, [SentSeries(UTIL, [(START, 1.0)] * 3)], "3 samples, and at most 2"),
-        ({"labels": 2}, [SentSeries(UTIL)], "3 labels of one series, and at most 2"),
-        ({"label_bytes": 19}, [SentSeries(UTIL)], "label of more than 19 bytes"),
-        ({"label_bytes": 19}, [SentSeries({"__name__": "a", "x" * 20: "0"})], "label of more than 19 bytes"),
-        ({"label_bytes": 20, "labels": 1}, [SentSeries(UTIL | {"y": "y" * 100})], "more than 64 bytes of labels"),
     ],
 )
 def test_bounds(limits: dict[str, int], sent: list[SentSeries], says: str) -> None:
@@ -393,9 +437,10 @@ def test_samples_however_they_are_written(at_ms: int) -> None:
 
 @pytest.mark.parametrize("at_ms", [LATEST_MS + 1, EARLIEST_MS - 1])
 def test_instants_at_the_ends_of_the_range(at_ms: int) -> None:
-    """The first instant outside the range is refused."""
-    with pytest.raises(SourceError, match="at no instant"):
-        make_scanner()[0].scan(pack_request([SentSeries(UTIL, [(at_ms, 1.0)])]))
+    """The first instant outside the range is skipped."""
+    scanner, known = make_scanner()
+    assert scan_all(scanner, known, pack_request([SentSeries(UTIL, [(at_ms, 1.0)])])) == []
+    assert [skip.reason for skip in scanner.skipped] == ["no_instant"]
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:

@@ -59,6 +59,9 @@ def find_failing_sources(books: Examined) -> Iterator[Finding]:
                 )
         for what, count in source.unknown:
             yield Finding("note", f"{source.name}: {what} (×{count:,})", "it counts as unknown")
+        for skipped in source.skipped:
+            since = f"{instant(skipped.since_ms):%Y-%m-%d %H:%M} UTC"
+            yield Finding("note", f"{source.name}: {skipped.words} (since {since})", "what came beside them is kept")
         for failure in source.failures:
             times = _say_times(failure.from_ms, failure.to_ms)
             yield Finding(

@@ -153,6 +153,7 @@ def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> 
         one("rows_acknowledged_total", "Samples acknowledged: they are durable.", counts.acknowledged),
         one("rows_not_understood_total", "Samples of series that no decoder knows.", counts.not_understood),
         many("refused_total", "Requests refused, by reason.", "reason", dict(counts.refused)),
+        many("skipped_total", "Samples that came and are not kept, by reason.", "reason", dict(counts.skipped)),
         one("queue_bytes", "Bytes that wait to be durable.", counts.queue_bytes),
         one("lag_seconds", "How long the oldest sample waits that readers cannot see yet.", counts.lag_s),
         many("source_errors_total", "Errors by source.", "source", dict(counts.errors)),

@@ -54,6 +54,7 @@ from loadfactor.sources.prometheus.pending_points import (
     drop_repeated,
     pick_points,
 )
+from loadfactor.sources.prometheus.read_names import is_read
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, Points
 from loadfactor.sources.serving_engines.engines import is_engines, spell
 from loadfactor.sources.serving_engines.live_decoder import SERVING
@@ -169,6 +170,10 @@ class PrometheusDecoder:
 
     def identify_series(self, name: str, others: Others) -> int:
         """The same for a name and the other labels: names and values in turn, by name."""
+        if not is_read(name):
+            if not is_about_sender(name):
+                self._count_not_understood(name)
+            return NOT_UNDERSTOOD
         shared = self._shared.get(others)
         if shared is None:
             shared = self._share(others)
@@ -192,8 +197,6 @@ class PrometheusDecoder:
         return shared
 
     def _identify(self, name: str, shared: "_SharedLabels") -> int:
-        if is_about_sender(name):
-            return NOT_UNDERSTOOD
         labels = {"__name__": name, **shared.labels}
         found, of_node = find_family(labels), find_node_field(labels)
         number = None
@@ -210,12 +213,15 @@ class PrometheusDecoder:
             number = None if source is None else self._add_node_series(source, *of_node, labels)
         elif is_engines(spell(name)):
             number = self._add_engine_series(labels)
-        if number is not None:
-            return number
+        if number is None:
+            self._count_not_understood(name)
+            return NOT_UNDERSTOOD
+        return number
+
+    def _count_not_understood(self, name: str) -> None:
         if name not in self.not_understood and len(self.not_understood) >= NAMES_MAX:
             name = OTHERS
         self.not_understood[name] = self.not_understood.get(name, 0) + 1
-        return NOT_UNDERSTOOD
 
     def _find_source(self, family: str, job: str) -> int | None:
         name = f"{family}:{job}" if job else family

@@ -11,11 +11,13 @@ import numpy as np
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.sources.base import Skip
 from loadfactor.sources.dcgm.known_series import find_field
 from loadfactor.sources.parsing.exposition import TOTAL, find_head_end, list_labels, read_sample, split_head
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 
-UNREADABLE_LINES: Final = "(unreadable lines)"
+_EXAMPLE: Final = 120
+"""So many characters of a line that cannot be kept are shown."""
 KNOWN_MAX: Final = 500_000
 """So many names with labels are remembered at most; then all are forgotten, and remembered again as they come."""
 _AS_TITLED: Final = -2
@@ -29,10 +31,10 @@ Identify = Callable[[dict[str, str]], int]
 class PageReader:
     """Reads pages of many exporters, one after the other; not for several threads at once."""
 
-    def __init__(self, identify: Identify, not_understood: dict[str, int]) -> None:
-        """`identify` gives the number of a series or NOT_UNDERSTOOD; lines that are none are counted in `not_understood`."""
+    def __init__(self, identify: Identify, skip: Callable[[Skip], object]) -> None:
+        """`identify` gives the number of a series or NOT_UNDERSTOOD; lines that cannot be kept are given to `skip`."""
         self._identify = identify
-        self._not_understood = not_understood
+        self._skip = skip
         self._known: dict[TargetLabels, dict[str, int]] = {}
         self._size = 0
 
@@ -47,7 +49,7 @@ class PageReader:
         series: list[int] = []
         values: list[float] = []
         times: list[int] = []
-        counter, lines, broken = "", 0, 0
+        counter, example, lines, broken = "", "", 0, 0
         for line in _list_lines(page):
             if line[:1] == "#":
                 if line.startswith("# TYPE "):
@@ -66,8 +68,12 @@ class PageReader:
                 continue
             sample = read_sample(line[cut:]) if number != _BROKEN else None
             sampled_ms = at_ms if sample is None or sample[1] is None else sample[1]
-            if sample is None or not EARLIEST_MS <= sampled_ms <= LATEST_MS:
+            if sample is None:
                 broken += 1
+                example = line
+                continue
+            if not EARLIEST_MS <= sampled_ms <= LATEST_MS:
+                self._skip(Skip("no_instant", head[:_EXAMPLE], 1, is_read=True))
                 continue
             series.append(number)
             values.append(sample[0])
@@ -75,7 +81,7 @@ class PageReader:
         if lines and broken == lines:
             raise SourceError("its answer is no page of metrics; is it the address of an exporter?")
         if broken:
-            self._not_understood[UNREADABLE_LINES] = self._not_understood.get(UNREADABLE_LINES, 0) + broken
+            self._skip(Skip("unreadable", example[:_EXAMPLE], broken, is_read=True))
         return Points(np.array(series, np.int32), np.array(times, np.int64), np.array(values, np.float64))
 
     def _learn(self, head: str, target: TargetLabels) -> int:

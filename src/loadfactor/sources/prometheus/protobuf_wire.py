@@ -30,14 +30,14 @@ SECOND_BYTES: Final = 2 << WIRE_BITS | BYTES
 """The tag of field 2 where it is bytes: a sample of a series, the value of a label."""
 
 TRUNCATED, LONG_VARINT, BAD_LENGTH, BAD_TAG, BAD_WIRE = -1, -2, -3, -4, -5
-NAMELESS, MANY_LABELS, LONG_LABEL = -6, -7, -8
+NAMELESS, MANY_LABELS = -6, -7
+"""Labels that are whole, of which nothing else is wrong."""
 FAULTS: Final = {
     TRUNCATED: "ends in the middle of a value",
     LONG_VARINT: "has a number of more than 64 bits",
     BAD_LENGTH: "has a length that reaches beyond what it is in",
     BAD_TAG: "has a field with a number that protobuf does not allow",
     BAD_WIRE: "has a field of another type than remote_write 1.0 says",
-    NAMELESS: "has a label without a name",
 }
 
 
@@ -99,14 +99,14 @@ def _is_name(data: Bytes, i: int) -> bool:
 
 
 @entry
-def split_labels(data: Bytes, i: int, end: int, spans: Ints, longest: int) -> int:
+def split_labels(data: Bytes, i: int, end: int, spans: Ints) -> int:
     """Splits the labels of a series; gives how many have a value, whose name and value lie where `spans` says: four ends each.
 
     The last four of `spans` (NAME_SPANS) say where the value of the label `__name__` lies, and where its whole field does; 0 where
-    there is none. A label with an empty value is no label, as Prometheus has it.
+    there is none, and right also after NAMELESS and MANY_LABELS. A label with an empty value is no label, as Prometheus has it.
     """
     last = len(spans) - NAME_SPANS
-    count, most = 0, last // 4
+    count, most, odd = 0, last // 4, 0
     spans[last:] = 0
     while i < end:
         begin = i
@@ -123,8 +123,6 @@ def split_labels(data: Bytes, i: int, end: int, spans: Ints, longest: int) -> in
                 size, i = read_length(data, i, stop)
                 if i < 0:
                     return i
-                if size > longest:
-                    return LONG_LABEL
                 if tag == FIRST_BYTES:
                     name, name_end = i, i + size
                 else:
@@ -137,14 +135,16 @@ def split_labels(data: Bytes, i: int, end: int, spans: Ints, longest: int) -> in
             if i < 0:
                 return i
         if name == name_end:
-            return NAMELESS
+            odd = NAMELESS
+            continue
         if value == value_end:
             continue
-        if count == most:
-            return MANY_LABELS
-        spans[4 * count], spans[4 * count + 1] = name, name_end
-        spans[4 * count + 2], spans[4 * count + 3] = value, value_end
         if name_end - name == len(_NAME) and _is_name(data, name):
             spans[last], spans[last + 1], spans[last + 2], spans[last + 3] = value, value_end, begin, i
+        if count == most:
+            odd = MANY_LABELS
+            continue
+        spans[4 * count], spans[4 * count + 1] = name, name_end
+        spans[4 * count + 2], spans[4 * count + 3] = value, value_end
         count += 1
-    return count
+    return count if odd == 0 else odd

@@ -1,6 +1,7 @@
 """Answers of Prometheus and VictoriaMetrics to `/api/v1/query` with a range selector: the raw samples of each series, as points."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, shorten
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
-from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
+from loadfactor.sources.base import SKIPPED, Gap, Input, ReadOptions, Rows, Skip, Source
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.sources.parsing.text_blocks import join_pieces
@@ -42,21 +43,29 @@ def write_selector(match: str = "", names: Iterable[str] = ALL) -> str:
 _WRONG: Final = "the answer is no matrix of samples"
 
 
-def read_answer(answer: bytes, identify: Callable[[dict[str, str]], int]) -> Points:
-    """The points of understood series, series by series in the order of time.
+def read_answer(answer: bytes, identify: Callable[[dict[str, str]], int], skip: Callable[[Skip], object]) -> Points:
+    """The points of understood series, series by series in the order of time. What cannot be kept is given to `skip`.
 
     `identify` gives the number of a series, or NOT_UNDERSTOOD. Raises SourceError, of one line, for anything but the JSON of
     https://prometheus.io/docs/prometheus/latest/querying/api with `resultType` matrix: an error of the server in its own words.
     """
     series, times, values = [], [], []
-    for entry in _list_series(answer):
-        labels, samples = _read_series(entry)
+    entries = _list_series(answer)
+    readable = [entry for entry in map(_read_series, entries) if entry is not None]
+    if entries and not readable:
+        raise SourceError(f"{_WRONG}: a series without its labels or values")
+    if len(readable) < len(entries):
+        skip(Skip("unreadable", "", len(entries) - len(readable), is_read=True))
+    for labels, samples in readable:
         number = identify(labels)
-        if number != NOT_UNDERSTOOD:
-            at_ms, value = _read_samples(samples)
-            series.append(np.full(len(value), number, np.int32))
-            times.append(at_ms)
-            values.append(value)
+        if number == NOT_UNDERSTOOD:
+            continue
+        at_ms, value, skipped = _read_samples(samples)
+        for reason, count in skipped.items():
+            skip(Skip(reason, labels.get("__name__", ""), count, is_read=True))
+        series.append(np.full(len(value), number, np.int32))
+        times.append(at_ms)
+        values.append(value)
     if not series:
         return Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))
     return Points(np.concatenate(series), np.concatenate(times), np.concatenate(values))
@@ -78,24 +87,29 @@ def _list_series(answer: bytes) -> list[Any]:
     return result
 
 
-def _read_series(entry: Any) -> tuple[dict[str, str], list[Any]]:
+def _read_series(entry: Any) -> tuple[dict[str, str], list[Any]] | None:
     if isinstance(entry, dict):
         labels, samples = entry.get("metric"), entry.get("values", [])
         if isinstance(labels, dict) and isinstance(samples, list) and all(isinstance(v, str) for v in labels.values()):
             return labels, samples
-    raise SourceError(f"{_WRONG}: a series without its labels or values")
+    return None
 
 
-def _read_samples(samples: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _read_samples(samples: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64], Counter[str]]:
+    """Times (ms) and values of the samples that are some, and how many of the others by reason."""
     try:
         seconds = np.array([at for at, _ in samples], np.float64)
         values = np.array([float(value) for _, value in samples], np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise SourceError(f"{_WRONG}: a sample that is not a time and a value") from None
-    at_ms = seconds * MS_PER_S
-    if not ((at_ms >= EARLIEST_MS) & (at_ms <= LATEST_MS)).all():
-        raise SourceError(f"{_WRONG}: a time that cannot be")
-    return np.rint(at_ms).astype(np.int64), values
+        if len(samples) == 1:
+            return np.empty(0, np.int64), np.empty(0), Counter(unreadable=1)
+        ones = [_read_samples([sample]) for sample in samples]
+        at_ms, found, skipped = zip(*ones, strict=True)
+        return np.concatenate(at_ms), np.concatenate(found), sum(skipped, Counter())
+    times = seconds * MS_PER_S
+    kept = (times >= EARLIEST_MS) & (times <= LATEST_MS)
+    skipped_times = Counter({"no_instant": int((~kept).sum())}) if not kept.all() else Counter()
+    return np.rint(times[kept]).astype(np.int64), values[kept], skipped_times
 
 
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
@@ -111,10 +125,11 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
     def identify(labels: dict[str, str]) -> int:
         return decoder.identify({**labels, "job": options.held_by} if options.held_by else labels)
 
+    skips: list[Skip] = []
     for number, answer in enumerate(answers, 1):
         try:
             content = join_pieces(answer.label, answer.chunks, LARGEST_FILE_BYTES, "ask for shorter times")
-            points = read_answer(content, identify)
+            points = read_answer(content, identify, skips.append)
         except SourceError as error:
             reason = str(error)
             raise SourceError(reason if answer.label in reason else f"{answer.label}: {reason}") from None
@@ -123,8 +138,15 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
         yield name_source(item) if isinstance(item, Rows) else item
     yield from decoder.drain_progress(has_ended=True)
     where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
+    yield from list_gaps(where, skips)
     for name, series in decoder.not_understood.items():
         yield Gap(where, f"series not understood: {name}", series)
+
+
+def list_gaps(where: str, skips: Iterable[Skip]) -> Iterator[Gap]:
+    """What was skipped, as gaps."""
+    for skip in skips:
+        yield Gap(where, f"samples {SKIPPED[skip.reason]}, of {skip.example}", skip.count, skip.reason)
 
 
 def name_source(rows: Rows) -> Rows:

@@ -4,6 +4,7 @@ https://prometheus.io/docs/specs/prw/remote_write_spec. A sender repeats the sam
 `identify` once, and afterwards costs a comparison of bytes.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import randbits
@@ -14,18 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.limits import shorten
-from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB
+from loadfactor.sources.base import Skip
 from loadfactor.sources.prometheus.families import is_about_sender
-from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, NAME_SPANS, split_labels
+from loadfactor.sources.prometheus.protobuf_wire import MANY_LABELS, NAME_SPANS, NAMELESS, split_labels
+from loadfactor.sources.prometheus.read_names import is_read
 from loadfactor.sources.prometheus.remote_write_series import (
     COUNT,
     DONE,
     EXEMPLARS,
     FULL,
     HISTOGRAMS,
+    LABELS_FROM,
+    LABELS_TO,
+    LATE_LABELS,
     LONG_LABELS,
     MANY_SERIES,
+    NO_INSTANT,
+    NO_LABELS,
     NO_ROOM,
     SERIES_FAULTS,
     LabelSets,
@@ -56,15 +63,10 @@ class WriteLimits:
     unpacked_bytes: int = 128 * BYTES_PER_MIB
     series: int = 200_000
     samples: int = 1_000_000
-    labels: int = 64
-    label_bytes: int = 2048  # of a name, and of a value
+    labels: int = 1000  # of one series: pods and nodes with many labels have hundreds
+    labels_bytes: int = 256 * BYTES_PER_KIB
     known_series: int = 500_000
     known_bytes: int = 256 * BYTES_PER_MIB  # of the labels of all known series
-
-    @property
-    def labels_bytes(self) -> int:
-        """The bytes that the labels of one series may take at most: two lengths and tags of up to six bytes beside the text."""
-        return self.labels * 2 * (self.label_bytes + 12)
 
     def __post_init__(self) -> None:
         """One series fits into what is remembered."""
@@ -76,6 +78,18 @@ NOT_UNDERSTOOD: Final = -1
 """The number of a series of which nothing is kept."""
 _PASSED_OVER: Final = int(np.iinfo(np.int32).min)
 """Stands for a series that is known and of which nothing is kept."""
+_SKIPPED: Final = _PASSED_OVER + 1
+"""Stands for a series that cannot be kept."""
+_REASONS: Final = {
+    NAMELESS: "no_label_name",
+    MANY_LABELS: "many_labels",
+    NO_LABELS: "no_name",
+    LATE_LABELS: "late_labels",
+    LONG_LABELS: "long_labels",
+}
+_EXAMPLE: Final = 120
+"""So many characters of a series that was skipped are shown."""
+_EXAMPLE_LABELS: Final = 6
 OTHER_NAMES: Final = "(other names)"
 _NAME: Final = "__name__"
 _MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
@@ -91,6 +105,14 @@ Identify = Callable[[str, Others], int]
 """Gives the number of the series of this name with these labels, or NOT_UNDERSTOOD."""
 
 
+class _Odd(NamedTuple):
+    """A series that cannot be kept: one of SKIPPED, what to show of it, and whether a decoder reads series of its name."""
+
+    reason: str
+    example: str
+    is_read: bool
+
+
 class Points(NamedTuple):
     """Samples of series that are understood, in the order they came. Prometheus marks a series that has ended with NaN."""
 
@@ -104,17 +126,25 @@ class RemoteWriteScanner:
 
     def __init__(self, identify: Identify, limits: WriteLimits) -> None:
         self._identify, self._limits = identify, limits
-        self.samples = self.exemplars = self.histograms = 0
-        """Counts of all requests so far that were not refused; exemplars and histograms are skipped."""
+        self.samples = 0
+        """Samples of all requests so far that were not refused."""
+        self.skipped: list[Skip] = []
+        """Those of the last request that are not kept though somebody could read such ones, exemplars and histograms."""
         self.not_understood: dict[str, int] = {}
         """Samples of series that are not understood, by metric name."""
         self._bounds = np.array([limits.series, limits.labels_bytes], np.int64)
         self._spans = np.zeros(4 * limits.labels + NAME_SPANS, np.int64)
+        self._skips: dict[tuple[str, bool], tuple[str, int]] = {}  # of this request: an example and how many, by kind
         self._others: dict[bytes, Others] = {}  # by their bytes
         self._names: dict[str, int] = {OTHER_NAMES: 0}
         self._out = _make_samples(min(_SAMPLES, limits.samples))
         self._data = np.empty(_USUAL_BYTES, np.uint8)
         self.forget_series()
+
+    def take_skipped(self) -> list[Skip]:
+        """`skipped`, once."""
+        skipped, self.skipped = self.skipped, []
+        return skipped
 
     def forget_series(self) -> None:
         """Asks `identify` again for every series: for a caller whose numbers have changed."""
@@ -122,31 +152,39 @@ class RemoteWriteScanner:
         self._known: LabelSets = make_sets(*room, randbits(63))
         self._numbers: NDArray[np.int32] = np.zeros(room[0], np.int32)
         self._identified = 0
+        self._odd: dict[int, _Odd] = {}  # by the number of their labels
 
     def scan(self, payload: bytes) -> Points:
-        """The points of one request as it came, packed with snappy.
+        """The points of one request as it came, packed with snappy. What cannot be kept of it is counted in `skipped`.
 
         Raises SourceError where it is malformed, BodyTooLarge where it passes the limits; then nothing of it counts.
         """
+        self.skipped, self._skips = [], {}
         data = self._unpack(payload)
-        counts = np.zeros(HISTOGRAMS + 1, np.int64)
+        counts = np.zeros(LABELS_TO + 1, np.int64)
         i = k = settled = 0
         try:
             while True:
                 i, k, why = scan_series(data, i, self._known, self._out, k, counts, self._bounds)
-                if why not in (DONE, NO_ROOM, FULL):
+                if why not in (DONE, NO_ROOM, FULL, NO_LABELS, LATE_LABELS, LONG_LABELS):
                     raise self._describe_fault(why, i)
+                if why in _REASONS:
+                    self._pass_over(data[counts[LABELS_FROM] : counts[LABELS_TO]], why, settled, k)
                 self._settle(settled, k)
                 settled = k
                 if why == DONE:
                     break
-                self._make_room() if why == NO_ROOM else self._make_room_for_samples()
+                if why == NO_ROOM:
+                    self._make_room()
+                elif why == FULL:
+                    self._make_room_for_samples()
         except BaseException:
             keep_first(self._known, self._identified)
             raise
         self.samples += k
-        self.exemplars += int(counts[EXEMPLARS])
-        self.histograms += int(counts[HISTOGRAMS])
+        self._skip(_Odd("exemplar", "", is_read=False), int(counts[EXEMPLARS]))
+        self._skip(_Odd("histogram", "", is_read=False), int(counts[HISTOGRAMS]))
+        self.skipped = [Skip(reason, text, n, is_of_ours) for (reason, is_of_ours), (text, n) in self._skips.items()]
         return self._take_points(k)
 
     def _unpack(self, payload: bytes) -> NDArray[np.uint8]:
@@ -171,35 +209,73 @@ class RemoteWriteScanner:
     def _settle(self, since: int, k: int) -> None:
         """Identifies the labels that are new, and puts the numbers of series in the place of those of labels."""
         while self._identified < self._known.state[COUNT]:
-            name, others = self._read_labels(self._identified)
-            number = self._identify(name, others)
-            if number < 0:
-                number = _PASSED_OVER if is_about_sender(name) else -1 - self._number_name(name)
-            self._numbers[self._identified] = number
+            self._numbers[self._identified] = self._identify_labels(self._identified)
             self._identified += 1
-        labels_of = self._out.labels[since:k]
-        labels_of[:] = self._numbers[labels_of]
+        labels_of, at_ms = self._out.labels[since:k], self._out.at_ms[since:k]
+        left = labels_of < 0  # was passed over
+        numbers = self._numbers[np.where(left, 0, labels_of)]
+        odd = ((numbers == _SKIPPED) | (at_ms == NO_INSTANT)) & ~left
+        if odd.any():
+            for label, count in zip(*np.unique(labels_of[odd], return_counts=True), strict=True):
+                found = self._odd.get(int(label)) or _Odd("no_instant", *self._describe_labels(int(label)))
+                self._skip(found, int(count))
+        labels_of[:] = np.where(left, labels_of, np.where(odd, _SKIPPED, numbers))
 
-    def _read_labels(self, number: int) -> tuple[str, Others]:
-        """The name of a series and its other labels, which are read once for all series that share them."""
+    def _pass_over(self, labels: NDArray[np.uint8], why: int, since: int, k: int) -> None:
+        """Counts the samples of a series that cannot be kept, whose labels are these bytes."""
+        mine = np.flatnonzero(self._out.labels[since:k] == why) + since
+        name = self._split(labels, 0, len(labels))[1] if len(labels) else b""
+        if why == LONG_LABELS and name and not is_read(name.decode(errors="replace")):
+            self._out.labels[mine] = -1 - self._number_name(name.decode(errors="replace"))
+            return
+        self._out.labels[mine] = _SKIPPED
+        self._skip(_Odd(_REASONS[why], *_describe(name, labels[:_EXAMPLE].tobytes())), len(mine))
+
+    def _skip(self, odd: _Odd, samples: int) -> None:
+        if samples:
+            kind = odd.reason, odd.is_read
+            self._skips[kind] = odd.example, samples + self._skips.get(kind, ("", 0))[1]
+
+    def _split(self, data: NDArray[np.uint8], start: int, end: int) -> tuple[int, bytes, slice]:
+        """How many labels lie there, or why they cannot be kept; the name, and where its whole field lies."""
+        count = split_labels(data, start, end, self._spans)
+        if count < 0 and count not in _REASONS:
+            raise self._describe_fault(count, None)
+        name, name_end, field, field_end = self._spans[-NAME_SPANS:].tolist()
+        return count, data[name:name_end].tobytes(), slice(field, field_end)
+
+    def _describe_labels(self, number: int) -> tuple[str, bool]:
+        start, end = self._known.start[number : number + 2].tolist()
+        _, name, _ = self._split(self._known.bytes, start, end)
+        return _describe(name, self._known.bytes[start:end].tobytes())
+
+    def _identify_labels(self, number: int) -> int:
+        """The number of the series with these labels, which are read once for all series that share all but the name."""
         known, spans = self._known, self._spans
         start, end = int(known.start[number]), int(known.start[number + 1])
-        count = split_labels(known.bytes, start, end, spans, self._limits.label_bytes)
-        if count < 0:
-            raise self._describe_fault(count, None)
+        count, name_bytes, field = self._split(known.bytes, start, end)
         content = known.bytes[start:end].tobytes()
-        name, name_end, field, field_end = (spans[-NAME_SPANS:] - start).tolist()
-        rest = content[:field] + content[field_end:]
-        others = self._others.get(rest)
-        try:
-            if others is None:
-                others = _list_others(content, (spans[: 4 * count] - start).tolist())
-                if len(self._others) >= _OTHERS:
-                    self._others.clear()
-                self._others[rest] = others
-            return content[name:name_end].decode(), others
-        except UnicodeDecodeError as error:
-            raise SourceError(f"a label of a remote_write request is not UTF-8: {shorten(error.object)}") from None
+        rest = content[: field.start - start] + content[field.stop - start :] if name_bytes else content
+        name = name_bytes.decode(errors="replace")
+        reason = "no_name" if not name else "not_utf8" if "\ufffd" in name else _REASONS.get(count, "")
+        others = self._others.get(rest) if not reason else None
+        if others is None and not reason:
+            found = _list_others(content, (spans[: 4 * count] - start).tolist())
+            if isinstance(found, str):
+                reason = found
+            else:
+                others = self._others[rest] = found
+        if others is None:
+            if name and not is_read(name):
+                return -1 - self._number_name(name)
+            self._odd[number] = _Odd(reason, *_describe(name_bytes, content))
+            return _SKIPPED
+        if len(self._others) >= _OTHERS:
+            self._others.clear()
+        series = self._identify(name, others)
+        if series >= 0:
+            return series
+        return _PASSED_OVER if is_about_sender(name) else -1 - self._number_name(name)
 
     def _number_name(self, name: str) -> int:
         if len(self._names) > MOST_NAMES:
@@ -232,7 +308,7 @@ class RemoteWriteScanner:
         kept = series >= 0
         if kept.all():
             return Points(series.copy(), at_ms.copy(), bits.copy().view(np.float64))
-        counts = np.bincount(-1 - series[~kept & (series != _PASSED_OVER)], minlength=len(self._names))
+        counts = np.bincount(-1 - series[~kept & (series > _SKIPPED)], minlength=len(self._names))
         for name, count in zip(self._names, counts.tolist(), strict=True):
             if count:
                 self.not_understood[name] = self.not_understood.get(name, 0) + count
@@ -242,17 +318,6 @@ class RemoteWriteScanner:
         limits = self._limits
         if why == MANY_SERIES:
             return _too_large("series", limits.series + 1, limits.series)
-        if why == MANY_LABELS:
-            return _too_large("labels of one series", limits.labels + 1, limits.labels)
-        if why == LONG_LABEL:
-            return BodyTooLarge(
-                f"a remote_write request has a label of more than {limits.label_bytes:,} bytes; drop it by relabelling"
-            )
-        if why == LONG_LABELS:
-            return BodyTooLarge(
-                f"a series of a remote_write request has more than {limits.labels_bytes:,} bytes of labels; "
-                "drop some by relabelling"
-            )
         where = "" if byte is None else f", in what begins at byte {byte:,} of it unpacked"
         return SourceError(f"a remote_write request {SERIES_FAULTS[why]}{where}")
 
@@ -267,16 +332,25 @@ def compile_scanner() -> None:
     keep_first(grow_sets(scanner._known, 2 * _SETS, 2 * _SET_BYTES), 0)
 
 
-def _list_others(content: bytes, ends: list[int]) -> Others:
-    """All labels but the name, whose names and values end there. Raises SourceError where they are no labels of a series."""
-    parts = [content[a:b].decode() for a, b in zip(ends[::2], ends[1::2], strict=True)]
+def _list_others(content: bytes, ends: list[int]) -> Others | str:
+    """All labels but the name, whose names and values end there, or the reason that they are none of a series."""
+    try:
+        parts = [content[a:b].decode() for a, b in zip(ends[::2], ends[1::2], strict=True)]
+    except UnicodeDecodeError:
+        return "not_utf8"
     labels = dict(zip(parts[::2], parts[1::2], strict=True))
     if 2 * len(labels) < len(parts):
-        twice = next(name for name in labels if parts[::2].count(name) > 1)
-        raise SourceError(f"a series of a remote_write request has the label {shorten(twice)} twice")
-    if labels.pop(_NAME, None) is None:
-        raise SourceError(f"a series of a remote_write request has no name (label {_NAME}); it has {shorten(labels)}")
+        return "label_twice"
+    del labels[_NAME]
     return tuple(text for pair in sorted(labels.items()) for text in pair)
+
+
+def _describe(name: bytes, labels: bytes) -> tuple[str, bool]:
+    """How a series that cannot be kept is shown, its labels shortened, and whether a decoder reads series of this name."""
+    text = name.decode(errors="replace")
+    words = re.findall(r"[\w:./-]{2,}", labels.decode(errors="replace"))
+    shown = " ".join(word for word in words[: 2 * _EXAMPLE_LABELS] if word not in (text, _NAME))
+    return f"{text}{{{shown}}}"[:_EXAMPLE], is_read(text)
 
 
 def _make_samples(room: int) -> ScannedSamples:

@@ -171,20 +171,19 @@ _EXEMPLARS, _HISTOGRAMS = 3, 4  # fields of a series
 _SYMBOLS, _SERIES_2 = 4, 5  # fields of a request of remote_write 2.0
 DONE, NO_ROOM, FULL = 0, -20, -21
 """Why a scan stopped: at the end; no room for new labels; no room for more samples; else a fault."""
-WRITE_2, NO_LABELS, LATE_LABELS, BAD_TIME, MANY_SERIES, LONG_LABELS = -22, -23, -24, -25, -26, -27
+WRITE_2, NO_LABELS, LATE_LABELS, MANY_SERIES, LONG_LABELS = -22, -23, -24, -26, -27
 SERIES_FAULTS: Final = {
     **FAULTS,
     WRITE_2: "is of remote_write 2.0; have the sender write 1.0 (protobuf_message: prometheus.WriteRequest)",
-    NO_LABELS: "has no labels",
-    LATE_LABELS: "has labels behind its samples",
-    BAD_TIME: "has a sample at no instant of the years 2000 to 2100 in milliseconds since 1970",
 }
-SERIES, EXEMPLARS, HISTOGRAMS = 0, 1, 2
-"""Of `counts`: how many of each there were."""
+NO_INSTANT: Final = -1
+"""Stands for the time of a sample that is outside of the years 2000 to 2100."""
+SERIES, EXEMPLARS, HISTOGRAMS, LABELS_FROM, LABELS_TO = range(5)
+"""Of `counts`: how many of each there were, and where the labels lie of a series that cannot be kept."""
 
 
 class ScannedSamples(NamedTuple):
-    """Of each sample the number of its labels, the instant, and the bits of its value."""
+    """Of each sample the number of its labels, the instant (ms, or NO_INSTANT), and the bits of its value."""
 
     labels: NDArray[np.int32]
     at_ms: Ints
@@ -197,7 +196,8 @@ def scan_series(
 ) -> tuple[int, int, int]:
     """Scans series from byte i on; gives where it stopped (at a field), how many samples there are by now, and why.
 
-    `limits`: series of a request, and bytes of the labels of one.
+    After NO_LABELS, LATE_LABELS and LONG_LABELS it stopped behind that one series, whose samples have this number instead of their
+    labels'. `limits`: series of a request, and bytes of the labels of one.
     """
     end = len(data)
     while i < end:
@@ -218,27 +218,33 @@ def scan_series(
             return begin, k, i
         if counts[SERIES] == limits[0]:
             return begin, k, MANY_SERIES
-        stop = i + size
+        stop, labels = i + size, i
         found, i = _find_labels(data, i, stop, known, limits[1])
         if i < 0:
             return begin, k, i
-        last = known.state[LAST]
-        if last >= 0:
-            known.after[last] = found
-        known.state[LAST] = found
-        until, exemplars, histograms = _read_samples(data, i, stop, found, out, k)
+        labels_end = i
+        until, exemplars, histograms, is_late = _read_samples(data, i, stop, found, out, k)
         if until < 0:
             return begin, k, until
+        if is_late:
+            out.labels[k:until] = found = LATE_LABELS
         i, k = stop, until
         counts[SERIES] += 1
         counts[EXEMPLARS] += exemplars
         counts[HISTOGRAMS] += histograms
+        if found < 0:
+            counts[LABELS_FROM], counts[LABELS_TO] = labels, labels_end
+            return i, k, found
+        last = known.state[LAST]
+        if last >= 0:
+            known.after[last] = found
+        known.state[LAST] = found
     return i, k, DONE
 
 
 @inline
 def _find_labels(data: Bytes, i: int, stop: int, known: LabelSets, longest: int) -> tuple[int, int]:
-    """The number of the labels with which a series begins, and where they end."""
+    """The number of the labels with which a series begins, or why they have none, and where they end."""
     last = known.state[LAST]
     guess = known.after[last] if last >= 0 else FREE
     if 0 <= guess < known.state[COUNT]:
@@ -255,17 +261,19 @@ def _find_labels(data: Bytes, i: int, stop: int, known: LabelSets, longest: int)
             return 0, at
         end = at + size
     if end == i:
-        return 0, NO_LABELS
+        return NO_LABELS, end
     if end - i > longest:
-        return 0, LONG_LABELS
+        return LONG_LABELS, end
     found = find_set(known, data, i, end)
     return found, NO_ROOM if found == FREE else end
 
 
 @inline
-def _read_samples(data: Bytes, i: int, stop: int, labels: int, out: ScannedSamples, k: int) -> tuple[int, int, int]:
-    """How many samples there are with those of this series, and how many exemplars and histograms it has."""
-    exemplars, histograms = 0, 0
+def _read_samples(
+    data: Bytes, i: int, stop: int, labels: int, out: ScannedSamples, k: int
+) -> tuple[int, int, int, bool]:
+    """How many samples there are with those of this series, how many exemplars and histograms it has, and whether more labels."""
+    exemplars, histograms, is_late = 0, 0, False
     while i < stop:
         if stop - i >= _PLAIN_SIZE and k < len(out.labels):
             at_ms = _read_plain_time(data, i)
@@ -275,28 +283,29 @@ def _read_samples(data: Bytes, i: int, stop: int, labels: int, out: ScannedSampl
                 continue
         tag, i = read_varint(data, i, stop)
         if i < 0:
-            return i, 0, 0
+            return i, 0, 0, False
         if tag != SECOND_BYTES:
             field = tag >> WIRE_BITS
-            if field <= 2 and tag > 0:
-                return LATE_LABELS if tag == FIRST_BYTES else BAD_WIRE, 0, 0
+            if field <= 2 and tag > 0 and tag != FIRST_BYTES:
+                return BAD_WIRE, 0, 0, False
+            is_late |= tag == FIRST_BYTES
             exemplars += field == _EXEMPLARS
             histograms += field == _HISTOGRAMS
             i = skip_field(data, i, stop, tag)
             if i < 0:
-                return i, 0, 0
+                return i, 0, 0, False
             continue
         size, i = read_length(data, i, stop)
         if i < 0:
-            return i, 0, 0
+            return i, 0, 0, False
         if k == len(out.labels):
-            return FULL, 0, 0
+            return FULL, 0, 0, False
         i, bits, at_ms = _read_sample(data, i, i + size)
         if i < 0:
-            return i, 0, 0
+            return i, 0, 0, False
         out.labels[k], out.at_ms[k], out.bits[k] = labels, at_ms, bits
         k += 1
-    return k, exemplars, histograms
+    return k, exemplars, histograms, is_late
 
 
 @inline
@@ -329,4 +338,4 @@ def _read_sample(data: Bytes, i: int, stop: int) -> tuple[int, Any, int]:
             i = BAD_WIRE if tag > 0 and tag >> WIRE_BITS in (1, 2) else skip_field(data, i, stop, tag)
         if i < 0:
             return i, bits, 0
-    return (i if EARLIEST_MS <= at_ms <= LATEST_MS else BAD_TIME), bits, at_ms
+    return i, bits, at_ms if EARLIEST_MS <= at_ms <= LATEST_MS else NO_INSTANT
