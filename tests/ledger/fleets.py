@@ -220,6 +220,8 @@ class Fleet:
                 if key not in keys:
                     self.tables["allocations"].append({**row, "device_id": name})
                 keys.add(key)
+        if self.chance(0.2):  # labels alone speak
+            self.tables["allocations"].clear()
         for _ in range(self.rnd.choice((0, 0, 1, 3, 6))):
             self._label(keys)
 
@@ -230,7 +232,7 @@ class Fleet:
         name = self.rnd.choice((job, job, f"number of {job}", "unlisted"))
         device = self.rnd.choice([*self.ids, "ghost"])
         if (key := (name, device, None, None, a)) not in keys:
-            row = {"job_id": name, "device_id": device, "from_utc": a, "to_utc": b, "known_from": "labels"}
+            row = {"job_id": name, "device_id": device, "from_utc": a, "to_utc": b, "known_from": self.rnd.choice(("labels", "labels", "bridged"))}
             self.tables["allocations"].append(
                 {**row, **self._who(), "share": self.rnd.choice((None, None, 0.5, 1 / 3))}
             )

@@ -176,16 +176,18 @@ class OracleInventory:
             for o in self.t["outages"]
         )
 
-    def speaks(self, device: Row) -> bool:
+    def speaks(self, device: Row, by_list: bool = False) -> bool:
         """Does any allocation, whenever it was, name the GPU, another of its node, its node, its pool or the whole fleet?
 
-        None speaks of a GPU that is only estimated to be there.
+        None speaks of a GPU that is only estimated to be there. `by_list`: does one that labels do not name?
         """
         if device.get("estimated"):
             return False
         node, pool = device["node"], device["pool"]
         on_node = {d["device_id"] for d in self.t["devices"] if lasts(d) and node is not None and d["node"] == node}
         for row in filter(lasts, self.t["allocations"]):
+            if by_list and row["known_from"] in LABELLED:
+                continue
             if row["device_id"] is None and row["node"] is None and row["pool"] is None:
                 return True
             if row["device_id"] is not None and row["device_id"] in {device["device_id"], *on_node}:
@@ -209,6 +211,8 @@ class OracleInventory:
         return Sample(row, found[0].from_utc, found[0].to_utc)
 
 
+LABELLED = ("labels", "bridged")
+"""How allocations are known that nobody lists."""
 LINGER = 10 * 60 * 1000
 """So long before and after a listed job its labels count for nothing, in milliseconds."""
 
@@ -231,7 +235,8 @@ def find_unknown_holders(cells: list[Cell]) -> None:
         evidence = inside if trust_edges else whole
         for cell in stretch:
             works = cell.activity == "busy" and any(cell is c for c in evidence)
-            if works or (cell.state != "down" and not cell.spoken):
+            unseen = not cell.by_list and cell.part is None  # labels alone speak of it, and there are none
+            if works or (cell.state != "down" and (not cell.spoken or unseen)):
                 cell.keys["holder"], cell.state = "unknown", cell.activity
 
 
@@ -254,7 +259,7 @@ class Oracle(OracleInventory):
         for name in ("devices", "allocations", "outages", "prices", "exchange_rates"):
             points |= {r[c] for r in self.t[name] for c in ("from_utc", "to_utc")} - {None}
         points |= {x for s in self.samples for x in (s.from_utc, s.to_utc)}
-        listed = [r for r in self.t["allocations"] if r["known_from"] != "labels"]
+        listed = [r for r in self.t["allocations"] if r["known_from"] not in LABELLED]
         points |= {r["from_utc"] - LINGER for r in listed} | {
             r["to_utc"] + LINGER for r in listed if r["to_utc"] is not None
         }
@@ -280,7 +285,7 @@ class Oracle(OracleInventory):
                 of_node[d["node"]].append(d["device_id"])
         asks: list[Row] = []
         for row in self.t["allocations"]:
-            if not covers(row, a) or row["known_from"] == "labels":
+            if not covers(row, a) or row["known_from"] in LABELLED:
                 continue
             gpus = count_asked(row)
             own_ask = {
@@ -331,7 +336,7 @@ class Oracle(OracleInventory):
         labels = [
             {**r, "gpus": count_asked(r)}
             for r in self.t["allocations"]
-            if r["known_from"] == "labels" and covers(r, at)
+            if r["known_from"] in LABELLED and covers(r, at)
         ]
         out = []
         for ask in asks:
@@ -359,11 +364,16 @@ class Oracle(OracleInventory):
             out += [{**filled, "device_id": d, "gpus": gpus * fits} for d, gpus in most.items()]
             if ask["gpus"] - whole > 1e-9:
                 out.append({**filled, "gpus": ask["gpus"] - whole, "gpu_indices": None})
+        seen = {label["device_id"] for label in labels if label["known_from"] == "labels"}
         for label in labels:
+            device = there.get(label["device_id"])
+            is_known = label["device_id"] in seen or device is None or self.speaks(device, by_list=True)
+            if label["known_from"] == "bridged" and is_known:
+                continue
             lists = [
                 r
                 for r in self.t["allocations"]
-                if r["known_from"] != "labels"
+                if r["known_from"] not in LABELLED
                 and label["job_id"] in (r["job_id"], r["job_number"])
                 and r["from_utc"] - LINGER <= at
                 and (r["to_utc"] is None or at < r["to_utc"] + LINGER)
@@ -402,9 +412,9 @@ class Oracle(OracleInventory):
         edges = sorted(({0, 2**62} | {r[c] for r in rows for c in ("from_utc", "to_utc")}) - {None})
         found = set()
         for job, label in itertools.product(self.t["allocations"], repeat=2):
-            if job["known_from"] == "labels" or job["gpu_indices"] is None or job["device_id"] is not None:
+            if job["known_from"] in LABELLED or job["gpu_indices"] is None or job["device_id"] is not None:
                 continue
-            if label["known_from"] != "labels" or label["job_id"] not in (job["job_id"], job["job_number"]):
+            if label["known_from"] not in LABELLED or label["job_id"] not in (job["job_id"], job["job_number"]):
                 continue
             seen = [d for d in self.t["devices"] if d["device_id"] == label["device_id"] and d["node"] == job["node"]]
             lasted: dict[str, int] = {}
@@ -438,11 +448,12 @@ class Oracle(OracleInventory):
 
         spoken = all(self.speaks(d) for d in devices)
         is_listed = not any(d.get("estimated") for d in devices)
+        by_list = any(self.speaks(d, by_list=True) for d in devices)
 
         def cell(state: str, gpus: float, holder: Row, where: Row) -> Cell:
             who = "known" if state == "held" else "nobody"
             keys = {c: holder.get(c) for c in HOLDER} | {c: where[c] for c in ("device_id", *PLACE)} | {"holder": who}
-            out = Cell(a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand, is_listed)
+            out = Cell(a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand, is_listed, by_list)
             out.state = out.activity if state == "held" else state
             return out
 

@@ -52,6 +52,7 @@ class Cell:
     spoken: bool
     demand: float = 0.0
     listed: bool = True
+    by_list: bool = True
 
     @property
     def sample(self) -> Row | None:

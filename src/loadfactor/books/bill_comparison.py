@@ -243,6 +243,9 @@ def say_no_gpus(session: "Session") -> str:
     tables = dict.fromkeys(f.table.replace("_", " ") for t in TABLES for f in session.manifest.of(t.name))
     known = f"hold {', '.join(tables)} and no GPUs yet" if tables else "are empty"
     begin = "begin with `loadfactor import` or `loadfactor demo`"
+    if {"devices", "samples"} & {*tables}:
+        known = f"hold {', '.join(tables)} and no time yet, an instant at most"
+        begin = "import samples with --step SECONDS or from_utc, and devices with from_utc and to_utc or without an end"
     if has_bills(session):
         who = f"`loadfactor chargeback --store {quote(str(session.folder))}`"
         begin = f"{who} says who pays the bill; for the rest import what measures or lists its GPUs"

@@ -20,7 +20,7 @@ from loadfactor.ledger.columns import NUMBERED, WITHOUT
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import IDLE_BELOW, LABELS, LINGER_MS, Span
+from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, Span
 
 _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("numbers", "misnumbered")
@@ -59,10 +59,10 @@ def list_facts(session: Session) -> LedgerFacts:
 
 
 def _find_facts(session: Session) -> LedgerFacts:
-    rows, numbers, labels, unnamed, domains = session.fetch_one(
-        "SELECT count(*), count(gpu_indices), count(*) FILTER (known_from = ?), count(*) FILTER (device_id IS NULL),"
-        f" {_HAS_DOMAIN} FROM allocations",
-        [LABELS],
+    rows, numbers, labels, bridged, unnamed, domains = session.fetch_one(
+        f"SELECT count(*), count(gpu_indices), count(*) FILTER (NOT {IS_LISTED}), count(*) FILTER (known_from = ?),"
+        f" count(*) FILTER (device_id IS NULL), {_HAS_DOMAIN} FROM allocations",
+        [BRIDGED],
     )
     devices, of_devices, by_number = session.fetch_one(
         f"SELECT count(DISTINCT device_id), {_HAS_DOMAIN}, count(*) FILTER (starts_with(device_id, node || ?)) FROM devices",
@@ -72,6 +72,7 @@ def _find_facts(session: Session) -> LedgerFacts:
     known = {
         "allocations": rows,
         "labels": labels,
+        "bridged": bridged,
         "unnamed": unnamed,
         "domains": domains + of_devices + of_outages,
         "numbered_devices": by_number,

@@ -14,7 +14,7 @@ from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import LedgerFacts, book, list_facts, view_placed
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import LABELS, Span
+from loadfactor.tables.schema import IS_LISTED, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ _NAMED: Final = """
 SELECT level, name, node, sum(reported)::VARCHAR AS reported FROM (
   SELECT 'device' AS level, device_id AS name, node, hash('devices', *COLUMNS(*)) AS reported FROM devices
   UNION ALL SELECT 'device', device_id, node, hash('allocations', *COLUMNS(*)) FROM allocations
-  UNION ALL SELECT level, name, if(level = 'node', name, NULL), hash('sources') FROM sources
+  UNION ALL SELECT level, name, if(level = 'node', name, NULL), hash('sources', by_list) FROM sources
 ) GROUP BY level, name, node"""
 
 
@@ -106,7 +106,7 @@ def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
         return False
     view_placed(session, (span,))
     rows, named, labelled = session.fetch_one(
-        f"SELECT count(*), count(device_id), count(*) FILTER (known_from = '{LABELS}') FROM allocations"
+        f"SELECT count(*), count(device_id), count(*) FILTER (NOT {IS_LISTED}) FROM allocations"
     )
     (others,) = session.fetch_one("SELECT (SELECT count(*) FROM unlisted) + (SELECT count(*) FROM node_names)")
     return named == rows and labelled in (0, rows) and not others

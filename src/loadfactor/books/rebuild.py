@@ -169,7 +169,7 @@ def _batches(manifest: Manifest, hours: tuple[Span, ...], gpus: int) -> Iterator
         yield batch
 
 
-DEFINITION: Final = 9
+DEFINITION: Final = 10
 """Raise when what a ledger row means changes, or kept rows may be wrong: every store then books itself again."""
 
 

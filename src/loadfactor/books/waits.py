@@ -20,7 +20,7 @@ from loadfactor.metrics.survival import CONFIDENCE, ROUNDING, Interval, estimate
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.quotas import OF_COHORT
-from loadfactor.tables.schema import ALWAYS, LABELS
+from loadfactor.tables.schema import ALWAYS, IS_LISTED
 
 BY: Final = {
     "size": "size",
@@ -345,7 +345,7 @@ def list_quotas(session: Session, at_ms: int) -> tuple[tuple[QuotaUse, ...], tup
     held = session.raw.execute(
         f"""
         SELECT {place}, coalesce(json_extract_string(tags, '$.flavor'), '') AS flavor, sum(coalesce(gpus, 1) * coalesce(share, 1))
-        FROM allocations WHERE {there} AND known_from IS DISTINCT FROM '{LABELS}' GROUP BY ALL"""
+        FROM allocations WHERE {there} AND {IS_LISTED} GROUP BY ALL"""
     ).fetchall()
     waiting = session.raw.execute(
         f"""

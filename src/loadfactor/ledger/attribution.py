@@ -10,9 +10,10 @@ import ibis
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.ledger.columns import HOLDER, LOCATION, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, split_by_bucket
-from loadfactor.ledger.labels import drop_listed, name_gpus, pick_labelled, pick_listed
+from loadfactor.ledger.labels import drop_listed, name_gpus, pick_labelled, pick_listed, settle_bridged
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, list_carried, spread_whole_nodes
+from loadfactor.tables.schema import BRIDGED
 
 
 def list_listed(allocations: Expr, locations: Expr | None, bounds: Expr, numbered: bool = False) -> Expr:
@@ -28,29 +29,33 @@ def list_listed(allocations: Expr, locations: Expr | None, bounds: Expr, numbere
 
 def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False) -> Expr:
     """Allocations that labels name, in the same form."""
-    return _claim(pick_labelled(allocations), bounds, numbered)
+    return _claim(pick_labelled(allocations), bounds, numbered, "bridged")
 
 
-def list_claims(listed: Expr, labelled: Expr | None, allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
+def list_claims(
+    listed: Expr, labelled: Expr | None, allocations: Expr, locations: Expr, bounds: Expr, days: Expr | None = None
+) -> Expr:
     """Claims on GPUs by day; `inferred`: nobody lists the job, only labels name it. See `ledger.labels`.
 
-    `labelled`: None where labels name nothing.
+    `labelled`: None where labels name nothing; `days`: None where none of it is bridged over a gap.
     """
     if labelled is None:
         return listed.mutate(inferred=ibis.literal(False))
-    lone = drop_listed(labelled, allocations, bounds)
+    seen = labelled if days is None else settle_bridged(labelled, days)
+    lone = drop_listed(seen, allocations, bounds)
     return ibis.union(
         name_gpus(listed, labelled, locations).mutate(inferred=ibis.literal(False)),
         lone.mutate(inferred=ibis.literal(True)),
     )
 
 
-def _claim(allocations: Expr, bounds: Expr, numbered: bool) -> Expr:
+def _claim(allocations: Expr, bounds: Expr, numbered: bool, *more: str) -> Expr:
     rows = clip(allocations, bounds)
+    rows = rows.mutate(bridged=ibis.coalesce(rows.known_from == BRIDGED, False))
     rows = rows.mutate(
         attempt=ibis.coalesce(rows.attempt, 0.0), gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0)
     )
-    columns = [*(c for c in CLAIM if c != DAY), *([NUMBERS] if numbered else [])]
+    columns = [*(c for c in CLAIM if c != DAY), *([NUMBERS] if numbered else []), *more]
     return split_by_bucket(rows.select(*columns, "device_id", "node", "pool", "from_utc", "to_utc"), MS_PER_DAY, DAY)
 
 
@@ -77,7 +82,7 @@ def attribute_time(slices: Expr, claims: Expr | None) -> Expr:
 
     `slices` is the capacity, cut; `claims` the allocations by scope, None where there are none. Columns: holder columns (null
     where nobody held it), device_id (null where only the scope is known), node, accelerator, pool, prices, `gpus` (how many,
-    fractions included), the flags `held`, `down`, `has_source` and `free` (a single GPU, no part of it held), hour_utc, from_utc,
+    fractions included), the flags `held`, `down`, `has_source`, `by_list` and `free` (a single GPU, no part of it held), hour_utc, from_utc,
     to_utc, and `span`, a number that rows of one interval of one GPU share.
     """
     everything = split_by_bucket(ibis.union(*_divide(slices, claims)), MS_PER_HOUR, "hour_utc")
@@ -124,6 +129,7 @@ def _held(claimed: Expr, there: Expr, at: list[str]) -> Expr:
         held=ibis.literal(True),
         down=ibis.literal(False),
         has_source=there.has_source,
+        by_list=there.by_list,
         free=ibis.literal(False),
         from_utc=there.from_utc,
         to_utc=there.to_utc,
@@ -144,6 +150,7 @@ def _rest(there: Expr) -> list[Expr]:
             held=ibis.literal(False),
             down=ibis.literal(down),
             has_source=there.has_source,
+            by_list=there.by_list,
             free=(there.listed == 0) & (there.inferred == 0) & there.device_id.notnull(),
             from_utc=there.from_utc,
             to_utc=there.to_utc,

@@ -22,6 +22,7 @@ import ibis
 
 from loadfactor.ledger.columns import LOCATION, NUMBERED, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, unite
+from loadfactor.ledger.labels import is_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS, choose_prices
 from loadfactor.tables.schema import ALWAYS, LIST
 
@@ -174,31 +175,43 @@ def call_nodes(rows: Expr, names: Expr) -> Expr:
 
 
 def list_sources(allocations: Expr, devices: Expr) -> Expr:
-    """List the names in allocations: `level` (device, node, pool or fleet) and `name`. A GPU that is named speaks for its node."""
+    """List the names in allocations: `level` (device, node, pool or fleet), `name` and `by_list` (not labels alone name it).
+
+    A GPU that is named speaks for its node.
+    """
     rows = open_ends(allocations)
+    rows = rows.mutate(by_list=is_listed(rows))
     columns = {"device": "device_id", "node": "node", "pool": "pool"}
     named = [
-        rows.filter(rows[column].notnull()).select(level=ibis.literal(level), name=rows[column])
+        rows.filter(rows[column].notnull()).select("by_list", level=ibis.literal(level), name=rows[column])
         for level, column in columns.items()
     ]
     there = open_ends(devices)
-    of_node = there.semi_join(rows, "device_id")
-    nodes = of_node.filter(of_node.node.notnull()).select(level=ibis.literal("node"), name=of_node.node)
+    of_node = there.filter(there.node.notnull()).join(rows, "device_id").select(rows.by_list, there.node)
+    nodes = of_node.select("by_list", level=ibis.literal("node"), name=of_node.node)
     unnamed = rows.filter(*(rows[column].isnull() for column in columns.values()))
-    fleet = unnamed.select(level=ibis.literal("fleet"), name=ibis.literal("fleet"))
-    return ibis.union(*named, nodes, fleet, distinct=True)
+    fleet = unnamed.select("by_list", level=ibis.literal("fleet"), name=ibis.literal("fleet"))
+    found = ibis.union(*named, nodes, fleet, distinct=True)
+    return found.group_by("level", "name").aggregate(by_list=found.by_list.any())
 
 
 def mark_sources(rows: Expr, sources: Expr) -> Expr:
-    """Rows of GPUs (device_id, node, pool) with the flag `has_source`: an allocation source speaks of the GPU."""
+    """Rows of GPUs (device_id, node, pool) with the flags `has_source`, an allocation source speaks of the GPU, and `by_list`.
+
+    `by_list`: one that lists allocations does, not labels alone.
+    """
     columns = rows.columns
     out = rows.mutate(fleet=ibis.literal("fleet"))
     levels = (("device", "device_id"), ("node", "node"), ("pool", "pool"), ("fleet", "fleet"))
     for level, column in levels:
-        names = sources.filter(sources.level == level).select(name=sources.name, spoken=ibis.literal(True))
-        joined = out.left_join(names, out[column] == names.name)
-        out = joined.select(out, **{f"by_{level}": ibis.coalesce(names.spoken, False)})
-    return out.select(*columns, has_source=ibis.or_(*(out[f"by_{level}"] for level, _ in levels)))
+        names = sources.filter(sources.level == level).select("name", listed=sources.by_list)
+        out = out.left_join(names, out[column] == names.name).select(out, **{f"by_{level}": names.listed})
+    found = [out[f"by_{level}"] for level, _ in levels]
+    return out.select(
+        *columns,
+        has_source=ibis.or_(*(by.notnull() for by in found)),
+        by_list=ibis.or_(*(ibis.coalesce(by, False) for by in found)),
+    )
 
 
 def list_presence(devices: Expr, bounds: Expr) -> Expr:
@@ -213,17 +226,18 @@ def cut_segments(presence: Expr, outages: Expr | None, prices: Expr, sources: Ex
     """Segments in which nothing about a GPU changes, from where it was, its outages and the prices that apply to it.
 
     Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, has_source (see `mark_sources`; null of an estimated
-    GPU), down (installed but not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and
+    GPU), by_list, down (installed but not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and
     cover exactly the time it was installed. `outages` and `sources` are None where there are none.
     """
-    presence = presence.mutate(has_source=ibis.literal(False)) if sources is None else mark_sources(presence, sources)
+    nobody = {"has_source": ibis.literal(False), "by_list": ibis.literal(False)}
+    presence = presence.mutate(**nobody) if sources is None else mark_sources(presence, sources)
     nobody_lists = ibis.ifelse(presence.estimated, ibis.null("boolean"), presence.has_source)
     presence = presence.mutate(has_source=nobody_lists).drop("estimated")
     tables = [table for table in (presence, outages, prices) if table is not None]
     bounds = [table.select("device_id", "from_utc", "to_utc") for table in tables]
     pieces = cut_at_bounds(bounds, ["device_id"])
     segments = pieces.join(presence, covers(pieces, presence, ["device_id"])).select(
-        pieces, *(presence[c] for c in (*LOCATION, "share", "has_source"))
+        pieces, *(presence[c] for c in (*LOCATION, "share", "has_source", "by_list"))
     )
     cost = choose_prices(pieces, prices)
     at = ["device_id", "from_utc"]

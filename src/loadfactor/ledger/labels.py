@@ -25,7 +25,7 @@ import ibis
 from loadfactor.ledger.columns import HOLDER, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, shares_time, unite
 from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, list_carried
-from loadfactor.tables.schema import LABELS, LINGER_MS
+from loadfactor.tables.schema import BRIDGED, LABELS, LINGER_MS
 
 PAYERS = tuple(column for column in HOLDER if column not in ("job_id", "attempt"))
 """Columns of a holder that say who pays."""
@@ -33,12 +33,17 @@ PAYERS = tuple(column for column in HOLDER if column not in ("job_id", "attempt"
 
 def pick_listed(allocations: Expr) -> Expr:
     """Allocations that somebody listed."""
-    return allocations.filter(allocations.known_from.isnull() | (allocations.known_from != LABELS))
+    return allocations.filter(is_listed(allocations))
+
+
+def is_listed(allocations: Expr) -> Expr:
+    """Whether somebody listed an allocation."""
+    return ibis.coalesce(allocations.known_from.notin((LABELS, BRIDGED)), True)
 
 
 def pick_labelled(allocations: Expr) -> Expr:
-    """Allocations that labels name."""
-    return allocations.filter(allocations.known_from == LABELS)
+    """Allocations that labels name, or named before and after a gap."""
+    return allocations.filter(~is_listed(allocations))
 
 
 def drop_repeats(allocations: Expr) -> Expr:
@@ -46,6 +51,22 @@ def drop_repeats(allocations: Expr) -> Expr:
     listed, labelled = pick_listed(allocations), pick_labelled(allocations)
     names = list_aliases(listed).select("label").distinct()
     return ibis.union(listed, labelled.anti_join(names, labelled.job_id == names.label))
+
+
+def settle_bridged(labelled: Expr, days: Expr) -> Expr:
+    """Claims that labels name; of those bridged over a gap (`bridged`) what no other label and no list of the GPU speaks of.
+
+    `days` say when lists speak of a GPU (`by_list`): then these say who held it, and who did not.
+    """
+    keys = ["device_id", DAY]
+    at = [*keys, "from_utc", "to_utc"]
+    seen, bridged = labelled.filter(~labelled.bridged), labelled.filter(labelled.bridged)
+    known = ibis.union(seen.select(*at), days.filter(days.by_list).select(*at)).semi_join(bridged, keys)
+    pieces = cut_at_bounds([bridged.select(*at), known], keys)
+    others = [c for c in labelled.columns if c not in at]
+    left = pieces.join(bridged, covers(pieces, bridged, keys)).select(pieces, *(bridged[c] for c in others))
+    left = left.anti_join(known, covers(left, known, keys))
+    return ibis.union(seen, left.select(*seen.columns))
 
 
 def drop_listed(labelled: Expr, allocations: Expr, bounds: Expr) -> Expr:

@@ -203,6 +203,7 @@ def measure_capacity(days: Expr, scopes: Expr | None) -> Expr:
             ibis.null("boolean"),
             ibis.ifelse(parts.has_source, 1, 0).min() == 1,
         ),
+        by_list=parts.by_list.any(),
         **{c: shared(c) for c in _COMMON},
         **{c: mean_cost(c) for c in PRICE_COLUMNS},
     )
@@ -210,7 +211,7 @@ def measure_capacity(days: Expr, scopes: Expr | None) -> Expr:
 
 def _group_alike(days: Expr, scopes: Expr | None) -> Expr:
     """The GPUs of each scope, those alike added up. Of GPUs that share a scope each is read once, however often that begins."""
-    segment = (DAY, "from_utc", "to_utc", "down", "has_source", *PRICE_COLUMNS)
+    segment = (DAY, "from_utc", "to_utc", "down", "has_source", "by_list", *PRICE_COLUMNS)
     if scopes is None:
         return _list_alone(days, segment)
     of_place = days.group_by([*PLACE, *segment]).aggregate(

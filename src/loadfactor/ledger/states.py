@@ -6,8 +6,8 @@ A ledger row is a holder's interval on a GPU inside one hour, in one state:
     down          installed, not usable              busy        held, and working
                                                      unobserved  held, with no valid sample
 
-Held is what a known holder has, and what has an unknown one (`holder`): what no allocation source speaks of, and a GPU that no
-part of is allocated while it works all the same (`find_unheld_work`). What is left of a GPU that somebody holds a part of has no
+Held is what a known holder has, and what has an unknown one (`holder`): what no allocation source speaks of; a GPU that no part of
+is allocated while it works all the same (`find_unheld_work`); and one of which labels alone speak while no sample could show them. What is left of a GPU that somebody holds a part of has no
 unknown holder: its activity is that of who holds the rest. Outages stay down unless the GPU works.
 
 Inside that, a row is of one value of each of `SAMPLE_DIMENSIONS`: which signals were measured (`measured_mask`), in which
@@ -80,7 +80,7 @@ def busier_direction(samples: Expr) -> Expr:
     return ibis.greatest(ibis.coalesce(rx, tx), ibis.coalesce(tx, rx))
 
 
-KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "device_id", *LOCATION, *HOLDER)
+KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "by_list", "device_id", *LOCATION, *HOLDER)
 SAMPLE_DIMENSIONS = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
 WEIGHTED = {
     **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
@@ -152,7 +152,8 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     account = ibis.union(sampled, _unsampled(spans, sampled))
     rows = holdings.join(account, "span")
     spoken = ibis.coalesce(holdings.has_source, False)
-    unknown = (holdings.free & account.works) | (~holdings.held & ~spoken & ~holdings.down)
+    unseen = holdings.free & ~holdings.by_list & account.evidence.isnull()  # no scrape shows that no label names a holder
+    unknown = (holdings.free & account.works) | (~holdings.held & (~spoken | unseen) & ~holdings.down)
     activity = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
     given = {
         "state": ibis.cases((holdings.held | unknown, activity), (holdings.down, "down"), else_="unallocated"),

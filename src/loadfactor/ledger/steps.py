@@ -53,9 +53,9 @@ from loadfactor.ledger.states import (
 )
 from loadfactor.tables.schema import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
 
-FEATURES: Final = ("labels", "unnamed", "domains", "numbered_devices")
-"""Kinds of rows that may be missing as a table may be empty: allocations that labels name, allocations that name no GPU, nodes
-with a domain in their name, GPUs that are known by node and number alone."""
+FEATURES: Final = ("labels", "bridged", "unnamed", "domains", "numbered_devices")
+"""Kinds of rows that may be missing as a table may be empty: allocations that labels name, those of them that are bridged over a
+gap, allocations that name no GPU, nodes with a domain in their name, GPUs that are known by node and number alone."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,12 @@ def compile_stated(dialect: str = "duckdb") -> dict[str, str]:
 
 
 def compile_changed_sources(dialect: str = "duckdb") -> dict[str, str]:
-    """SQL of `changed`: the hours of `kept_ledger` in which `has_source` is another than `sources` make it."""
-    kept = _kept_ledger("device_id", "node", "pool", "hour_utc", "has_source")
-    marked = mark_sources(kept.rename(before="has_source"), _list_holders(Holders()).result("sources"))
-    return {"changed": _write(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect)}
+    """SQL of `changed`: the hours of `kept_ledger` in which `has_source` or `by_list` is another than `sources` make it."""
+    kept = _kept_ledger("device_id", "node", "pool", "hour_utc", "has_source", "by_list")
+    kept = kept.rename(before="has_source", before_list="by_list")
+    marked = mark_sources(kept, _list_holders(Holders()).result("sources"))
+    changed = marked.filter((marked.before != marked.has_source) | (marked.before_list != marked.by_list))
+    return {"changed": _write(changed.select("hour_utc").distinct(), dialect)}
 
 
 def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
@@ -205,8 +207,11 @@ def _list_holders(of: Holders) -> Steps:
         listed = steps.put("listed", fill_payers(listed, payers))
     claims = steps.put(
         "known_claims" if of.numbered else "claims",
-        list_claims(listed, labelled, allocations, locations, bounds),
-        {("labelled",): list_claims(listed, None, allocations, locations, bounds)},
+        list_claims(listed, labelled, allocations, locations, bounds, days),
+        {
+            ("labelled",): list_claims(listed, None, allocations, locations, bounds),
+            ("bridged",): list_claims(listed, labelled, allocations, locations, bounds),
+        },
     )
     if of.numbered:
         numbers = steps.put("numbers", list_numbers(devices))

@@ -1,12 +1,12 @@
 """Importing files into a store: every row of them or, on any error, none; and which spans of the ledger they touch."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from time import time
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
 from loadfactor.tables.charges import CHARGES
-from loadfactor.tables.schema import table
+from loadfactor.tables.schema import Span, table
 
 Progress = Callable[[str, float], None]
 """Told what is being done and which share of it is behind us."""
@@ -60,7 +60,7 @@ def import_files(
             source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True, number=record.number
         )
     options = replace(options, events_before=_list_events(writer))
-    items = chain(_give_holder(source.read(files, options), options), _flat_price(options))
+    items = chain(_give_holder(writer, source.read(files, options), options), _flat_price(options))
     receipt = import_rows(writer, source, items, options, digest, files, progress)
     if not receipt.rows:
         raise SourceError(
@@ -220,11 +220,10 @@ def _add(
 
 def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
     """Refuse a job reported to hold the GPUs of a log that another job was reported to hold, in the same way, at the same time."""
-    stored = writer.paths(writer.manifest.of("allocations"))
-    if held_by is None or not stored:
+    if held_by is None:
         return
-    before = sorted({r.held_by for r in list_imports(writer, "held_by <> ?", [held_by]) if r.held_by})
-    if not before:
+    stored, before = writer.paths(writer.manifest.of("allocations")), _list_other_jobs(writer, held_by)
+    if not stored or not before:
         return
     found = writer.fetch_one(small_imports.held_otherwise(read([staged]), stored), [before])
     if found:
@@ -234,14 +233,53 @@ def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
         )
 
 
-def _give_holder(items: Iterator[Rows | Gap], options: ReadOptions) -> Iterator[Rows | Gap]:
+def _list_other_jobs(writer: Writer, held_by: str) -> list[str]:
+    """The jobs that earlier imports say to have held the GPUs of their logs."""
+    return sorted({r.held_by for r in list_imports(writer, "held_by <> ?", [held_by]) if r.held_by})
+
+
+def _give_holder(writer: Writer, items: Iterator[Rows | Gap], options: ReadOptions) -> Iterator[Rows | Gap]:
     """Pass on what a source reads and, where the caller says who held the GPUs, add an allocation for each while it was seen."""
+    if options.held_by is None:
+        yield from items
+        return
+    first_ms: dict[str, int] = {}
     for item in items:
         yield item
-        if options.held_by is not None and isinstance(item, Rows) and item.table == "devices":
+        if isinstance(item, Rows) and item.table == "samples":
+            found = item.data.select(["device_id", "to_utc"]).group_by("device_id").aggregate([("to_utc", "min")])
+            for device, at_ms in zip(*(found[c].to_pylist() for c in ("device_id", "to_utc_min")), strict=True):
+                first_ms[device] = min(at_ms, first_ms.get(device, at_ms))
+        elif isinstance(item, Rows) and item.table == "devices":
             held = item.data.select(["device_id", "from_utc", "to_utc"])
-            job = pa.array([options.held_by] * held.num_rows, pa.string())
-            yield Rows("allocations", held.append_column("job_id", job), item.where)
+            cut = _cut_edges(writer, options.held_by, held.to_pylist(), first_ms)
+            yield Rows("allocations", pa.Table.from_pylist(list(cut), table("allocations").schema), item.where)
+
+
+def _cut_edges(
+    writer: Writer, held_by: str, held: list[dict[str, Any]], first_ms: Mapping[str, int]
+) -> Iterator[dict[str, Any]]:
+    """Allocations of GPUs seen in a log, without what reaches into the log of another job by no more than a step.
+
+    The interval of a first sample begins a step before it: that may be after the last sample of a log that ends just before, or
+    before the last sample of this log where the other one follows. `first_ms`: the first sample of each GPU.
+    """
+    stored, before = writer.paths(writer.manifest.of("allocations")), _list_other_jobs(writer, held_by)
+    others: dict[str, list[Span]] = {}
+    if stored and before:
+        sql = f"SELECT device_id, from_utc, to_utc FROM {read(stored)} WHERE list_contains(?, job_id) AND to_utc > from_utc"
+        for device, since, until in writer.raw.execute(sql, [before]).fetchall():
+            others.setdefault(device, []).append((since, until))
+    for row in held:
+        from_ms, to_ms, first = row["from_utc"], row["to_utc"], first_ms.get(row["device_id"])
+        if None not in (from_ms, to_ms, first):
+            step_ms = first - from_ms
+            for since, until in others.get(row["device_id"], ()):
+                if from_ms < until <= first:
+                    from_ms = until
+                elif to_ms - step_ms <= since < to_ms:
+                    to_ms = since
+        yield {**row, "job_id": held_by, "from_utc": from_ms, "to_utc": to_ms}
 
 
 def _flat_price(options: ReadOptions) -> Iterator[Rows]:

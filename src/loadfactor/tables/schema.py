@@ -46,9 +46,12 @@ CURRENCY: Final = "^[A-Z]{3}$"
 DEFAULT_CURRENCY: Final = "USD"
 """The currency of a store that names none."""
 
-LABELS, EVEN_SPLIT = "labels", "even_split"
-KNOWN_FROM: Final = (LABELS, EVEN_SPLIT)
-"""How an allocation is known where nobody listed it: from labels of samples, or claims; or its GPUs split evenly over its nodes."""
+LABELS, EVEN_SPLIT, BRIDGED = "labels", "even_split", "bridged"
+KNOWN_FROM: Final = (LABELS, EVEN_SPLIT, BRIDGED)
+"""How an allocation is known where nobody listed it: from labels of samples, or claims; its GPUs split evenly over its nodes; or
+bridged over a gap of its labels, which named it before and after."""
+IS_LISTED: Final = f"coalesce(known_from NOT IN ('{LABELS}', '{BRIDGED}'), true)"
+"""SQL: whether somebody listed an allocation."""
 
 LIST, SEEN = "list", "seen"
 LISTED_BY: Final = (LIST, SEEN)

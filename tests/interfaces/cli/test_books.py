@@ -247,6 +247,30 @@ def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
     assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_logs_that_follow_each_other_are_of_two_jobs(run: Run, tmp_path: Path, order: tuple[int, int]) -> None:
+    """A log that begins five seconds after another one ended, with a step of ten, is no second holder, whichever comes first."""
+    for number in order:
+        log = tmp_path / f"{number}.csv"
+        rows = "".join(f"2026/03/01 10:0{number}:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60 - 5 * (1 - number), 10))
+        log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows.replace(":50.000", ":55.000"))
+        words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s")
+        assert run(*words, "--job", f"job-{number}")[0] == 0
+    _, out, _ = run("show", "paid_gpu_hours", "allocated_gpu_hours", "--store", tmp_path / "s", "--format", "json")
+    assert values(out) == dict.fromkeys(("paid_gpu_hours", "allocated_gpu_hours"), pytest.approx(125 / 3600))
+
+
+def test_books_of_an_instant_say_so(run: Run, tmp_path: Path) -> None:
+    """A GPU and a sample without a start or a step: no interval is known, and that is what is said."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "devices.csv").write_text("device_id\ng1\n")
+    (tmp_path / "in" / "samples.csv").write_text("device_id,to_utc,busy_share\ng1,2026-01-01T00:00:00Z,0.5\n")
+    run("import", "tables", tmp_path / "in", "--store", tmp_path / "s")
+    _, _, error = run("report", "--store", tmp_path / "s")
+    assert "hold devices, samples and no time yet" in error
+    assert "no GPUs yet" not in error
+
+
 def test_a_failed_first_import_leaves_nothing(run: Run, tmp_path: Path) -> None:
     """Later commands say that there are no books, not that they are empty; prices alone are books."""
     store, wrong, prices = tmp_path / "s", tmp_path / "wrong.csv", tmp_path / "prices.csv"

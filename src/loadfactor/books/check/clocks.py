@@ -17,7 +17,7 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.session import Session, check_file
 from loadfactor.store.source_status import read_statuses
-from loadfactor.tables.schema import IDLE_BELOW, LABELS
+from loadfactor.tables.schema import IDLE_BELOW, IS_LISTED
 
 SET_CLOCKS: Final = "set the clocks of both machines by NTP: `chronyc tracking` on each says how far they are off"
 
@@ -30,6 +30,49 @@ def find_unobserved(books: Examined) -> Iterator[Finding]:
         do = f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`"
         amounts = books.amounts("unobserved_gpu_hours", "unobserved_cost")
         yield Finding("missing", "not all held time is observed", do, coverage, **amounts)
+
+
+_GAPS: Final = """
+    WITH hidden AS (
+      SELECT node, device_id, from_utc, to_utc FROM ledger WHERE device_id IS NOT NULL
+      QUALIFY state = 'unobserved' AND has_source AND NOT by_list
+        AND gpu_s >= 0.999 * sum(gpu_s) OVER (PARTITION BY device_id, from_utc, to_utc)
+    ), begun AS (
+      SELECT *, CASE WHEN from_utc <= max(to_utc) OVER (
+        PARTITION BY device_id ORDER BY from_utc, to_utc ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) THEN 0 ELSE 1 END AS begins FROM hidden
+    ), numbered AS (
+      SELECT *, sum(begins) OVER (PARTITION BY device_id ORDER BY from_utc, to_utc ROWS UNBOUNDED PRECEDING) AS gap FROM begun
+    ), gaps AS (
+      SELECT node, min(from_utc) AS from_utc, max(to_utc) AS to_utc FROM numbered GROUP BY node, device_id, gap
+    )
+    SELECT coalesce(node, '?') AS node, from_utc, to_utc, count(*) FROM gaps GROUP BY node, from_utc, to_utc
+    ORDER BY to_utc - from_utc DESC, from_utc, node"""
+"""Intervals without a sample of GPUs of which labels alone say who held them, by node, the longest first."""
+
+
+def find_gaps(books: Examined) -> Iterator[Finding]:
+    """List the gaps in scrapes of GPUs of which labels alone say who held them."""
+    gaps = books.session.raw.execute(_GAPS).fetchall()
+    if not gaps:
+        return
+    devices = {
+        device
+        for (device,) in books.session.raw.execute(
+            "SELECT DISTINCT device_id FROM ledger WHERE state = 'unobserved' AND has_source AND NOT by_list"
+        ).fetchall()
+    }
+    hours, cost = add_places([p for p in books.places if p.device in devices], "unobserved_gpu_hours", "unobserved_cost")
+    shown = [f"{node} {_say_times(since, until)}, {gpus:,} GPUs" for node, since, until, gpus in gaps]
+    yield Finding(
+        "missing",
+        f"gaps in the scrapes of GPUs of which labels alone say who held them: {len(gaps):,} ({name_some(shown)}); who was named"
+        " before and after held them meanwhile, else nobody knows who did",
+        "see why the exporter gave nothing then; what a Prometheus still has fills the gap:"
+        " `loadfactor import prometheus URL --last 30d`",
+        gpu_hours=hours,
+        cost=cost,
+    )
 
 
 def find_import_gaps(books: Examined) -> Iterator[Finding]:
@@ -126,7 +169,7 @@ _EDGES: Final = f"""
     WITH listed AS (
       SELECT coalesce(a.node, d.node) AS node, a.from_utc, coalesce(a.to_utc, {2**62}) AS to_utc
       FROM allocations a LEFT JOIN (SELECT DISTINCT device_id, node FROM devices) d USING (device_id)
-      WHERE a.known_from IS DISTINCT FROM '{LABELS}'
+      WHERE {IS_LISTED}
         AND coalesce(a.node, d.node) IN (SELECT s.node FROM devices s SEMI JOIN suspects USING (device_id))
     ), before AS (
       SELECT *, max(to_utc) OVER (

@@ -9,7 +9,7 @@ from loadfactor.ledger.columns import NUMBERED
 from loadfactor.metrics.query.reading import Reading, Readings, Value
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import LABELS
+from loadfactor.tables.schema import IS_LISTED
 
 Ask = Callable[[Sequence[str], Sequence[str]], Readings]
 """Answers with the readings of metrics by dimensions, over the whole of the books."""
@@ -82,11 +82,11 @@ class Examined:
     def scheduled_nodes(self) -> set[str]:
         """Nodes that somebody other than labels says jobs to have run on, or that a scheduler lists."""
         self.session.view_table("devices", "devices")
-        listed = f"known_from IS DISTINCT FROM '{LABELS}'"
-        named = self._list("allocations", f"SELECT DISTINCT node FROM allocations WHERE {listed}")
+        listed = f"(SELECT * FROM allocations WHERE {IS_LISTED})"
+        named = self._list("allocations", f"SELECT DISTINCT node FROM {listed}")
         named |= self._list(
             "allocations",
-            f"SELECT DISTINCT d.node FROM allocations a JOIN devices d USING (device_id) WHERE a.{listed}",
+            f"SELECT DISTINCT d.node FROM {listed} a JOIN devices d USING (device_id)",
         )
         return named | self._list(
             "devices", f"SELECT DISTINCT node FROM devices WHERE starts_with(device_id, node || '{NUMBERED}')"

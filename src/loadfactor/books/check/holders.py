@@ -8,7 +8,7 @@ from loadfactor.books.booking import book, has_numbers, list_misnumbered
 from loadfactor.books.charging.instances import name_nodes
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.ledger.columns import NUMBERED
-from loadfactor.tables.schema import EVEN_SPLIT, LABELS
+from loadfactor.tables.schema import EVEN_SPLIT, IS_LISTED
 
 UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --job JOB"
 
@@ -22,7 +22,7 @@ def find_excess(books: Examined) -> Iterator[Finding]:
     requested = session.raw.execute(
         f"""WITH asking AS (
               SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
-              FROM allocations WHERE from_utc < {end} AND known_from IS DISTINCT FROM '{LABELS}'
+              FROM allocations WHERE from_utc < {end} AND {IS_LISTED}
             ), again AS (  -- a run that overlapping logs name twice on one GPU asks once
               SELECT *, if(device_id IS NULL, NULL, max(until) OVER (
                 PARTITION BY device_id, job_id, attempt ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -58,10 +58,10 @@ def find_inferred_holders(books: Examined) -> Iterator[Finding]:
     """Holders that nobody listed as they are: read from labels of samples, or estimated."""
     session = books.session
     session.view_table("allocations", "allocations")
-    listed = f"FROM allocations WHERE known_from IS DISTINCT FROM '{LABELS}'"
+    listed = f"FROM allocations WHERE {IS_LISTED}"
     labelled, split = session.fetch_one(
         f"""SELECT
-              count(DISTINCT job_id) FILTER (known_from = '{LABELS}' AND job_id NOT IN (
+              count(DISTINCT job_id) FILTER (NOT {IS_LISTED} AND job_id NOT IN (
                 SELECT job_id {listed} UNION SELECT coalesce(job_number, job_id) {listed})),
               count(DISTINCT job_id) FILTER (known_from = '{EVEN_SPLIT}')
             FROM allocations"""

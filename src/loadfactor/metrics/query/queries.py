@@ -37,7 +37,7 @@ Expr = Any
 
 ADDITIVE = ("gpu_s", *WEIGHTED.values())
 HIGHEST = ("mem_peak_share", "temperature_peak_c")
-UNCHANGED = ("state", "holder", "has_source", *SAMPLE_DIMENSIONS, *PRICE_COLUMNS, *PEAKS.values())
+UNCHANGED = ("state", "holder", "has_source", "by_list", *SAMPLE_DIMENSIONS, *PRICE_COLUMNS, *PEAKS.values())
 """Columns of the ledger that measures choose or multiply by: rows that agree in them can be added up."""
 
 

@@ -19,7 +19,7 @@ from loadfactor.sources.gpu_scrapes.sample_columns import (
     read_values,
 )
 from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns, TextGaps, Timeline
-from loadfactor.tables.schema import LABELS, table
+from loadfactor.tables.schema import BRIDGED, LABELS, LINGER_MS, table
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 Parts = tuple[tuple[str, float | None], ...]  # device and its share of the GPU; None is the whole
@@ -128,6 +128,7 @@ class HeldSpan:
     share: float | None  # None: all of it
     from_ms: int
     to_ms: int
+    known_from: str = LABELS
 
 
 class ScrapeRows:
@@ -278,7 +279,7 @@ class ScrapeRows:
                     "share": [h.share for h in part],
                     "from_utc": [h.from_ms for h in part],
                     "to_utc": [h.to_ms for h in part],
-                    "known_from": [LABELS] * len(part),
+                    "known_from": [h.known_from for h in part],
                 },
             )
 
@@ -315,10 +316,14 @@ class Holders:
         self.changed: set[int] = set()  # places with other holders, until somebody takes them
 
     def see(self, place: int, holders: tuple[str, ...], from_ms: int, to_ms: int) -> Iterable[HeldSpan]:
-        """In this interval these, sorted, held the device; what that ends is handed over. n that share it hold 1/n each."""
+        """In this interval these, sorted, held the device; what that ends is handed over. n that share it hold 1/n each.
+
+        Who held it before and after a gap of its scrapes held it through the gap: one that is no longer than labels linger makes no
+        difference, of a longer one lists may know better (`BRIDGED`).
+        """
         span = self.open.get(place)
-        if span is not None and span.holders == holders and span.to_ms >= from_ms:
-            span.to_ms = to_ms
+        if span is not None and span.holders == holders and span.to_ms >= from_ms - LINGER_MS:
+            span.to_ms = max(span.to_ms, to_ms)
             return ()
         if span is None and not holders:
             return ()
@@ -327,7 +332,11 @@ class Holders:
             del self.open[place]
         if holders:
             self.open[place] = OpenSpan(holders, from_ms, to_ms)
-        return _list_spans(place, span) if span is not None else ()
+        if span is None:
+            return ()
+        stayed = tuple(h for h in span.holders if h in holders) if span.to_ms < from_ms else ()
+        bridge = _list_spans(place, OpenSpan(stayed, span.to_ms, from_ms), BRIDGED)
+        return (*_list_spans(place, span), *bridge)
 
     def list_open(self, places: Iterable[int]) -> Iterator[HeldSpan]:
         """The open allocations of these devices, up to where it was last seen."""
@@ -336,7 +345,7 @@ class Holders:
                 yield from _list_spans(place, span)
 
 
-def _list_spans(place: int, span: OpenSpan) -> Iterator[HeldSpan]:
+def _list_spans(place: int, span: OpenSpan, known_from: str = LABELS) -> Iterator[HeldSpan]:
     share = 1 / len(span.holders) if len(span.holders) > 1 else None
     for holder in span.holders:
-        yield HeldSpan(holder, place, share, span.from_ms, span.to_ms)
+        yield HeldSpan(holder, place, share, span.from_ms, span.to_ms, known_from)
