@@ -232,7 +232,13 @@ class Fleet:
         name = self.rnd.choice((job, job, f"number of {job}", "unlisted"))
         device = self.rnd.choice([*self.ids, "ghost"])
         if (key := (name, device, None, None, a)) not in keys:
-            row = {"job_id": name, "device_id": device, "from_utc": a, "to_utc": b, "known_from": self.rnd.choice(("labels", "labels", "bridged"))}
+            row = {
+                "job_id": name,
+                "device_id": device,
+                "from_utc": a,
+                "to_utc": b,
+                "known_from": self.rnd.choice(("labels", "labels", "bridged")),
+            }
             self.tables["allocations"].append(
                 {**row, **self._who(), "share": self.rnd.choice((None, None, 0.5, 1 / 3))}
             )

@@ -453,7 +453,9 @@ class Oracle(OracleInventory):
         def cell(state: str, gpus: float, holder: Row, where: Row) -> Cell:
             who = "known" if state == "held" else "nobody"
             keys = {c: holder.get(c) for c in HOLDER} | {c: where[c] for c in ("device_id", *PLACE)} | {"holder": who}
-            out = Cell(a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand, is_listed, by_list)
+            out = Cell(
+                a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand, is_listed, by_list
+            )
             out.state = out.activity if state == "held" else state
             return out
 

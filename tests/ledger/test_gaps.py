@@ -8,14 +8,22 @@ import pytest
 from loadfactor import Books
 
 START_S = 1_790_812_800
-HOURS = ("paid_gpu_hours", "observed_gpu_hours", "unobserved_gpu_hours", "unattributed_gpu_hours", "unallocated_gpu_hours")
+HOURS = (
+    "paid_gpu_hours",
+    "observed_gpu_hours",
+    "unobserved_gpu_hours",
+    "unattributed_gpu_hours",
+    "unallocated_gpu_hours",
+)
 
 
 def scrape(gpu: int, pod: str | None, minutes: Iterable[int]) -> str:
     """Lines of dcgm-exporter, each minute one; pod None: nobody holds the GPU, which is idle."""
     who = f',namespace="vision",pod="{pod}",container="c"' if pod else ""
     labels = f'gpu="{gpu}",UUID="GPU-{gpu}",Hostname="n0",modelName="NVIDIA H100 80GB HBM3"{who}'
-    return "".join(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {90 if pod else 0} {(START_S + 60 * m) * 1000}\n" for m in minutes)
+    return "".join(
+        f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {90 if pod else 0} {(START_S + 60 * m) * 1000}\n" for m in minutes
+    )
 
 
 def read(folder: Path, *texts: str) -> Books:
@@ -51,7 +59,12 @@ BEFORE, AFTER = range(1, 61), range(181, 241)
     ],
 )
 def test_who_was_named_before_and_after_a_gap_held_through_it(
-    tmp_path: Path, before: str | None, after: str | None, jobs: dict[str, float], unattributed: float, unallocated: float
+    tmp_path: Path,
+    before: str | None,
+    after: str | None,
+    jobs: dict[str, float],
+    unattributed: float,
+    unallocated: float,
 ) -> None:
     """Two hours without a scrape are unobserved: of the pod that labels name on both sides, of nobody known otherwise.
 
@@ -73,7 +86,10 @@ def test_where_somebody_lists_holders_a_gap_is_what_the_list_says(tmp_path: Path
     assert held(books) == {"vision/a": 4}
     tables = tmp_path / "tables"
     tables.mkdir()
-    rows = [f"vision/a,n0,1,2026-10-01T{since}:00:00Z,2026-10-01T{until}:00:00Z" for since, until in (("00", "01"), ("03", "04"))]
+    rows = [
+        f"vision/a,n0,1,2026-10-01T{since}:00:00Z,2026-10-01T{until}:00:00Z"
+        for since, until in (("00", "01"), ("03", "04"))
+    ]
     (tables / "allocations.csv").write_text("\n".join(["job_id,node,gpus,from_utc,to_utc", *rows]))
     books.add("tables", [tables])
     assert held(books) == {"vision/a": 2}

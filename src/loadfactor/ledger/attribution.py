@@ -82,8 +82,8 @@ def attribute_time(slices: Expr, claims: Expr | None) -> Expr:
 
     `slices` is the capacity, cut; `claims` the allocations by scope, None where there are none. Columns: holder columns (null
     where nobody held it), device_id (null where only the scope is known), node, accelerator, pool, prices, `gpus` (how many,
-    fractions included), the flags `held`, `down`, `has_source`, `by_list` and `free` (a single GPU, no part of it held), hour_utc, from_utc,
-    to_utc, and `span`, a number that rows of one interval of one GPU share.
+    fractions included), the flags `held`, `down`, `has_source`, `by_list` and `free` (a single GPU, no part of it held),
+    hour_utc, from_utc, to_utc, and `span`, a number that rows of one interval of one GPU share.
     """
     everything = split_by_bucket(ibis.union(*_divide(slices, claims)), MS_PER_HOUR, "hour_utc")
     interval = ["device_id", "from_utc", "to_utc"]

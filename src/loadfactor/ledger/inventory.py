@@ -226,8 +226,8 @@ def cut_segments(presence: Expr, outages: Expr | None, prices: Expr, sources: Ex
     """Segments in which nothing about a GPU changes, from where it was, its outages and the prices that apply to it.
 
     Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, has_source (see `mark_sources`; null of an estimated
-    GPU), by_list, down (installed but not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and
-    cover exactly the time it was installed. `outages` and `sources` are None where there are none.
+    GPU), by_list, down (installed but not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint
+    and cover exactly the time it was installed. `outages` and `sources` are None where there are none.
     """
     nobody = {"has_source": ibis.literal(False), "by_list": ibis.literal(False)}
     presence = presence.mutate(**nobody) if sources is None else mark_sources(presence, sources)

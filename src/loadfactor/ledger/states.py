@@ -7,8 +7,9 @@ A ledger row is a holder's interval on a GPU inside one hour, in one state:
                                                      unobserved  held, with no valid sample
 
 Held is what a known holder has, and what has an unknown one (`holder`): what no allocation source speaks of; a GPU that no part of
-is allocated while it works all the same (`find_unheld_work`); and one of which labels alone speak while no sample could show them. What is left of a GPU that somebody holds a part of has no
-unknown holder: its activity is that of who holds the rest. Outages stay down unless the GPU works.
+is allocated while it works all the same (`find_unheld_work`); and one of which labels alone speak, where no
+sample shows them. What is left of a GPU that somebody holds a part of has no unknown holder: its activity is that of who holds the
+rest. Outages stay down unless the GPU works.
 
 Inside that, a row is of one value of each of `SAMPLE_DIMENSIONS`: which signals were measured (`measured_mask`), in which
 twentieth of the scale the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided
@@ -152,7 +153,9 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     account = ibis.union(sampled, _unsampled(spans, sampled))
     rows = holdings.join(account, "span")
     spoken = ibis.coalesce(holdings.has_source, False)
-    unseen = holdings.free & ~holdings.by_list & account.evidence.isnull()  # no scrape shows that no label names a holder
+    unseen = (
+        holdings.free & ~holdings.by_list & account.evidence.isnull()
+    )  # no scrape shows that no label names a holder
     unknown = (holdings.free & account.works) | (~holdings.held & (~spoken | unseen) & ~holdings.down)
     activity = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
     given = {

@@ -272,7 +272,7 @@ def _cut_edges(
             others.setdefault(device, []).append((since, until))
     for row in held:
         from_ms, to_ms, first = row["from_utc"], row["to_utc"], first_ms.get(row["device_id"])
-        if None not in (from_ms, to_ms, first):
+        if first is not None and from_ms is not None and to_ms is not None:
             step_ms = first - from_ms
             for since, until in others.get(row["device_id"], ()):
                 if from_ms < until <= first:

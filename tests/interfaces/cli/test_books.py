@@ -252,7 +252,9 @@ def test_logs_that_follow_each_other_are_of_two_jobs(run: Run, tmp_path: Path, o
     """A log that begins five seconds after another one ended, with a step of ten, is no second holder, whichever comes first."""
     for number in order:
         log = tmp_path / f"{number}.csv"
-        rows = "".join(f"2026/03/01 10:0{number}:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60 - 5 * (1 - number), 10))
+        rows = "".join(
+            f"2026/03/01 10:0{number}:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60 - 5 * (1 - number), 10)
+        )
         log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows.replace(":50.000", ":55.000"))
         words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s")
         assert run(*words, "--job", f"job-{number}")[0] == 0

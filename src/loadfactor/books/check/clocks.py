@@ -62,7 +62,9 @@ def find_gaps(books: Examined) -> Iterator[Finding]:
             "SELECT DISTINCT device_id FROM ledger WHERE state = 'unobserved' AND has_source AND NOT by_list"
         ).fetchall()
     }
-    hours, cost = add_places([p for p in books.places if p.device in devices], "unobserved_gpu_hours", "unobserved_cost")
+    hours, cost = add_places(
+        [p for p in books.places if p.device in devices], "unobserved_gpu_hours", "unobserved_cost"
+    )
     shown = [f"{node} {_say_times(since, until)}, {gpus:,} GPUs" for node, since, until, gpus in gaps]
     yield Finding(
         "missing",
