@@ -50,8 +50,8 @@ class PartStatus:
         at_ms = now_ms()
         failures = self.failures
         if self.status == "failing" and self.since_ms is not None:
-            since_ms = min(self.since_ms, at_ms)  # the clock may have been set back
-            failures = (*failures, Failure(since_ms, at_ms, self.error))[-MOST_FAILURES:]
+            over = Failure(min(self.since_ms, at_ms), at_ms, self.error)  # the clock may have been set back
+            failures = (*failures, over)[-MOST_FAILURES:]
         since_ms = (self.since_ms if self.status == "degraded" else at_ms) if unread else None
         return PartStatus("degraded" if unread else "ok", unread, since_ms, last_ms or at_ms, failures)
 

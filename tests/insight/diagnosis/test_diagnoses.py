@@ -6,6 +6,7 @@
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,31 @@ def make_job(seed: int) -> DiagnosedJob:
         float(rng.random()) if rng.random() < 0.5 else None,
         float(held.sum()) / 3600 * 2.5,
     )
+
+
+@pytest.mark.parametrize(
+    ("course", "is_out"), [("leak", True), ("flat", False), ("settles", False), ("leak in time", False)]
+)
+def test_a_job_that_failed_when_its_memory_was_full_ran_out_of_it(course: str, is_out: bool) -> None:
+    """Nobody says why it failed: memory that grew to its limit in the last ten minutes does, by the definition of the alert."""
+    job, minutes = make_job(3), np.arange(60)
+    used = {
+        "leak": np.interp(minutes, (35, 60), (0.3, 0.99)),
+        "flat": np.full(60, 0.97),
+        "settles": 0.95 - 0.6 * np.exp(-minutes / 8),
+        "leak in time": np.interp(minutes, (5, 60), (0.3, 0.7)),
+    }[course]
+    held = np.full((1, 60), 60.0)
+    failed = replace(
+        job, devices=("g0",), node_of=("n",), purpose="training",
+        held_s=held, idle_s=0 * held, underused_s=0 * held, unobserved_s=0 * held,
+        signals={"mem_utilization": used[np.newaxis], "sm_activity": np.full((1, 60), 0.8)}, nodes={}, sections={},
+        attempts=(JobAttempt(0, 60, "failed"),), failed_alike=1, out_of_memory=(), padding=None,
+    )  # fmt: skip
+    found = {finding.cause: finding for finding in diagnose_job(failed).findings}
+    assert ("out_of_memory" in found) == is_out
+    if is_out:
+        assert found["out_of_memory"].evidence[-1] == "memory of g0 grew by 25 % in its last 10 minutes, to 96 %"
 
 
 @given(st.integers(0, 2**32))

@@ -98,12 +98,11 @@ def count_keys(folder: Path) -> Counter[str]:
 )
 def test_a_clock_that_is_set_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_s: float, said: str) -> None:
     """In the log once, in /health and, out of the file beside the books, in `doctor`, for an hour of the monotonic clock."""
-    passed, logged = [0.0], list[object]()
+    passed, stepped, logged = [0.0], [0.0], list[object]()
     now = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + passed[0])
     monkeypatch.setattr(
         base_clock, "time", SimpleNamespace(time=lambda: now.time() + stepped[0], monotonic=time.monotonic)
     )
-    stepped = [0.0]
     monkeypatch.setattr(live, "time", SimpleNamespace(time=time.time, monotonic=now.monotonic))
 
     async def run() -> None:

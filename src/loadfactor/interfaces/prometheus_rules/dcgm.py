@@ -212,19 +212,30 @@ def translate_never_used(rule: Rule) -> TranslatedRule:
 
 
 def translate_memory_pressure(rule: Rule) -> TranslatedRule:
-    used, clear, growth = (
-        find_limit(rule, name, d) for name, d in (("used", 0.85), ("clears_at", 0.8), ("growth", 0.005))
+    """Slow growth over 40 minutes; and growth over ten minutes, alike in both halves, beyond what was before, that is full soon."""
+    used, clear, growth, full_in, steep = (
+        find_limit(rule, name, d)
+        for name, d in (("used", 0.85), ("clears_at", 0.8), ("growth", 0.005), ("full_in", 10), ("steep", 0.05))
     )
     now, before, long_before = (f"avg_over_time({MEMORY}{HELD}[5m]{ago})" for ago in ("", " offset 30m", " offset 1h"))
-    warm_s = 80 * S_PER_MIN
-    labels = ("namespace", "pod", "UUID")
+    half_ago, ago = (f"{MEMORY}{HELD} offset {time}" for time in ("5m", "10m"))
+    later, earlier = f"({MEMORY}{HELD} - {half_ago})", f"({half_ago} - {ago})"
+    age_s = "on (namespace, pod) (max by (namespace, pod) (kube_pod_start_time) <= time() - {:g})"
     expression = (
         f"({now} > {used:g}\nand {now} - {before} >= {growth:g}\nand {before} - {long_before} >= {growth:g}\n"
-        f"and on (namespace, pod) (max by (namespace, pod) (kube_pod_start_time) <= time() - {warm_s:g}))\n"
-        f"or ({now} >= {clear:g}\n  {while_firing(rule, labels)})"
+        f"and {age_s.format(80 * S_PER_MIN)})\n"
+        f"or ({MEMORY}{HELD} - max_over_time({MEMORY}{HELD}[1h] offset 10m) >= {steep:g}\n"
+        f"  and predict_linear({MEMORY}{HELD}[10m], {full_in * S_PER_MIN:g}) >= 1\n"
+        f"  and {later} >= 0.7 * {earlier}\n  and {earlier} >= 0.3 * {later}\n"
+        f"  and {age_s.format(15 * S_PER_MIN)})\n"
+        f"or ({now} >= {clear:g}\n  {while_firing(rule, ('namespace', 'pod', 'UUID'))})"
     )
     return TranslatedRule(
-        rule, expression, labels, "share", "Growth alone: out-of-memory events are no series of dcgm-exporter."
+        rule,
+        expression,
+        ("namespace", "pod", "UUID"),
+        "share",
+        "Growth alone: out-of-memory events are no series of dcgm-exporter.",
     )
 
 

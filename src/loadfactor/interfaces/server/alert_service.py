@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from loadfactor.base.clock import LARGEST_SKEW_MS, now_ms
+from loadfactor.base.clock import LARGEST_SKEW_MS, ClockWatch, now_ms
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.books.watched import find_imported
@@ -136,7 +136,10 @@ class AlertService:
             if is_done is None:
                 await asyncio.sleep(AGAIN_S)
             elif is_done:
-                await asyncio.sleep(max(LOOK_EVERY_S, self._took_s / MOST_BUSY))
+                due_s, clock = time.monotonic() + self._took_s / MOST_BUSY, ClockWatch()
+                await asyncio.sleep(LOOK_EVERY_S)
+                while time.monotonic() < due_s and not clock.read_step():
+                    await asyncio.sleep(LOOK_EVERY_S)
 
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
         """Run `work` on the thread; None where it fails, which is logged and ends nothing."""

@@ -1,15 +1,25 @@
 """Causes in how GPUs are held: by jobs that do not use them, wait for requests or end without a result."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.rule import Limit
+from loadfactor.insight.alerts.rules.memory import (
+    FULL_IN,
+    HIGHEST_MIN,
+    STEEP,
+    WINDOW_MIN,
+    is_filling,
+    project_growth,
+)
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Flags, Floats, Ints, JobAttempt
 from loadfactor.insight.diagnosis.rule import Claim, DiagnosisRule, Limits, list_runs, share
 
+_LEAST_POINTS: Final = 5
 PEAK = 0.95
 """The busiest hours are those above this share of all."""
 
@@ -151,17 +161,50 @@ def find_crash_loop(facts: DiagnosedJob, limits: Limits) -> Claim | None:
     )
 
 
-def find_out_of_memory(facts: DiagnosedJob, _limits: Limits) -> Claim | None:
-    """The scheduler, the driver or the job says that memory ran out."""
-    ended = [
+def find_out_of_memory(facts: DiagnosedJob, limits: Limits) -> Claim | None:
+    """The scheduler, the driver or the job says that memory ran out, or it grew towards its limit when the job failed."""
+    named = [
         attempt
         for attempt in facts.attempts
         if attempt.end_state == "out_of_memory"
         or (attempt.end_state == "failed" and any(attempt.first <= s <= attempt.after for s in facts.out_of_memory))
     ]
+    grown = {attempt: fact for attempt in facts.attempts if (fact := _describe_growth(facts, attempt, limits))}
+    ended = [
+        attempt
+        for attempt in facts.attempts
+        if attempt in named or (attempt.end_state == "failed" and attempt in grown)
+    ]
     if not ended:
         return None
-    return _claim_attempts(facts, ended, f"{len(ended)} of {len(facts.attempts)} attempts ended out of memory")
+    claim = _claim_attempts(facts, ended, f"{len(ended)} of {len(facts.attempts)} attempts ended out of memory")
+    growth = [grown[attempt] for attempt in ended if attempt in grown]
+    return replace(claim, evidence=(*claim.evidence, growth[-1])) if growth else claim
+
+
+def _describe_growth(facts: DiagnosedJob, attempt: JobAttempt, limits: Limits) -> str:
+    """How memory grew in the last ten minutes of an attempt, where it would have been full soon; else nothing.
+
+    Growth is what the alert `memory_pressure` says it is. Steps of more than two minutes do not show it.
+    """
+    points, step_min = round(WINDOW_MIN * S_PER_MIN / facts.step_s), facts.step_s / S_PER_MIN
+    used = facts.signals.get("mem_utilization")
+    if used is None or points < _LEAST_POINTS or attempt.after - attempt.first < points:
+        return ""
+    course = used[:, attempt.first : attempt.after]
+    known = np.flatnonzero((~np.isnan(course)).any(axis=0))
+    if not len(known) or known[-1] + 1 < points:
+        return ""
+    course = course[:, : known[-1] + 1]  # its last step may hold no sample
+    window, before = course[:, -points:].T, course[:, :-points].T[-HIGHEST_MIN * points // WINDOW_MIN :]
+    highest = np.fmax.reduce([np.full(len(course), np.nan), *before])
+    growth = project_growth(window, step_min)
+    filling = np.flatnonzero(is_filling(growth, window[-1], highest, limits))
+    if not len(filling):
+        return ""
+    gpu = int(filling[np.argmin(growth.full_min[filling])])
+    grown, last = share(growth.grown[gpu]), share(window[-1, gpu])
+    return f"memory of {facts.devices[gpu]} grew by {grown} in its last {WINDOW_MIN} minutes, to {last}"
 
 
 def _claim_attempts(facts: DiagnosedJob, attempts: Sequence[JobAttempt], fact: str) -> Claim:
@@ -255,4 +298,5 @@ OUT_OF_MEMORY: Final = DiagnosisRule(
     measure_next=("peak memory by step: does it grow (a leak), or is one batch too large?",),
     action="Halve the batch and accumulate gradients; activation checkpointing;"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; bucket long samples.",
+    limits={"full_in": FULL_IN, "steep": STEEP},
 )  # fmt: skip
