@@ -63,6 +63,20 @@ def test_a_firing_alert_ends_when_nothing_is_known_any_longer(tmp_path: Path) ->
     assert 120 + 60 <= (minutes(alert.end_ms) or 0) <= 120 + 70
 
 
+def test_a_judge_that_is_started_again_and_again_knows_since_when_nothing_is_known(tmp_path: Path) -> None:
+    """An alert of which nothing is known any longer ends an hour later, however often the server is started meanwhile."""
+    books = make_books(tmp_path, make_tables(lambda minute: 0.3 if minute < 180 else None))
+    whole = replay(books, UTILIZATION)
+    judge, found = Judge(UTILIZATION, START), list[Transition]()
+    with books.watch() as watched:
+        for minute in range(170, 420, 25):
+            found += judge.step(watched, START + minute * MINUTE)
+            judge = Judge.load(UTILIZATION, json.loads(json.dumps(judge.dump())))
+    ended = [(t.alert.rule, t.at_ms) for t in found if t.alert.state == "resolved"]
+    assert sorted(ended) == sorted((alert.rule, alert.end_ms) for alert in whole if alert.end_ms is not None)
+    assert ended
+
+
 def test_a_value_that_swings_around_the_limit_fires_once(tmp_path: Path) -> None:
     """Between the threshold and where it clears, an alert that fires goes on."""
     level = lambda minute: 0.8 if minute < 60 else 0.3 if minute < 120 else 0.45 + 0.08 * (minute // 20 % 2)  # noqa: E731

@@ -46,6 +46,16 @@ class Follower:
         """Pending and firing alerts."""
         return list(self._alive.values())
 
+    @property
+    def known_ms(self) -> dict[str, int]:
+        """When something was known last of alerts of which nothing is known now, by fingerprint."""
+        return {self._alive[group].fingerprint: at_ms for group, at_ms in self._known_ms.items()}
+
+    def keep_known(self, known_ms: Mapping[str, int]) -> None:
+        """Go on from there."""
+        marks = {alert.fingerprint: group for group, alert in self._alive.items()}
+        self._known_ms = {marks[mark]: at_ms for mark, at_ms in known_ms.items() if mark in marks}
+
     def step(self, verdicts: Verdicts, at_ms: int, step_ms: int, name_holder: NameHolder) -> Iterator[Transition]:
         """The transitions that the verdicts of the step that ends at an instant bring."""
         places = self._find_places(verdicts)
@@ -177,6 +187,7 @@ class Judge:
         return {
             "judged_ms": self.judged_ms,
             "alive": [asdict(alert) for alert in self.alive],
+            "known_ms": {mark: at_ms for follower in self._followers for mark, at_ms in follower.known_ms.items()},
             "marks": {str(at): [asdict(alert) for alert in alerts] for at, alerts in self._checkpoints.items()},
             "ended": [asdict(alert) for alert in self._ended],
         }
@@ -186,6 +197,8 @@ class Judge:
         """The judge as it was when it was dumped; alerts of rules that are no more are left out."""
         judge = cls(rules, state["judged_ms"], step_ms)
         judge._live(_read_alerts(state["alive"]))
+        for follower in judge._followers:
+            follower.keep_known(state.get("known_ms", {}))
         judge._checkpoints = {int(at): _read_alerts(alerts) for at, alerts in state["marks"].items()}
         judge._ended = _read_alerts(state["ended"])
         return judge

@@ -170,7 +170,8 @@ class AlertService:
         try:
             outbox.mend_times(now)
             judge = self._judge = self._judge or self._begin(outbox, until)
-            judge.skip_to(until - REMEMBERED_MS)
+            if until - judge.judged_ms > REMEMBERED_MS:  # our clock was set: what lies between was no time
+                judge.skip_to(until - STEPS_AT_ONCE * STEP_MS)
             ends = min(until, judge.judged_ms + STEPS_AT_ONCE * STEP_MS)
             is_ahead = judge.judged_ms > until + LARGEST_SKEW_MS
             late = None if is_ahead else self._find_late(outbox, judge)
@@ -198,12 +199,16 @@ class AlertService:
         return self._stopped or ends >= until
 
     def _begin(self, outbox: Outbox, until: int) -> Judge:
-        """The judge as it was kept; a new one begins now."""
+        """The judge as it was kept; a new one begins now, and one that was away for very long leaves the time between out."""
         state = outbox.read_state()
         with self._books.watch() as watched:
             self.arrivals.know(watched.find_job_starts(until, STEP_MS))
         self._last_import = self._books.store.manifest.last_import
-        return Judge(self._rules, until) if state is None else Judge.load(self._rules, state)
+        if state is None:
+            return Judge(self._rules, until)
+        judge = Judge.load(self._rules, state)
+        judge.skip_to(until - REMEMBERED_MS)
+        return judge
 
     def _find_late(self, outbox: Outbox, judge: Judge) -> int | None:
         """Since when minutes are to be judged again; None where there are none, or they were a moment ago."""
