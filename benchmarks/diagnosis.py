@@ -17,7 +17,7 @@ from tests.faults.job_scenarios import CAUSES, JobScenario, make_rows, make_scen
 
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.diagnose import diagnose_job
-from loadfactor.insight.diagnosis.diagnosed_job import read_job
+from loadfactor.insight.diagnosis.diagnosed_job import read_jobs
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.sources.base import Rows, Source
 
@@ -78,7 +78,8 @@ def _judge(scenarios: Sequence[JobScenario], signals: frozenset[str] | None, wit
         rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(scenarios, signals, with_nodes)]
         books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "scenarios")
         with books.watch() as watched:
-            return [(scenario, diagnose_job(read_job(watched, scenario.name))) for scenario in scenarios]
+            read = read_jobs(watched, [scenario.name for scenario in scenarios])
+            return [(scenario, diagnose_job(job)) for scenario, job in zip(scenarios, read, strict=True)]
 
 
 def is_right(scenario: JobScenario, found: JobDiagnosis) -> bool:

@@ -18,7 +18,7 @@ from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
-from loadfactor.books.step_totals import StepRows, read_steps
+from loadfactor.books.step_totals import CutRows, StepRows, read_cut_rows
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import Metric
@@ -27,7 +27,7 @@ from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
 from loadfactor.settings.config import settings
 from loadfactor.store.import_records import list_imports
-from loadfactor.store.manifest import StoredFile
+from loadfactor.store.manifest import StoredFile, merge
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, BASES, Span
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 EVENTS_BEFORE_MS = MS_PER_DAY
 """Events are still read of so long before the time requested, as one that was stated stays true for a while."""
+
+
+STEPS_AT_ONCE = 2_000_000
+"""Steps of single GPUs."""
+LONGEST_CHUNK_DAYS = 31
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,11 @@ class Watched:
         """From the first to the last instant the books know of; (0, 0) where they know of none."""
         return self._session.span()
 
+    def find_chunk_ms(self, step_ms: int) -> int:
+        """So many whole days are booked at once in such steps: as many as memory allows, for a booking has a price of its own."""
+        per_day = max(1, list_facts(self._session).gpus) * (MS_PER_DAY // step_ms)
+        return max(1, min(LONGEST_CHUNK_DAYS, STEPS_AT_ONCE // per_day)) * MS_PER_DAY
+
     def read_steps(
         self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int, kept: KeptHoldings
     ) -> Iterator[StepRows]:
@@ -103,43 +113,43 @@ class Watched:
             kept.show(self._session, span, cuts, with_bills)
             book_held(self._session, hours, self._idle_below)
         self._session.create_view("window_ledger", "SELECT * FROM book")
-        return read_steps(self._session, self._ask(metrics, by, span), step_ms)
+        return read_cut_rows(self._session, self._ask(metrics, by, span), step_ms).split()
 
     def read_job_steps(
-        self, job: str, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
-    ) -> Iterator[StepRows]:
-        """The same of one job: of its own rows, made of the samples of its nodes where nothing is shared with others.
+        self, jobs: Mapping[str, Span], metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
+    ) -> CutRows:
+        """The same of some jobs: of their own rows, made of the samples of their nodes where nothing is shared with others.
 
-        By whole hours no sample is read, as the ledger that is kept says it all.
+        `jobs`: when each is read at least. By whole hours no sample is read, as the ledger that is kept says it all.
         """
         question = self._ask(metrics, by, span)
+        own = f"job_id IN ({', '.join(map(quote, jobs))})"
         if step_ms == MS_PER_HOUR:
             open_ledger(self._session, self._idle_below)
             WindowLedger(self._session, self._idle_below).view(question.window, False)
-            self._session.materialize("ledger_of_job", f"SELECT * FROM window_ledger WHERE job_id = {quote(job)}")
-            self._session.create_view("window_ledger", "SELECT * FROM ledger_of_job")
-            return read_steps(self._session, question, step_ms)
-        near = read_nearby_devices(self._session, job, span)
+            self._session.materialize("ledger_of_jobs", f"SELECT * FROM window_ledger WHERE {own}")
+            self._session.create_view("window_ledger", "SELECT * FROM ledger_of_jobs")
+            return read_cut_rows(self._session, question, step_ms)
+        near = read_nearby_devices(self._session, own, span)
         among = None
         if near and is_by_gpu(self._session, span, list_facts(self._session)):
             among = "near_devices"
             self._session.put(among, {"device_id": near})
-        hours = _list_hours(span)
+        held = merge(list(jobs.values()))
+        hours = tuple(hour for hour in _list_hours(span) if any(s < hour[1] and e > hour[0] for s, e in held))
         # who held what is read of no sample
         book(self._session, hours, (), self._idle_below, "holdings", devices=(), among=among)
-        cut_holdings(self._session, step_ms, f"WHERE h.job_id = {quote(job)}")
+        cut_holdings(self._session, step_ms, f"WHERE h.{own}")
         book_held(self._session, hours, self._idle_below, near)
         self._session.create_view("window_ledger", "SELECT * FROM book")
-        return read_steps(self._session, question, step_ms)
+        return read_cut_rows(self._session, question, step_ms)
 
-    def read_held_steps(
-        self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
-    ) -> Iterator[StepRows]:
+    def read_held_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> CutRows:
         """The same without any sample: who held what, and what was free."""
         cuts = range(span[0] + step_ms, span[1], step_ms)
         book(self._session, _list_hours(span), cuts, self._idle_below, devices=())
         self._session.create_view("window_ledger", "SELECT * FROM book")
-        return read_steps(self._session, self._ask(metrics, by, span), step_ms)
+        return read_cut_rows(self._session, self._ask(metrics, by, span), step_ms)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
         """Add up the parts of metrics by group over a span: of these jobs, of each since an instant."""
@@ -274,8 +284,10 @@ def _first_sample(file: StoredFile, numbers: list[int]) -> int | None:
     return file.from_ms if is_new or file.day is None else file.day * MS_PER_DAY
 
 
-def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | None:
-    """Their names, in order; None where somebody holds unnamed GPUs of a pool or of the fleet then: any may be its own.
+def read_nearby_devices(session: Session, own: str, span: Span) -> list[str] | None:
+    """The GPUs of the nodes of allocations that a condition in SQL chooses, in order.
+
+    None where somebody holds unnamed GPUs of a pool or of the fleet then: any may be theirs.
 
     A node has one name before its first dot, so more GPUs may be listed than are needed, and never fewer.
     """
@@ -285,12 +297,12 @@ def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | N
     unnamed = f"SELECT 1 FROM allocations WHERE {then} AND device_id IS NULL AND node IS NULL LIMIT 1"
     if session.raw.execute(unnamed).fetchall():
         return None
-    of_job = f"FROM allocations WHERE {then} AND job_id = {quote(job)}"
-    own = f"(SELECT device_id {of_job})"
-    nodes = f"""(SELECT split_part(node, '.', 1) {of_job} AND node IS NOT NULL
-                 UNION SELECT split_part(node, '.', 1) FROM devices WHERE device_id IN {own} AND node IS NOT NULL)"""
+    held = f"FROM allocations WHERE {then} AND {own}"
+    named = f"(SELECT device_id {held})"
+    nodes = f"""(SELECT split_part(node, '.', 1) {held} AND node IS NOT NULL
+                 UNION SELECT split_part(node, '.', 1) FROM devices WHERE device_id IN {named} AND node IS NOT NULL)"""
     found = session.raw.execute(
-        f"SELECT DISTINCT device_id FROM devices WHERE device_id IN {own} OR split_part(node, '.', 1) IN {nodes} ORDER BY ALL"
+        f"SELECT DISTINCT device_id FROM devices WHERE device_id IN {named} OR split_part(node, '.', 1) IN {nodes} ORDER BY ALL"
     )
     return [device for (device,) in found.fetchall()]
 

@@ -32,7 +32,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import MIN_PER_HOUR, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.diagnose import diagnose_books, diagnose_job
-from loadfactor.insight.diagnosis.diagnosed_job import NODE_SIGNALS, SIGNALS, DiagnosedJob, JobAttempt, read_job
+from loadfactor.insight.diagnosis.diagnosed_job import NODE_SIGNALS, SIGNALS, DiagnosedJob, JobAttempt, read_jobs
 from loadfactor.insight.diagnosis.finding import CauseFinding, JobDiagnosis
 from loadfactor.insight.diagnosis.rule import DiagnosisRule
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
@@ -57,7 +57,7 @@ def fill(folder: Path, signals: frozenset[str] | None = None) -> Books:
 def diagnose(books: Books, job: str) -> JobDiagnosis:
     """The diagnosis of one job."""
     with books.watch() as watched:
-        return diagnose_job(read_job(watched, job))
+        return diagnose_job(next(read_jobs(watched, [job])))
 
 
 def test_known_causes_are_told_first(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_replicas_of_the_simulated_fleet_wait_for_requests(simulated_books: Book
     """Its serving jobs follow a daily wave: that is said of each of them, and never with more than it lost."""
     with simulated_books.watch() as watched:
         jobs = {row["job_id"] for row in watched.list_rows("allocations", "purpose IN ('serving', 'inference')")}
-        read = [read_job(watched, job) for job in sorted(jobs)[:3]]
+        read = list(read_jobs(watched, sorted(jobs)[:3]))
     assert read
     for facts in read:
         found = find(facts)

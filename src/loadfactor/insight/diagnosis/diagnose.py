@@ -8,7 +8,7 @@ import numpy as np
 
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats, read_job
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats, read_jobs
 from loadfactor.insight.diagnosis.finding import (
     CannotTell,
     CauseFinding,
@@ -188,7 +188,7 @@ def diagnose_jobs(
     """Why the GPUs of these jobs were not fuller within a span. Raises InputError for one that held none then."""
     diagnosed = []
     with books.watch() as watched:
-        for number, job in enumerate(jobs):
-            diagnosed.append(diagnose_job(read_job(watched, job, span)))
+        for number, job in enumerate(read_jobs(watched, jobs, span)):
+            diagnosed.append(diagnose_job(job))
             progress("diagnosing", (number + 1) / len(jobs))
     return tuple(diagnosed)

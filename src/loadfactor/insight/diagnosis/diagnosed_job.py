@@ -1,6 +1,6 @@
 """The facts of one job that rules of diagnoses read: its GPUs step by step, its nodes, sections, attempts, events and work."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
-from loadfactor.books.step_totals import StepRows
+from loadfactor.books.step_totals import CutRows
 from loadfactor.books.watched import Watched
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.metrics import metric
@@ -187,17 +187,54 @@ SIGNALS: Final = (
     "pcie_saturation", "nvlink_saturation", "mem_utilization", "throttled_share", "power_w",
 )  # fmt: skip
 NODE_SIGNALS: Final = ("cpu_busy_share", "io_wait_share", "disk_write_bytes_per_s", "net_tx_bytes_per_s")
-_BY: Final = ("device", "node", "accelerator")
-_LEAST_CHUNK_MS: Final = MS_PER_DAY
-_CHUNK_STEPS: Final = 480
-"""So much is booked at a time: it costs little more than a short piece does."""
+_OF_GPU: Final = ("device", "node", "accelerator")
+_BY: Final = (*_OF_GPU, "job")
 _STEPS_MIN: Final = (1, 2, 5, 10, 60)
 _MOST_STEPS: Final = 1500
 """A job of a day is read by minutes, one of more than ten days by the hours of the ledger."""
 
 
-def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJob:
-    """The facts of a job within a span, out of the books. Raises InputError where they do not know it, or it held no GPU then."""
+def read_jobs(watched: Watched, jobs: Sequence[str], span: Span | None = None) -> Iterator[DiagnosedJob]:
+    """The facts of jobs within a span, out of the books, one after another in this order: those of equal steps are read together.
+
+    Raises InputError where the books do not know a job, or it held no GPU then.
+    """
+    found = [_find_run(watched, job, span) for job in jobs]
+    metrics = [metric(name) for name in (*HOURS, *SIGNALS, "cost")]
+    for step_ms in {run.read.step_ms for run in found}:
+        alike = [run for run in found if run.read.step_ms == step_ms]
+        chunk_ms = watched.find_chunk_ms(step_ms)
+        last = max(run.span[1] for run in alike)
+        at = min(run.span[0] for run in alike)
+        while at < last:
+            until = min(at + chunk_ms, last)
+            near = {run.job: run.span for run in alike if run.span[0] < until and run.span[1] > at}
+            if near:
+                rows = watched.read_job_steps(near, metrics, _BY, (at, until), step_ms)
+                for run in alike:
+                    if run.job in near:
+                        run.read.add(rows.of("job", run.job))
+            at = until
+    for run in found:
+        yield _describe_job(watched, run)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A job, its allocations, when each held GPUs within the time requested (also where that is never), and what is read of it."""
+
+    job: str
+    rows: Sequence[Mapping[str, Any]]
+    held: Sequence[Span]
+    read: "_Read"
+
+    @property
+    def span(self) -> Span:
+        """From its first step to the end of its last."""
+        return self.read.start_ms, self.read.start_ms + self.read.steps * self.read.step_ms
+
+
+def _find_run(watched: Watched, job: str, span: Span | None) -> _Run:
     rows = watched.list_rows("allocations", "job_id = ?", job)
     first, last = watched.span if span is None else (max(span[0], watched.span[0]), min(span[1], watched.span[1]))
     held = [(max(_or(r["from_utc"], first), first), min(_or(r["to_utc"], last), last)) for r in rows]
@@ -209,11 +246,11 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
     step_ms = _choose_step(max(end for _, end in known) - min(start for start, _ in known))
     start = min(s for s, _ in known) // step_ms * step_ms
     end = -(-max(e for _, e in known) // step_ms) * step_ms
-    read = _Read(start, step_ms, (end - start) // step_ms)
-    metrics = [metric(name) for name in (*HOURS, *SIGNALS, "cost")]
-    chunk_ms = max(_LEAST_CHUNK_MS, _CHUNK_STEPS * step_ms)
-    for at in range(start, end, chunk_ms):
-        read.add(list(watched.read_job_steps(job, metrics, _BY, (at, min(at + chunk_ms, end)), step_ms)))
+    return _Run(job, rows, held, _Read(start, step_ms, (end - start) // step_ms))
+
+
+def _describe_job(watched: Watched, run: _Run) -> DiagnosedJob:
+    job, rows, read, (start, end) = run.job, run.rows, run.read, run.span
     arrays = {name: read.work_out(name) for name in (*HOURS, *SIGNALS, "cost")}
     idle, underused, unobserved, busy = (np.nan_to_num(arrays[name]) * S_PER_HOUR for name in HOURS)
     cost = arrays["cost"]
@@ -225,11 +262,11 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
     links = np.where(linked, arrays["nvlink_saturation"], arrays["pcie_saturation"])
     if not np.isnan(links).all():
         signals["gpu_link_saturation"] = links
-    attempts, failed = _list_attempts(watched, rows, read, held)
+    attempts, failed = _list_attempts(watched, rows, read, run.held)
     nodes = {node for _, node, _ in read.gpus if node}
     reported = watched.list_rows("job_sections", "job_id = ?", job)
     out = watched.list_rows(
-        "device_events", "kind = 'out_of_memory' AND at_utc >= ? AND at_utc < ?", start, end + step_ms
+        "device_events", "kind = 'out_of_memory' AND at_utc >= ? AND at_utc < ?", start, end + read.step_ms
     )
     mine = {device for device, _, _ in read.gpus}
     return DiagnosedJob(
@@ -238,7 +275,7 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
         tuple(device for device, _, _ in read.gpus),
         tuple(node for _, node, _ in read.gpus),
         start,
-        step_ms // MS_PER_S,
+        read.step_ms // MS_PER_S,
         idle + busy + unobserved,
         idle,
         underused,
@@ -248,7 +285,7 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
         {kind: read.spread([r for r in reported if r["kind"] == kind]) for kind in {r["kind"] for r in reported}},
         attempts,
         failed,
-        tuple((event["at_utc"] - start) // step_ms for event in out if event["device_id"] in mine),
+        tuple((event["at_utc"] - start) // read.step_ms for event in out if event["device_id"] in mine),
         _find_padding(watched, job),
         None if np.isnan(cost).all() else float(np.nansum(cost)),
         _read_answers(watched, job, read),
@@ -263,16 +300,15 @@ class _Read:
         self.gpus: list[tuple[str, str | None, str | None]] = []
         self._sums: dict[Part, Floats] = {}
 
-    def add(self, rows: Sequence[StepRows]) -> None:
-        """The rows of some steps, which have the same names."""
-        if not any(step.count for step in rows):
+    def add(self, rows: CutRows) -> None:
+        """Rows of some of the steps, or of steps around them."""
+        at = rows.step + (rows.start_ms - self.start_ms) // self.step_ms
+        if not len(at):
             return
-        coded = np.stack([np.concatenate([step.codes[by] for step in rows]) for by in _BY])
+        coded = np.stack([rows.codes[by] for by in _OF_GPU])
         found, which = np.unique(coded, axis=1, return_inverse=True)
-        places = np.array([self._place(rows[0], codes) for codes in found.T])[which.reshape(-1)]
-        at = np.concatenate([np.full(step.count, (step.start_ms - self.start_ms) // self.step_ms) for step in rows])
-        for part in rows[0].sums:
-            values = np.concatenate([step.sums[part] for step in rows], axis=1)
+        places = np.array([self._place(rows, codes) for codes in found.T])[which.reshape(-1)]
+        for part, values in rows.sums.items():
             cells = self._sums.get(part, np.zeros((0, self.steps, len(values))))
             more = np.zeros((len(self.gpus) - len(cells), self.steps, len(values)))
             self._sums[part] = cells = np.concatenate((cells, more))
@@ -310,8 +346,8 @@ class _Read:
             inside += np.clip(until - np.maximum(row["from_utc"], edges), 0, None)
         return np.minimum(inside / self.step_ms, 1.0)
 
-    def _place(self, step: StepRows, codes: NDArray[np.int64]) -> int:
-        names = [step.names[by][code] if code >= 0 else None for by, code in zip(_BY, codes, strict=True)]
+    def _place(self, rows: CutRows, codes: NDArray[np.int64]) -> int:
+        names = [rows.names[by][code] if code >= 0 else None for by, code in zip(_OF_GPU, codes, strict=True)]
         gpu = (names[0] or "", names[1], names[2])
         if gpu not in self.gpus:
             self.gpus.append(gpu)

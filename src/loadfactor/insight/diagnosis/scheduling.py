@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.watched import Watched
 from loadfactor.books.watched_waits import QueuedJobs, WatchedWaits
@@ -174,21 +174,24 @@ def _read_nodes(watched: Watched, span: Span) -> Iterator[tuple[int, dict[Pool, 
     """Step by step the nodes of each pool, as far as they are there for all of it."""
     metrics = [metric("unallocated_gpu_hours"), metric("paid_gpu_hours")]
     kinds = [of.kind for of in metrics if isinstance(of.kind, Sum)]
-    for at in range(span[0], span[1], MS_PER_DAY):
-        for step in watched.read_held_steps(metrics, ("node", "pool"), (at, min(at + MS_PER_DAY, span[1])), STEP_MS):
-            sums = {part: of.T for part, of in step.sums.items()}
-            hours = np.stack([work_out(kind, sums)[0][:, 0] for kind in kinds], axis=1)
-            amounts: dict[tuple[int, int], NDArray[np.float64]] = {}
-            for row in range(step.count):
-                key = (int(step.codes["node"][row]), int(step.codes["pool"][row]))
-                amounts[key] = amounts.get(key, 0.0) + hours[row]
-            pools: dict[Pool, _Nodes] = {}
-            for (node, code), (free, paid) in amounts.items():
-                if node >= 0:
-                    nodes = pools.setdefault(step.names["pool"][code] if code >= 0 else None, _Nodes([], []))
-                    nodes.free.append(int(free * MS_PER_HOUR / STEP_MS + _ROUNDING))
-                    nodes.sizes.append(round(paid * MS_PER_HOUR / STEP_MS))
-            yield step.start_ms, pools
+    chunk_ms = watched.find_chunk_ms(STEP_MS)
+    for at in range(span[0], span[1], chunk_ms):
+        rows = watched.read_held_steps(metrics, ("node", "pool"), (at, min(at + chunk_ms, span[1])), STEP_MS)
+        named = rows.codes["node"] >= 0
+        cells = np.stack([rows.step, rows.codes["node"], rows.codes["pool"]])[:, named]
+        found, which = np.unique(cells, axis=1, return_inverse=True)
+        sums = {part: of.T[named] for part, of in rows.sums.items()}
+        free, paid = (
+            np.bincount(which.reshape(-1), work_out(kind, sums)[0][:, 0], found.shape[1]) * MS_PER_HOUR / STEP_MS
+            for kind in kinds
+        )
+        steps: dict[int, dict[Pool, _Nodes]] = {n: {} for n in range(rows.steps)}
+        for (step, _, code), gpus, size in zip(found.T.tolist(), free.tolist(), paid.tolist(), strict=True):
+            nodes = steps[step].setdefault(rows.names["pool"][code] if code >= 0 else None, _Nodes([], []))
+            nodes.free.append(int(gpus + _ROUNDING))
+            nodes.sizes.append(round(size))
+        for step, pools in steps.items():
+            yield at + step * STEP_MS, pools
 
 
 def _list_waiting(waits: QueuedJobs, at: int, pools: list[Pool]) -> dict[Pool, list[tuple[int, str]]]:
