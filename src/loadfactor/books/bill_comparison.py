@@ -6,7 +6,7 @@ books, held or not. Charges that reach beyond that time count in proportion.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +65,17 @@ class Difference:
     amount: float | None
     do: str
 
+    @property
+    def net_amount(self) -> float | None:
+        """The amount with its direction: above 0 where more was billed than the books know, below where less was."""
+        return None if self.amount is None else -self.amount if self.kind == NEVER_BILLED else self.amount
+
+    @property
+    def direction(self) -> str:
+        """Which of the two has more."""
+        net = self.net_amount
+        return "" if not net else "billed more" if net > 0 else "billed less"
+
 
 @dataclass(frozen=True)
 class BillComparison:
@@ -81,8 +92,13 @@ class BillComparison:
 
     @property
     def amount(self) -> float:
-        """The amounts of all differences, whichever way they go."""
+        """Gross: the amounts of all differences, whichever way they go."""
         return sum(abs(difference.amount or 0.0) for difference in self.differences)
+
+    @property
+    def net_amount(self) -> float:
+        """Net: what was billed more than the books know, less what was billed less; below 0 where less was billed."""
+        return sum(difference.net_amount or 0.0 for difference in self.differences)
 
 
 @dataclass(frozen=True)
@@ -105,8 +121,8 @@ class _Seen:
     is_owned: bool
 
 
-def compare_bills(session: Session, month: str | None = None) -> BillComparison:
-    """Bills of GPUs beside the books, in a month (UTC), 2026-10, or all of their time.
+def compare_bills(session: Session, month: str | None = None, zone: tzinfo = UTC) -> BillComparison:
+    """Bills of GPUs beside the books, in a month of a zone, 2026-10, or all of their time.
 
     Raises InputError where there is no bill of GPUs, or none of that time.
     """
@@ -114,7 +130,7 @@ def compare_bills(session: Session, month: str | None = None) -> BillComparison:
         raise InputError("the books hold no bills; import one: loadfactor import focus FILE")
     if has_only_bills(session):
         raise InputError(say_no_gpus(session))
-    start, end = session.span() if month is None else read_month(month)
+    start, end = session.span() if month is None else read_month(month, zone).limits
     view_billed_lines(session, [(start, end)])
     session.materialize("billed_gpus", "SELECT * FROM billed_lines WHERE sold IS NOT NULL")
     first, last = session.fetch_one(

@@ -4,26 +4,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_DAY
-from loadfactor.books.charging.bill_lines import choose_currency
+from loadfactor.books.charging.bill_lines import EPOCH, choose_currency
 from loadfactor.books.charging.bill_lines import view_charges as name_charges
+from loadfactor.books.charging.fleet_chargeback import CostDays
+from loadfactor.metrics.query.calendar import Window, instant
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
 from loadfactor.money.currency import EXACT, add_exactly
 from loadfactor.money.spending import DaySpend
 from loadfactor.settings.money import CostColumn
 from loadfactor.store.session import Session
 
-EPOCH: Final = date(1970, 1, 1)
 _DIGITS: Final = Decimal("1e-18")
 """Of a day's part of a charge of several days; its last day takes what is left."""
-IS_FIXED: Final = """(ChargeCategory = 'Purchase' OR ChargeFrequency IN ('Recurring', 'One-Time')
-    OR CommitmentDiscountId IS NOT NULL OR CapacityReservationStatus = 'Unused')"""
-"""SQL: a charge that was bound to come, whatever anybody does."""
-_CAN_BE_OWNED: Final = """(ChargeCategory IS DISTINCT FROM 'Tax' AND CommitmentDiscountStatus IS DISTINCT FROM 'Unused'
-    AND CapacityReservationStatus IS DISTINCT FROM 'Unused')"""
 
 
 def has_bill(session: Session) -> bool:
@@ -53,19 +49,21 @@ def convert(amount: Decimal, rate: str | None) -> Decimal:
 
 @dataclass(frozen=True)
 class BilledDays:
-    """Charges of one owner by the days they are for; `recurs` where fixed cost is charged anew every day.
+    """A cost by the days it is for; `recurs` where fixed cost is charged anew every day."""
 
-    `can_be_owned` is False of what stands in a pool, like taxes and GPUs that nobody holds.
-    """
-
-    team: str | None
-    project: str | None
     first: date
     last: date
     is_fixed: bool
     recurs: bool
-    can_be_owned: bool
     cost: Decimal
+
+    @classmethod
+    def of(cls, days: CostDays, cost: Fraction, month: Window) -> "BilledDays":
+        """A cost of a month; its days end with the month, for it is charged in that."""
+        end = instant(month.end_ms - 1).astimezone(month.zone).date()
+        first, last = EPOCH + timedelta(days.first), EPOCH + timedelta(max(days.first, days.last))
+        exact = EXACT.multiply(Decimal(round(cost / Fraction(_DIGITS))), _DIGITS)
+        return cls(first, max(first, min(last, end)), days.is_fixed, days.recurs, exact)
 
     def spread(self) -> Iterator[DaySpend]:
         """By day: fixed cost on the first, variable cost evenly, so that the days sum to it exactly."""
@@ -77,31 +75,6 @@ class BilledDays:
         for number in range(days - 1):
             yield DaySpend(self.first + timedelta(number), part)
         yield DaySpend(self.last, EXACT.subtract(self.cost, EXACT.multiply(part, Decimal(days - 1))))
-
-
-def read_billed_days(session: Session, since: date, until: date) -> list[BilledDays]:
-    """The charges that `view_charges` counts and that begin from one day to another, summed exactly by owner and days (UTC)."""
-    start, end = ((day - EPOCH).days * MS_PER_DAY for day in (since, until + timedelta(1)))
-    sql = f"""SELECT team, project, first, last, fixed, fixed AND daily, ownable, rate, sum(cost) FROM (
-                SELECT rate, team, project, cost, {IS_FIXED} AS fixed, ChargeCategory = 'Usage' AS daily,
-                  {_CAN_BE_OWNED} AS ownable,
-                  ChargePeriodStart // {MS_PER_DAY} AS first,
-                  greatest(first, (coalesce(ChargePeriodEnd, ChargePeriodStart + 1) - 1) // {MS_PER_DAY}) AS last
-                FROM counted WHERE ChargePeriodStart >= {start} AND ChargePeriodStart < {end})
-              GROUP BY ALL ORDER BY ALL"""
-    return [
-        BilledDays(
-            team,
-            project,
-            EPOCH + timedelta(first),
-            EPOCH + timedelta(last),
-            bool(fixed),
-            bool(recurs),
-            bool(ownable),
-            convert(Decimal(cost), rate),
-        )
-        for team, project, first, last, fixed, recurs, ownable, rate, cost in session.raw.execute(sql).fetchall()
-    ]
 
 
 _NAME: Final = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import wraps
 from pathlib import Path
 from shlex import quote
@@ -130,7 +130,11 @@ class Books:
         return repair(self.store, self.idle_below, progress)
 
     def close_month(
-        self, month: str, by: str | Sequence[str] = ("team",), currency: str | None = None
+        self,
+        month: str,
+        by: str | Sequence[str] = ("team",),
+        currency: str | None = None,
+        timezone: tzinfo = UTC,
     ) -> "FleetChargeback":
         """Keep the statements of a month. Closed again after late data, they name those they replace; unchanged, nothing is kept.
 
@@ -139,7 +143,7 @@ class Books:
         from loadfactor.books.charging.closings import close_month
 
         with self.snapshot() as snapshot:
-            found, earlier = snapshot.charge(month, by, currency), snapshot.list_closings(month)
+            found, earlier = snapshot.charge(month, by, currency, timezone), snapshot.list_closings(month)
         return close_month(found, earlier, self.add_rows)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -164,6 +168,7 @@ class Books:
     owned = _ask(Snapshot.owned)
     projects = _ask(Snapshot.projects)
     chargeback = _ask(Snapshot.chargeback)
+    bridge = _ask(Snapshot.bridge)
     compare_closed = _ask(Snapshot.compare_closed)
     check = _ask(Snapshot.check)
 

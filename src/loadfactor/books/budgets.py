@@ -1,40 +1,42 @@
-"""Where budgets stand: spending by day of a bill's charges, else of the ledger, built in SQL and judged by `money.budgets`."""
+"""Where budgets stand: what the statements of their months charge them, by day, judged by `money.spending`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_EVEN, Decimal
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from decimal import Decimal
 from typing import Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
-from loadfactor.books.billed_costs import EPOCH, BilledDays, convert, has_bill, read_billed_days, view_charges
-from loadfactor.books.charging.bill_lines import read_month
+from loadfactor.books.billed_costs import BilledDays, convert, has_bill, view_charges
+from loadfactor.books.charging.bill_lines import EPOCH, read_month
+from loadfactor.books.charging.fleet_chargeback import ChargedDays, ChargeQuestion, ViewLedger, charge_days
 from loadfactor.books.owned_prices import make_owned_server
-from loadfactor.money.currency import add_exactly
-from loadfactor.money.lines import CostLine, measure_tag_coverage, read_hours
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.money.currency import EXACT, add_exactly
+from loadfactor.money.lines import EFFECTIVE_COST, choose_column, measure_tag_coverage, read_hours
 from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending, forecast_project
 from loadfactor.money.spending import (
     HISTORY_WEEKS,
     BudgetPeriod,
     BudgetStatus,
     DailySpending,
+    DaySpend,
     find_period,
     follow_budget,
 )
 from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
-from loadfactor.settings.config import FILE
+from loadfactor.settings.config import FILE, settings
 from loadfactor.settings.money import Budget, OwnedPool, ProjectPlan
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 
+_MONTHS_PER_YEAR: Final = 12
 BILL_SETTLES_DAYS: Final = 2
 """Clouds bill usage within a day or two: later days of a bill are not complete."""
 NO_BUDGET: Final = (
     f'no budget in {FILE}; write one: [[budget]] with amount = 12000 and, of one team alone, team = "NAME"'
 )
-_LEDGER_DIGITS: Final = Decimal("1e-9")
-"""To which sums of floats are read, so that they do not depend on the order in which they were added."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class BudgetReview:
     """Where all budgets stand. `source` is `bill` or `ledger`; `basis` of the ledger's cost is None where a bill is read.
 
     `remarks` say which charges were converted from other currencies.
-    `tag_coverage_share`: how much of the cost of the budgets' periods that could have an owner has all of `tag_names`, None where
-    there is none. Days are of UTC.
+    `tag_coverage_share`: how much of the cost of the first budget's period that could have an owner has all of `tag_names`, None
+    where there is none. Days are of `timezone`.
     """
 
     source: str
@@ -54,36 +56,20 @@ class BudgetReview:
     tag_names: tuple[str, ...]
     tag_coverage_share: Decimal | None
     remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class OwnedDays:
-    """Spending by owner and day, through the last complete day."""
-
-    days: Sequence[BilledDays]
-    complete_through: date
-    complete_from: date | None
-    currency: str
-    remarks: tuple[str, ...] = ()
-
-    def of(self, budget: Budget) -> list[BilledDays]:
-        """Those of a budget's owner; of everybody where it names none."""
-        return [
-            spent
-            for spent in self.days
-            if budget.team in (None, spent.team) and budget.project in (None, spent.project)
-        ]
+    timezone: str = "UTC"
 
 
 def review_budgets(
     session: Session,
     budgets: Sequence[Budget],
     basis: str,
+    view_ledger: ViewLedger,
     month: str | None = None,
     today: date | None = None,
     through: date | None = None,
+    zone: tzinfo = UTC,
 ) -> BudgetReview:
-    """Where budgets stand in the period of a month, by default that of the last complete day. The ledger is called `ledger`.
+    """Where budgets stand in the period of a month, by default that of the last complete day: what statements of it charge.
 
     `through`: as they stood when this day was complete: later spending is not read.
     Raises InputError where there is no budget, or no cost to compare it with.
@@ -91,58 +77,115 @@ def review_budgets(
     if not budgets:
         raise InputError(NO_BUDGET)
     is_billed = has_bill(session)
-    last = _find_last_day(session, is_billed, today or datetime.now(UTC).date())
+    last = _find_last_day(session, is_billed, today or datetime.now(UTC).date(), zone)
     last = last if through is None else min(last, through)
-    day = last if month is None else EPOCH + timedelta(milliseconds=read_month(month)[0])
+    day = last if month is None else instant(read_month(month, zone).start_ms).astimezone(zone).date()
+    until = last if through is not None else None
+    charged = _ChargedMonths(session, basis, view_ledger, zone, until)
     periods = [find_period(day, budget.period) for budget in budgets]
-    statuses, coverage = [], {}
-    currency = session.currency
-    remarks: tuple[str, ...] = ()
-    for budget, period in zip(budgets, periods, strict=True):
-        key = (budget.column if is_billed else "", period)
-        if key not in coverage:
-            until = period.last if through is None else min(period.last, last)
-            coverage[key] = _read_days(session, budget, (period.first, until), basis, is_billed, last)
-        spent = coverage[key]
-        currency, remarks = spent.currency, spent.remarks
-        statuses.append(_follow(budget, period, spent))
+    begun = None if is_billed else _find_first_day(session, zone)
+    statuses = tuple(
+        _follow(budget, period, charged, last, begun) for budget, period in zip(budgets, periods, strict=True)
+    )
     names = tuple(name for name in ("team", "project") if any(getattr(budget, name) for budget in budgets)) or ("team",)
-    shares = [(spent, period) for (_, period), spent in coverage.items()]
     return BudgetReview(
         source="bill" if is_billed else "ledger",
-        currency=currency,
-        remarks=remarks,
+        currency=charged.currency,
+        remarks=charged.remarks,
         basis=None if is_billed else basis,
         complete_through=last,
-        statuses=tuple(statuses),
+        statuses=statuses,
         tag_names=names,
-        tag_coverage_share=_cover(*shares[0], names),
+        tag_coverage_share=charged.cover(periods[0], names),
+        timezone=str(zone),
     )
 
 
-def _read_days(
-    session: Session, budget: Budget, days: tuple[date, date], basis: str, is_billed: bool, last: date
-) -> OwnedDays:
-    """Spending of everybody in some days, the last one included, and the weeks before them."""
-    since, until = days[0] - timedelta(HISTORY_WEEKS * D_PER_WEEK), days[1]
-    if is_billed:
-        currency, remarks = view_charges(session, budget.column)
-        return OwnedDays(read_billed_days(session, since, until), last, None, currency, remarks)
-    spent = _read_ledger_days(session, since, until, basis)
-    begin = EPOCH + timedelta(-(-session.span()[0] // MS_PER_DAY))
-    return OwnedDays(spent, last, max(begin, since), session.currency)
+class _ChargedMonths:
+    """The statements of months, each worked out once for all budgets that read it."""
+
+    def __init__(self, session: Session, basis: str, view_ledger: ViewLedger, zone: tzinfo, until: date | None) -> None:
+        self._session, self._basis, self._view_ledger = session, basis, view_ledger
+        self._zone, self._until = zone, until
+        self._known: dict[tuple[str, tuple[str, ...], str], ChargedDays | None] = {}
+        self.currency = session.currency
+        self.remarks: tuple[str, ...] = ()
+
+    def charge(self, month: str, by: tuple[str, ...], column: str) -> ChargedDays | None:
+        """The statements of a month by these names, and the days of a column; None where no cost of it is known."""
+        key = month, by, column
+        if key not in self._known:
+            policy = settings().chargeback
+            question = ChargeQuestion(by, month, None, policy, self._zone, self._until)
+            found = charge_days(self._session, question, self._basis, self._view_ledger, column)
+            self._known[key] = found
+            if found is not None:
+                self.currency = found.found.currency
+                self.remarks += tuple(r for r in found.found.remarks if "converted" in r and r not in self.remarks)
+        return self._known[key]
+
+    def spend(self, budget: Budget, month: str) -> tuple[Decimal, list[DaySpend], list[BilledDays]]:
+        """What a month's statements charge a budget, its days, which sum to that, and the fixed charges that recur."""
+        by = tuple(name for name in ("team", "project") if getattr(budget, name)) or ("team",)
+        charged = self.charge(month, by, budget.column)
+        if charged is None:
+            return Decimal(0), [], []
+        wanted = tuple(getattr(budget, name) for name in by)
+        is_own: Callable[[Sequence[str | None]], bool] = lambda names: not any(wanted) or tuple(names) == wanted  # noqa: E731
+        column = budget.column if budget.column in charged.found.totals else None
+        spent = add_exactly(
+            of.amounts[column] for of in charged.found.statements if column and is_own(tuple(of.by.values()))
+        )
+        parts = [
+            BilledDays.of(days, amount, read_month(month, self._zone))
+            for place, of_days in charged.days.items()
+            if is_own(place[1:])
+            for days, amount in sorted(of_days.items())
+        ]
+        spends = [day for part in parts for day in part.spread()]
+        if rounding := EXACT.subtract(spent, add_exactly(amount for s in spends for amount in (s.variable, s.fixed))):
+            spends.append(DaySpend(max(spend.day for spend in spends), rounding))
+        return spent, spends, [part for part in parts if part.recurs]
+
+    def cover(self, period: BudgetPeriod, names: tuple[str, ...]) -> Decimal | None:
+        """The part of the cost of a period that has these names: of one month, what its statements print."""
+        months = [self.charge(month, names, EFFECTIVE_COST) for month in _list_months(period.first, period.last)]
+        lines = [line for charged in months if charged is not None for line in charged.lines]
+        if not lines:
+            return None
+        share = measure_tag_coverage(lines, choose_column(lines[0].costs))
+        return None if share is None else round(share, 6)
 
 
-def _follow(budget: Budget, period: BudgetPeriod, spent: OwnedDays) -> BudgetStatus:
-    own = spent.of(budget)
-    days = (day for part in own for day in part.spread())
-    spending = DailySpending(days, spent.complete_through, spent.complete_from)
-    return follow_budget(budget, spending, period, _expect_fixed(own, period, spent.complete_through))
+def _list_months(first: date, last: date) -> list[str]:
+    """The months that some days lie in.
+
+    >>> _list_months(date(2026, 11, 30), date(2027, 1, 1))
+    ['2026-11', '2026-12', '2027-01']
+    """
+    count = (last.year - first.year) * _MONTHS_PER_YEAR + last.month - first.month + 1
+    numbers = (first.year * _MONTHS_PER_YEAR + first.month - 1 + n for n in range(count))
+    return [f"{number // _MONTHS_PER_YEAR:04d}-{number % _MONTHS_PER_YEAR + 1:02d}" for number in numbers]
+
+
+def _follow(
+    budget: Budget, period: BudgetPeriod, charged: _ChargedMonths, last: date, begun: date | None
+) -> BudgetStatus:
+    since = period.first - timedelta(HISTORY_WEEKS * D_PER_WEEK)
+    spends: list[DaySpend] = []
+    recurring: list[BilledDays] = []
+    for month in _list_months(since, period.last):
+        _, of_month, recurs = charged.spend(budget, month)
+        spends += of_month
+        recurring += recurs
+    complete_from = None if begun is None else max(begun, since)
+    spending = DailySpending((s for s in spends if s.day >= since), last, complete_from)
+    return follow_budget(budget, spending, period, _expect_fixed(recurring, period, last))
 
 
 def _expect_fixed(own: Iterable[BilledDays], period: BudgetPeriod, complete_through: date) -> Decimal:
     """Fixed cost that comes every day, like that of a commitment spread over its time: at its daily mean, for days to come."""
-    recurring = [part for part in own if part.recurs and part.first in period]
+    recurring = [part for part in own if part.first in period]
     complete = add_exactly(part.cost for part in recurring if part.first <= complete_through)
     later = add_exactly(part.cost for part in recurring if part.first > complete_through)
     days = (min(complete_through, period.last) - period.first).days + 1
@@ -152,16 +195,7 @@ def _expect_fixed(own: Iterable[BilledDays], period: BudgetPeriod, complete_thro
     return max(Decimal(0), complete * left / days - later)
 
 
-def _cover(spent: OwnedDays, period: BudgetPeriod, names: tuple[str, ...]) -> Decimal | None:
-    lines = (
-        CostLine({"cost": part.cost}, tuple(getattr(part, name) for name in names))
-        for part in spent.days
-        if part.can_be_owned and part.first in period
-    )
-    return measure_tag_coverage(lines, "cost")
-
-
-def _find_last_day(session: Session, is_billed: bool, today: date) -> date:
+def _find_last_day(session: Session, is_billed: bool, today: date, zone: tzinfo) -> date:
     """The last day whose cost is complete: settled, in a bill; over, in the ledger. Raises InputError where there is none."""
     if is_billed:
         session.view_table("charges", "charges")
@@ -174,21 +208,13 @@ def _find_last_day(session: Session, is_billed: bool, today: date) -> date:
         raise InputError(
             f"the books in {session.folder} know of no cost yet; begin with `loadfactor import` of a bill or of allocations"
         )
-    return EPOCH + timedelta(end // MS_PER_DAY - 1)
+    return instant(end).astimezone(zone).date() - timedelta(1)
 
 
-def _read_ledger_days(session: Session, since: date, until: date, basis: str) -> list[BilledDays]:
-    """The ledger's cost by owner and day, what nobody holds included."""
-    start, end = ((day - EPOCH).days * MS_PER_DAY for day in (since, until + timedelta(1)))
-    sql = f"""SELECT team, project, hour_utc // {MS_PER_DAY} AS day, state NOT IN ('unallocated', 'down') AS held,
-                sum(price_per_gpu_hour_{basis} * gpu_s) / {S_PER_HOUR} AS cost
-              FROM ledger WHERE hour_utc >= {start} AND hour_utc < {end}
-              GROUP BY ALL HAVING cost IS NOT NULL ORDER BY ALL"""
-    return [
-        BilledDays(team, project, at, at, False, False, held, Decimal(cost).quantize(_LEDGER_DIGITS, ROUND_HALF_EVEN))
-        for team, project, day, held, cost in session.raw.execute(sql).fetchall()
-        for at in (EPOCH + timedelta(day),)
-    ]
+def _find_first_day(session: Session, zone: tzinfo) -> date:
+    """The first day that the ledger knows whole."""
+    begun = instant(session.span()[0]).astimezone(zone)
+    return begun.date() if begun.time() == time() else begun.date() + timedelta(1)
 
 
 EVALUATION, TRAINING = "evaluation", "training"

@@ -22,13 +22,14 @@ from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Quest
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import BASES, DIMENSIONS, Span, columns_of
+from loadfactor.tables.schema import BASES, DIMENSIONS, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from loadfactor.books.billed_costs import BilledCommitments
     from loadfactor.books.budgets import BudgetReview, ProjectReview
+    from loadfactor.books.charging.bridge import Bridge, Chain
     from loadfactor.books.charging.closings import ChargebackChanges, Closing
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
     from loadfactor.books.check import CheckResult
@@ -222,21 +223,29 @@ class Snapshot:
         return find_untagged(self._session, ask, by)
 
     def chargeback(
-        self, month: str | None = None, by: str | Sequence[str] = ("team",), currency: str | None = None
+        self,
+        month: str | None = None,
+        by: str | Sequence[str] = ("team",),
+        currency: str | None = None,
+        timezone: tzinfo = UTC,
     ) -> "FleetChargeback":
         """Charge the fleet under the policy of loadfactor.toml: statements that sum to the rounded bill of a month, 2026-10.
 
         Without a month: of everything in the books; where there is no bill, of price × installed time. `by` is made of team,
-        project, experiment, user and purpose. `currency` charges only the lines of bills that are in it. Raises InputError where
-        nothing is known of the month, or a rate of exchange is missing.
+        project, experiment, user and purpose. `currency` charges only the lines of bills that are in it, `timezone` says where
+        months begin. Raises InputError where nothing is known of the month, or a rate of exchange is missing.
         """
         from loadfactor.books.charging.closings import mention_closing
 
-        found = self.charge(month, by, currency)
+        found = self.charge(month, by, currency, timezone)
         return mention_closing(found, self.list_closings(month)) if month else found
 
     def compare_closed(
-        self, month: str, by: str | Sequence[str] | None = None, currency: str | None = None
+        self,
+        month: str,
+        by: str | Sequence[str] | None = None,
+        currency: str | None = None,
+        timezone: tzinfo = UTC,
     ) -> "ChargebackChanges":
         """Compare a closed month with now: its last closing beside the statements of now, by the same names.
 
@@ -248,16 +257,45 @@ class Snapshot:
         if not closings:
             keep = f"`loadfactor chargeback --month {month} --close`"
             raise InputError(f"{month} is not closed; {keep} keeps its statements")
-        return compare_closed(closings[-1], self.charge(month, closings[-1].by if by is None else by, currency))
+        by = closings[-1].by if by is None else by
+        return compare_closed(closings[-1], self.charge(month, by, currency, timezone))
 
     def charge(
-        self, month: str | None = None, by: str | Sequence[str] = ("team",), currency: str | None = None
+        self,
+        month: str | None = None,
+        by: str | Sequence[str] = ("team",),
+        currency: str | None = None,
+        timezone: tzinfo = UTC,
     ) -> "FleetChargeback":
         """The same as `chargeback`, without a word of closings."""
         from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, charge_fleet
 
-        question = ChargeQuestion(tuple(_listed(by)), month, currency, settings().chargeback)
-        return charge_fleet(self._session, question, self._basis, self._view_window)
+        question = ChargeQuestion(tuple(_listed(by)), month, currency, settings().chargeback, timezone)
+        return charge_fleet(self._session, question, self._basis, self._ledger.view_span)
+
+    def bridge(self, team: str | None = None, month: str | None = None, timezone: tzinfo = UTC) -> "Bridge":
+        """Walk from the bill of a team (by default, of the fleet) to what its budget has spent: what `bill bridge` prints.
+
+        Of a month, else of the period of its budget, else of all the books know. Raises InputError where the books know no cost.
+        """
+        from loadfactor.books.charging.bridge import find_budget, list_months
+
+        budget = find_budget(settings().budget, team)
+        status = None
+        if budget is not None:
+            from loadfactor.books.budgets import review_budgets
+
+            view = self._ledger.view_span
+            (status,) = review_budgets(self._session, (budget,), self._basis, view, month, zone=timezone).statuses
+        months = (month,) if month else list_months(status) if status else ()
+        chain = self.read_chain(months, timezone, budget.column if budget else None)
+        return chain.bridge(team, status.spent if status else None)
+
+    def read_chain(self, months: Sequence[str] = (), timezone: tzinfo = UTC, column: str | None = None) -> "Chain":
+        """The amounts from bill to statement of every team and of the fleet, in some months or in all the books know."""
+        from loadfactor.books.charging.bridge import read_chain
+
+        return read_chain(self._session, self.show, self._basis, self._ledger.view_span, months, timezone, column)
 
     def list_closings(self, month: str) -> "list[Closing]":
         """The statements that the books keep of a month, a closing after another."""
@@ -304,15 +342,18 @@ class Snapshot:
 
         return find_alike(self._session, job, milliseconds(start), milliseconds(end))
 
-    def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
+    def budgets(
+        self, month: str | None = None, basis: str | None = None, today: date | None = None, timezone: tzinfo = UTC
+    ) -> "BudgetReview":
         """Where the budgets of loadfactor.toml stand in the period that a month, 2026-10, lies in: what `loadfactor budget` prints.
 
-        Of charges where there is a bill, else of the ledger's cost in a `basis`. `today` (UTC) says which days of a bill are
-        settled. Raises InputError where there is no budget.
+        What the statements of its months charge: of a bill, else of the ledger's cost in a `basis`. `today` (UTC) says which days
+        of a bill are settled, `timezone` where days and months begin. Raises InputError where there is no budget.
         """
         from loadfactor.books.budgets import review_budgets
 
-        return review_budgets(self._session, settings().budget, self._check_basis(basis), month, today)
+        basis, view = self._check_basis(basis), self._ledger.view_span
+        return review_budgets(self._session, settings().budget, basis, view, month, today, zone=timezone)
 
     def commitments(self) -> "BilledCommitments":
         """Cost of commitments, reservations and spot capacity by the bills. Raises InputError where there are none."""
@@ -320,12 +361,12 @@ class Snapshot:
 
         return find_commitments(self._session)
 
-    def compare_bills(self, month: str | None = None) -> BillComparison:
+    def compare_bills(self, month: str | None = None, timezone: tzinfo = UTC) -> BillComparison:
         """Compare bills of GPUs with the books, in a month, 2026-10, or all of their time: what `bill compare` prints.
 
         Raises InputError where there is no bill of GPUs in time that the books know.
         """
-        return compare_bills(self._session, month)
+        return compare_bills(self._session, month, timezone)
 
     def owned(self) -> "tuple[OwnedUse, ...]":
         """The owned GPUs of loadfactor.toml: price by assumed and by measured load, and what their hours cost."""
@@ -398,14 +439,6 @@ class Snapshot:
         window = self._window(start, end, UTC)
         (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
         return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
-
-    def _view_window(self, span: Span | None) -> bool:
-        """Name the ledger of a span `window_ledger`, of all time without one; False where the books know nothing of it."""
-        first, last = self._session.span()
-        start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
-        if start < end:
-            self._ledger.view(Window(start, end), False)
-        return start < end
 
 
 def _listed(names: str | Sequence[Any]) -> Sequence[Any]:

@@ -6,6 +6,7 @@ requeued and starting again, another run begins.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
@@ -225,11 +226,13 @@ class Watched:
         """Where budgets stood when a day was complete; None where there is no budget, or no cost to compare it with."""
         if not (budgets := settings().budget):
             return None
-        open_ledger(self._session, self._idle_below)
-        try:
-            return review_budgets(self._session, budgets, default_basis(self._session), through=through)
-        except InputError:
-            return None
+        with closing(self._session.beside()) as session:  # steps that are being read keep their names
+            open_ledger(session, self._idle_below)
+            view = WindowLedger(session, self._idle_below).view_span
+            try:
+                return review_budgets(session, budgets, default_basis(session), view, through=through)
+            except InputError:
+                return None
 
     def _ask(self, metrics: Sequence[Metric], by: Sequence[str], span: Span) -> Question:
         basis = "estimate"  # which is not read where nothing is money

@@ -6,6 +6,7 @@ questions of one window can read its days added up instead, where these tell wha
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from itertools import chain
 
 from loadfactor.base.units import MS_PER_HOUR
@@ -70,6 +71,18 @@ class WindowLedger:
             if value != UNKNOWN_HOLDER:
                 sql = f"SELECT * FROM ({sql}) WHERE {DIMENSIONS[name]} = {quote(value)}"
         session.create_view("window_ledger", sql)
+
+    def view_span(self, window: Window | None) -> bool:
+        """Name the ledger of a window `window_ledger`, of all time without one; False where the books know nothing of it.
+
+        In a zone whose midnights cut hours, no row of it spans one.
+        """
+        first, last = self._session.span()
+        zone = window.zone if window else UTC
+        start, end = (first, last) if window is None else (max(first, window.start_ms), min(last, window.end_ms))
+        if start < end:
+            self.view(Window(start, end, zone), window is not None)
+        return start < end
 
     def fold(self, window: Window, by: Sequence[str], basis: str) -> None:
         """Add the ledger of a window up by local day, job, these dimensions and in this basis, for `view_for`."""

@@ -58,6 +58,24 @@ class StoreRequest(Request):
         return books
 
 
+@dataclass(frozen=True, kw_only=True)
+class MonthRequest(StoreRequest):
+    """A question of a month, or of months."""
+
+    timezone: str | None = option("Where days and months begin.", None)
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone given, else the one in the settings."""
+        return read_zone(self.timezone)
+
+    @property
+    def words(self) -> str:
+        """Options to type behind a command for it to speak of the same books and zone."""
+        zone = f" --timezone {quote(self.timezone)}" if self.timezone else ""
+        return f" --store {quote(str(find_store(self.store)))}{zone}"
+
+
 def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
     """Dimension → value of pieces like team=vision; a piece without a sign belongs to the value before it."""
     pairs: list[str] = []
@@ -263,7 +281,7 @@ class WaitsRequest(WindowRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetRequest(StoreRequest):
+class BudgetRequest(MonthRequest):
     month: str | None = option("Periods that this month lies in: 2026-10. [default: the last one with costs]", None)
     basis: str | None = option(
         "Kind of money of the ledger: effective, contracted, owned, list or estimate. [default: the best there is]",
@@ -279,10 +297,19 @@ class ProjectRequest(StoreRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRequest(StoreRequest):
+class BillRequest(MonthRequest):
     """Options of `loadfactor bill compare`."""
 
     month: str | None = option("The month to compare: 2026-10. [default: all that both speak of]", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeRequest(MonthRequest):
+    """Options of `loadfactor bill bridge`."""
+
+    ends: tuple[str, ...] = option("Walk from one of its amounts to another: bill statement.", (), is_argument=True)
+    team: str | None = option("Walk to what this team is charged. [default: the whole fleet]", None)
+    month: str | None = option("The month: 2026-10. [default: the period of its budget, else all that is known]", None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,14 +394,19 @@ class CatalogRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChargebackRequest(StoreRequest):
+class ChargebackRequest(MonthRequest):
     month: str | None = option("The month to charge, 2026-10. [default: all that the books know]", None)
     by: tuple[str, ...] = option(
         "Statements by one or several of team, project, experiment, user, purpose. [default: team]", ()
     )
     currency: str | None = option("Charge only lines of bills in this currency.", None)
     close: bool = option("Keep the statements of the month, in place of those kept before.", False)
-    diff: bool = option("Show what changed since the month was closed.", False)
+    yes: bool = option("With --close: keep a month, too, that the books do not cover whole.", False)
+    remark: str | None = option(
+        "With --close and --yes: your remark on what is missing, kept with the statements.", None
+    )
+    diff: bool = option("Show what changed since the month was closed, and why.", False)
+    as_closed: bool = option("Print the statements as they were when the month was closed.", False)
     store: Path | None = option(STORE_HELP, None)
 
 

@@ -5,7 +5,7 @@ at the end: the bill half to even; then pools and owners, each level of names, a
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -34,6 +34,7 @@ from loadfactor.money.lines import (
     Statement,
     StatementPart,
     split_by_state,
+    state_hours,
 )
 from loadfactor.settings.money import EFFECTIVE, EVEN, FIXED, HELD, HOLDER, OWN_POOL, POOLS, Bearing, ChargebackPolicy
 
@@ -109,6 +110,7 @@ class _PlacedCosts:
         self.columns = columns
         self.costs: dict[Path, Costs] = defaultdict(lambda: dict.fromkeys(columns, Decimal(0)))
         self.hours: dict[Path, ChargedHours] = defaultdict(ChargedHours)
+        self.billed: dict[Path, Fraction] = defaultdict(Fraction)
 
     def put(self, place: Path, costs: Costs) -> None:
         """Add costs to a place."""
@@ -154,7 +156,7 @@ def charge(
     }
     amounts = {place: {column: from_minor(shares[column][place], currency) for column in columns} for place in quotas}
     nothing = dict.fromkeys(columns, from_minor(0, currency))
-    statements = _write(amounts, methods, placed.hours, by, policy, nothing)
+    statements = _write(amounts, methods, placed, by, policy, nothing)
     totals = {}
     for column, zero in nothing.items():
         charged = add_exactly([zero, *(statement.amounts[column] for statement in statements)])
@@ -179,27 +181,72 @@ def _check_line(line: CostLine, by: tuple[str, ...], columns: Sequence[str]) -> 
 def _book(line: CostLine, by: tuple[str, ...], policy: ChargebackPolicy, placed: _PlacedCosts) -> None:
     """Put a line where it belongs before pools are spread."""
     nobody: Owner = (None,) * len(by)
-    costs = dict(line.costs)
-    owner = line.owner if line.owner is not None and line.is_owned else nobody
     if line.is_owned:
-        placed.hours[_OWNERS, *owner] += line.hours
+        placed.hours[_OWNERS, *(line.owner or nobody)] += line.hours
+    elif not policy.is_apart(line.kind) or line.pool is not None:
+        placed.hours[line.pool or "untagged", *nobody] += line.hours
+    for place, part, hours in _list_places(line, by, policy, placed.columns):
+        placed.put(place, part)
+        if line.is_owned and place[0] in ("idle", "unobserved"):
+            placed.hours[place[0], *nobody] += ChargedHours(hours)
+        if hours:
+            placed.billed[place[:-1]] += Fraction(hours) * line.billed_share
+
+
+def _list_places(
+    line: CostLine, by: tuple[str, ...], policy: ChargebackPolicy, columns: Sequence[str]
+) -> Iterator[tuple[Path, Costs, Decimal]]:
+    """Where a line belongs before pools are spread: its parts, each with its costs and GPU-hours."""
+    nobody: Owner = (None,) * len(by)
+    costs = {column: line.costs[column] for column in columns}
+    owner = line.owner if line.owner is not None and line.is_owned else nobody
     if line.pool is None and policy.is_apart(line.kind):
-        placed.put((line.kind, *owner, line.kind), costs)
+        yield (line.kind, *owner, line.kind), costs, Decimal(0)
     elif not line.is_owned:
-        pool = line.pool or "untagged"
-        placed.hours[pool, *nobody] += line.hours
-        placed.put((pool, *nobody, line.kind), costs)
+        yield (line.pool or "untagged", *nobody, line.kind), costs, line.hours.total
     elif line.kind != "gpu" or not line.hours.total:
-        placed.put((_OWNERS, *owner, line.kind), costs)
+        yield (_OWNERS, *owner, line.kind), costs, Decimal(0)
     else:
-        for state, part in split_by_state(line, placed.columns).items():
+        idle, unobserved = line.hours.idle, line.hours.unobserved
+        hours = {"idle": idle, "unobserved": unobserved}
+        for state, part in split_by_state(line, columns).items():
+            known = hours.get(state, line.hours.total - idle - unobserved)
             if state == "busy" or policy.bearing_of(state).way == HOLDER:
-                placed.put((_OWNERS, *owner, state), part)
+                yield (_OWNERS, *owner, state), part, known
             else:
-                placed.hours[state, *nobody] += ChargedHours(
-                    line.hours.idle if state == "idle" else line.hours.unobserved
-                )
-                placed.put((state, *nobody, "gpu"), part)
+                yield (state, *nobody, "gpu"), part, known
+
+
+def charge_parts(
+    held: Iterable[CostLine],
+    parts: Iterable[tuple[CostLine, Key]],
+    by: tuple[str, ...],
+    column: str,
+    policy: ChargebackPolicy,
+) -> dict[Path, dict[Key, Fraction]]:
+    """Exact amounts by (pool or "", owner) and key, of lines that have one: a day, say. Pools are borne by the hours of `held`.
+
+    Summed over keys they are what `charge` charges of the same lines, before it rounds.
+    """
+    placed = _PlacedCosts((column,))
+    for line in held:
+        _book(line, by, policy, placed)
+    owners = {place[1:]: hours for place, hours in placed.hours.items() if place[0] == _OWNERS}
+    borne = {
+        pool: share_pool(policy.bearing_of(pool), owners, len(by))
+        for pool in POOLS
+        if policy.bearing_of(pool).way not in (OWN_POOL, HOLDER)
+    }
+    found: dict[Path, dict[Key, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    for line, key in parts:
+        for place, costs, _ in _list_places(line, by, policy, (column,)):
+            amount = Fraction(costs[column])
+            if shares := borne.get(str(place[0])):
+                for owner, part in shares.items():
+                    found[_OWNERS, *owner][key] += amount * part.share
+            else:
+                found[place[:-1]][key] += amount
+    return found
 
 
 def _spread(
@@ -241,7 +288,7 @@ _METHODS = {
 def _write(
     amounts: dict[Path, Costs],
     methods: dict[Path, str],
-    hours: dict[Path, ChargedHours],
+    placed: _PlacedCosts,
     by: tuple[str, ...],
     policy: ChargebackPolicy,
     nothing: Costs,
@@ -258,7 +305,7 @@ def _write(
             for place in group
             if any(amounts[place].values())
         )
-        held = hours.get((pool, *names), ChargedHours())
+        held = placed.hours.get((pool, *names), ChargedHours())
         if not parts and not held.total:
             continue
         whole = {
@@ -267,8 +314,15 @@ def _write(
         owner = tuple(names) if any(names) else None
         named = dict(zip(by, names, strict=True))
         charged = held.total if pool else _count_charged(held, policy)
-        statements.append(Statement(owner, pool or None, named, whole, parts, held, charged))
+        billed = _read_fraction(placed.billed.get((pool, *names), Fraction(0)))
+        stated = state_hours(held, pool or None)
+        statements.append(Statement(owner, pool or None, named, whole, parts, stated, charged, billed))
     return tuple(statements)
+
+
+def _read_fraction(hours: Fraction) -> Decimal:
+    """Hours to nine digits."""
+    return Decimal(round(hours * 10**9)).scaleb(-9)
 
 
 def _count_charged(hours: ChargedHours, policy: ChargebackPolicy) -> Decimal:

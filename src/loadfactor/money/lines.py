@@ -60,13 +60,17 @@ def read_hours(gpu_seconds: float) -> Decimal:
 
 @dataclass(frozen=True)
 class CostLine:
-    """A cost: amounts by column, and the owner or the pool that they belong to. With neither it is untagged."""
+    """A cost: amounts by column, and the owner or the pool that they belong to. With neither it is untagged.
+
+    `billed_hours` are those of its hours that the costs are for, where they are not for all of them.
+    """
 
     costs: Mapping[str, Decimal]
     owner: Owner | None = None
     pool: str | None = None
     kind: Kind = "gpu"
     hours: ChargedHours = field(default=ChargedHours())
+    billed_hours: Decimal | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be. Raises InputError."""
@@ -90,6 +94,11 @@ class CostLine:
     def is_owned(self) -> bool:
         """True where anything is known of the owner."""
         return self.owner is not None and any(self.owner)
+
+    @property
+    def billed_share(self) -> Fraction:
+        """The part of its hours that its costs are for."""
+        return Fraction(1) if self.billed_hours is None else Fraction(self.billed_hours) / Fraction(self.hours.total)
 
 
 def split_by_state(line: CostLine, columns: Sequence[str]) -> dict[str, Costs]:
@@ -136,6 +145,18 @@ def measure_tag_coverage(lines: Iterable[CostLine], column: str) -> Decimal | No
     return add_exactly(tagged) / whole if whole else None
 
 
+def choose_column(columns: Iterable[str]) -> str:
+    """The one cost that shares and bridges are of: amortized cost where the bill says it, else the first column it says.
+
+    >>> choose_column(["BilledCost", "EffectiveCost"]), choose_column(["BilledCost"])
+    ('EffectiveCost', 'BilledCost')
+    """
+    known = tuple(columns)
+    return EFFECTIVE_COST if EFFECTIVE_COST in known else known[0]
+
+
+EFFECTIVE_COST: Final = "EffectiveCost"
+"""The column of amortized cost; the one that books without a bill know."""
 _RATE_DIGITS = Decimal("1e-6")
 
 
@@ -149,11 +170,36 @@ class StatementPart:
 
 
 @dataclass(frozen=True)
+class StatedHours:
+    """GPU-hours of a statement. Idle and effective ones are None where nothing was observed, and of pools, which nobody held."""
+
+    total: Decimal = Decimal(0)
+    idle: Decimal | None = None
+    unobserved: Decimal = Decimal(0)
+    effective: Decimal | None = None
+    coverage_share: Decimal | None = None
+
+
+def state_hours(held: ChargedHours, pool: str | None) -> StatedHours:
+    """Hours as a statement prints them.
+
+    >>> state_hours(ChargedHours(Decimal(4), unobserved=Decimal(4)), None).idle is None
+    True
+    """
+    seen = pool is None and held.total > held.unobserved
+    share = None if pool else held.coverage_share
+    return StatedHours(
+        held.total, held.idle if seen else None, held.unobserved, held.effective if seen else None, share
+    )
+
+
+@dataclass(frozen=True)
 class Statement:
     """The charges of one owner, or of one pool. Amounts are in minor units of the currency; parts sum to them.
 
-    `hours` are all that the owner held, `charged_hours` those whose cost is here: policy may keep idle ones apart. An owner whose
-    storage, network or egress is kept apart has a second statement, in the pool of that name.
+    `hours` are all that the owner held, `charged_hours` those whose cost is here: policy may keep idle ones apart. `billed_hours`
+    are those of them that amounts are known for: a bill may lack their node. An owner whose storage, network or egress is kept
+    apart has a second statement, in the pool of that name.
     """
 
     owner: Owner | None
@@ -161,23 +207,24 @@ class Statement:
     by: Mapping[str, str | None]
     amounts: Costs
     parts: tuple[StatementPart, ...]
-    hours: ChargedHours
+    hours: StatedHours
     charged_hours: Decimal
+    billed_hours: Decimal = Decimal(0)
 
     @property
     def rates(self) -> dict[str, Decimal | None]:
-        """The cost of a charged GPU-hour, by cost column, shares of pools left out; None without hours, or a cost of them."""
+        """The cost of a GPU-hour, by cost column: of the amounts that have GPU-hours, ÷ these; None where there are none.
+
+        Left out are shares of pools, and GPUs of a bill on no node that the books know, whose hours nobody knows.
+        """
         return {column: self._rate(column) for column in self.amounts}
 
     def _rate(self, column: str) -> Decimal | None:
-        gpus = [part.amounts[column] for part in self.parts if part.name in GPU_PARTS]
+        with_hours = ("gpu",) if self.pool else STATES
+        gpus = [part.amounts[column] for part in self.parts if part.name in with_hours]
         return (
-            (sum(gpus, Decimal(0)) / self.charged_hours).quantize(_RATE_DIGITS) if self.charged_hours and gpus else None
+            (sum(gpus, Decimal(0)) / self.billed_hours).quantize(_RATE_DIGITS) if self.billed_hours and gpus else None
         )
-
-
-GPU_PARTS = ("busy", "idle", "unobserved", "gpu")
-"""Parts of a statement that are GPU-hours: of an owner by what they did, of a pool as a whole."""
 
 
 @dataclass(frozen=True)

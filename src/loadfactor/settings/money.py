@@ -120,6 +120,9 @@ class ChargebackPolicy(SettingsTable):
 class Budget(SettingsTable):
     """Budget of a team or project in a month, a quarter or a year: a table [[budget]]. Without either, everybody together."""
 
+    name: str | None = Field(
+        default=None, min_length=1, description="What it is called. By default as its team or project."
+    )
     team: str | None = Field(default=None, description="The team whose budget it is.")
     project: str | None = Field(default=None, description="The project whose budget it is.")
     amount: Amount = Field(gt=0, description="What may be spent in a period.")
@@ -148,8 +151,8 @@ class Budget(SettingsTable):
 
     @property
     def label(self) -> str:
-        """Owner of the budget."""
-        return " / ".join(name for name in (self.team, self.project) if name) or "everybody"
+        """What it is called, else its owner."""
+        return self.name or " / ".join(name for name in (self.team, self.project) if name) or "everybody"
 
     @model_validator(mode="after")
     def _named(self) -> Self:

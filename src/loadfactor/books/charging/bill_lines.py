@@ -1,18 +1,19 @@
 """Lines of bills, added up by owner, pool and kind in SQL: millions of rows become a few thousand sums, exact to the last digit.
 
-Which month a row belongs to follows from the start of its charge period, so a correction restates the month it corrects.
+Which month a row belongs to follows from the start of its charge period, so a correction restates the month it corrects. Months and
+days are those of a time zone; charges of whole UTC days keep their dates in every zone, for providers bill by these.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from typing import Final
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_S
-from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
+from loadfactor.metrics.query.calendar import Window, milliseconds, write_local_day
 from loadfactor.money.currency import EXACT
 from loadfactor.money.lines import CostLine
 from loadfactor.settings.money import POOLS
@@ -78,19 +79,19 @@ def _view_converted(session: Session) -> None:
     )
 
 
-def read_month(month: str) -> Span:
-    """The first instant of a month and the first after it. Raises InputError where it is none.
+def read_month(month: str, zone: tzinfo = UTC) -> Window:
+    """A month of a time zone. Raises InputError where it is none.
 
-    >>> [datetime.fromtimestamp(ms / 1000, UTC).date().isoformat() for ms in read_month("2026-12")]
+    >>> [datetime.fromtimestamp(ms / 1000, UTC).date().isoformat() for ms in read_month("2026-12").limits]
     ['2026-12-01', '2027-01-01']
     """
     found = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", month)
     if found is None or found[1] < "1970":
         raise InputError(f"--month {month!r} is no month; write --month 2026-10")
     year, number = int(found[1]), int(found[2])
-    start = datetime(year, number, 1, tzinfo=UTC)
-    end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
-    return milliseconds(start), milliseconds(end)
+    start = datetime(year, number, 1, tzinfo=zone)
+    end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=zone)
+    return Window(milliseconds(start), milliseconds(end), zone)
 
 
 STATED_POOL: Final = "pool: "
@@ -110,21 +111,50 @@ _PERIOD: Final = "concat_ws(chr(31), coalesce(ProviderName, ''), coalesce(Billin
 
 @dataclass(frozen=True)
 class ChargeSum:
-    """Rows of one owner, pool and kind, in one currency at one exchange rate: how many, and how many of them lack each cost."""
+    """Rows of one owner, pool and kind, in one currency at one exchange rate: how many, and how many of them lack each cost.
+
+    `days` are the values of the columns of days that were requested.
+    """
 
     line: CostLine
     rows: int
     lacking: Mapping[str, int]
+    days: tuple[int, int, bool, bool]
 
 
-def view_charges(session: Session, span: Span | None) -> int:
-    """Name the rows of a month (of all time, without a span) `chosen_charges`; how many there are.
+EPOCH: Final = date(1970, 1, 1)
+_END: Final = "greatest(coalesce(ChargePeriodEnd, ChargePeriodStart + 1), ChargePeriodStart + 1)"
+_OF_DATES: Final = (
+    f"(ChargePeriodStart % {MS_PER_DAY} = 0 AND (ChargePeriodEnd IS NULL OR ChargePeriodEnd % {MS_PER_DAY} = 0))"
+)
+"""SQL: a charge of whole UTC days."""
+
+
+def write_charge_days(window: Window) -> tuple[str, str]:
+    """SQL: the first and the last day that a charge is for, in days since 1970-01-01."""
+    first, last = "ChargePeriodStart", f"({_END} - 1)"
+    if window.zone is UTC or str(window.zone) == "UTC":
+        return f"{first} // {MS_PER_DAY}", f"{last} // {MS_PER_DAY}"
+    return tuple(  # type: ignore[return-value]
+        f"if({_OF_DATES}, {at} // {MS_PER_DAY}, {write_local_day(at, window)})" for at in (first, last)
+    )
+
+
+def view_charges(session: Session, window: Window | None) -> int:
+    """Name the rows of a month (of all time, without a window) `chosen_charges`; how many there are.
 
     Where a period of an account came as actual and as amortized export, BilledCost is that of the first, the other costs those of
     the second.
     """
     session.view_table("charges", "charges")
-    within = "true" if span is None else f"ChargePeriodStart >= {span[0]} AND ChargePeriodStart < {span[1]}"
+    within = "true"
+    if window is not None:
+        days = [name for name, first, _ in window.days() if first >= window.start_ms]
+        first, last = ((date.fromisoformat(day) - EPOCH).days for day in (days[0], days[-1]))
+        near = (
+            f"ChargePeriodStart >= {window.start_ms - MS_PER_DAY} AND ChargePeriodStart < {window.end_ms + MS_PER_DAY}"
+        )
+        within = f"{near} AND {write_charge_days(window)[0]} BETWEEN {first} AND {last}"
     columns = "*"
     if twofold := _list_twofold_periods(session):
         of_other = {cost: AMORTIZED if cost == "BilledCost" else ACTUAL for cost in COSTS}
@@ -154,29 +184,37 @@ def find_extent(session: Session) -> Span:
     return first, last
 
 
-def sum_charges(session: Session, by: Sequence[str], relation: str) -> list[ChargeSum]:
-    """Rows of a relation like `chosen_charges` with `rate` and `is_gpu`, by owner, pool and kind; costs × rate, if any."""
+NO_DAYS: Final = "0 AS first, 0 AS last, false AS is_fixed, false AS recurs"
+"""SQL for the columns of days where none are requested."""
+IS_FIXED: Final = """(ChargeCategory = 'Purchase' OR ChargeFrequency IN ('Recurring', 'One-Time')
+    OR CommitmentDiscountId IS NOT NULL OR CapacityReservationStatus = 'Unused')"""
+"""SQL: a charge that was bound to come, whatever anybody does."""
+
+
+def sum_charges(session: Session, by: Sequence[str], relation: str, days: str = NO_DAYS) -> list[ChargeSum]:
+    """Rows of a relation like `chosen_charges` with `rate` and `is_gpu`, by owner, pool, kind and days; costs × rate, if any."""
     sums = []
-    for row in session.raw.execute(_write_sums(by, relation)).fetchall():
-        owner, (pool, kind, rate, rows), numbers = tuple(row[: len(by)]), row[len(by) : len(by) + 4], row[len(by) + 4 :]
+    for row in session.raw.execute(_write_sums(by, relation, days)).fetchall():
+        owner, rest = tuple(row[: len(by)]), row[len(by) :]
+        (pool, kind, rate), of_days, rows, numbers = rest[:3], rest[3:7], rest[7], rest[8:]
         worth = Decimal(1) if rate is None else Decimal(rate)
         costs = {
             cost: EXACT.multiply(amount, worth) if amount else Decimal(0)
             for cost, amount in zip(COSTS, numbers[: len(COSTS)], strict=True)
         }
         lacking = {cost: rows - reported for cost, reported in zip(COSTS, numbers[len(COSTS) :], strict=True)}
-        sums.append(ChargeSum(CostLine(costs, None if pool else owner, pool, kind), rows, lacking))
+        sums.append(ChargeSum(CostLine(costs, None if pool else owner, pool, kind), rows, lacking, of_days))
     return sums
 
 
-def _write_sums(by: Sequence[str], relation: str) -> str:
+def _write_sums(by: Sequence[str], relation: str, days: str) -> str:
     """SQL: sums by owner, pool and kind. Rows are added up first by what tells pool and kind, which is then looked at once."""
     names = [f'"{DIMENSIONS[name]}"' for name in by]
     tells = ("ServiceCategory", "ServiceName", "SkuMeter", "ChargeCategory")
     stated = f"if(starts_with(x_ChargeType, '{STATED_POOL}'), substr(x_ChargeType, {len(STATED_POOL) + 1}), NULL)"
     sums = ", ".join(f"sum({cost}) AS {cost}, count({cost}) AS reported_{cost}" for cost in COSTS)
     first = f"""
-    SELECT {", ".join(names)}, {", ".join(tells)}, rate, is_gpu, {stated} AS stated,
+    SELECT {", ".join(names)}, {", ".join(tells)}, rate, {days}, is_gpu, {stated} AS stated,
       coalesce(CommitmentDiscountStatus = 'Unused', false) OR coalesce(CapacityReservationStatus = 'Unused', false) AS unused,
       ResourceId IS NULL AND Tags IS NULL AS bare, count(*) AS rows, {sums}
     FROM {relation} GROUP BY ALL"""
@@ -188,6 +226,7 @@ def _write_sums(by: Sequence[str], relation: str) -> str:
       WHEN NOT ({nobody}) THEN NULL
       WHEN bare OR ChargeCategory IN ({shared}) OR regexp_matches(ServiceName, {quote(_FOR_ALL)}) THEN 'shared'
       ELSE 'untagged' END"""
-    keys = f"{', '.join(names)}, {pool} AS pool, CASE WHEN is_gpu THEN 'gpu' {kinds} ELSE 'other' END AS kind, rate"
+    kind = f"CASE WHEN is_gpu THEN 'gpu' {kinds} ELSE 'other' END AS kind"
+    keys = f"{', '.join(names)}, {pool} AS pool, {kind}, rate, first, last, is_fixed, recurs"
     totals = ", ".join([*(f"sum({cost})" for cost in COSTS), *(f"sum(reported_{cost})" for cost in COSTS)])
     return f"SELECT {keys}, sum(rows), {totals} FROM ({first}) GROUP BY ALL ORDER BY ALL"

@@ -95,7 +95,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "bill",
-        "Look into bills: what commitments saved, and what bills and the books disagree about.",
+        "Look into bills: what commitments saved, what bills and the books disagree about, who is charged what.",
         commands=(
             CommandEntry(
                 "commitments",
@@ -111,7 +111,16 @@ COMMANDS = (
                 "GPUs billed and never seen, seen and never billed, hours that differ, prices that differ from the "
                 "contract.",
                 "loadfactor.interfaces.pages.bills.build_comparison_page",
-                "loadfactor.interfaces.requests.CompareRequest",
+                "loadfactor.interfaces.requests.BillRequest",
+            ),
+            CommandEntry(
+                "bridge",
+                "Walk from the bill to what a budget has spent, each step with its amount.\n\n"
+                "The bill, its lines of known GPUs, the cost of GPU-hours, what is charged directly and with shares of "
+                "idle and the rest, the statement, the budget. The first amount and all changes sum to the last, to "
+                "the cent.",
+                "loadfactor.interfaces.pages.bridge.build_page",
+                "loadfactor.interfaces.requests.BridgeRequest",
             ),
         ),
     ),
@@ -239,7 +248,7 @@ COMMANDS = (
         "Charge the bill to teams and pools, cent by cent.\n\n"
         "Every cent of the bill (without one, of price × installed time) is on one statement: an owner's, or that of"
         " a pool like unallocated, down, shared or untagged. [chargeback] in loadfactor.toml says who bears idle, "
-        "spare and shared cost. Months are those of UTC. --format focus writes the statements as a bill in FOCUS.",
+        "spare and shared cost. Months are those of --timezone. --format focus writes the statements as a bill in FOCUS.",
         "loadfactor.interfaces.pages.chargeback.build_page",
         "loadfactor.interfaces.requests.ChargebackRequest",
         formats={"focus": "loadfactor.interfaces.pages.chargeback.write_focus"},

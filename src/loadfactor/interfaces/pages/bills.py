@@ -1,7 +1,7 @@
 """The page of `loadfactor bill commitments`: what commitments and spot capacity saved, and what of them was not used."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S
@@ -9,7 +9,8 @@ from loadfactor.books.billed_costs import BilledCommitments
 from loadfactor.books.owned_prices import OwnedUse
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section
 from loadfactor.interfaces.formats import counted, instant, money, number, percent
-from loadfactor.interfaces.requests import CompareRequest, StoreRequest
+from loadfactor.interfaces.pages.bridge import link_bridge
+from loadfactor.interfaces.requests import BillRequest, StoreRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.money.commitments import CommitmentUse
 from loadfactor.settings.config import FILE
@@ -85,14 +86,16 @@ def _describe(use: OwnedUse) -> Section:
     return Section(use.label, tables=(year,))
 
 
-def build_comparison_page(request: CompareRequest) -> Document:
+def build_comparison_page(request: BillRequest) -> Document:
     """Differences of bills and books by node or resource, the largest amount first."""
-    found = request.books.compare_bills(request.month)
+    found = request.books.compare_bills(request.month, request.zone)
     currency = found.currency
     billed = f"{money(found.billed_cost, currency)} billed for {number(found.billed_gpu_hours)} GPU-hours"
     both = f"{billed}; the books saw {number(found.seen_gpu_hours)}"
     if found.differences:
-        headline = f"{both}. {counted(len(found.differences), 'difference')}, {money(found.amount, currency)} in all."
+        net = f"{money(abs(found.net_amount), currency)} {'more' if found.net_amount >= 0 else 'less'} billed than the books know"
+        many = counted(len(found.differences), "difference")
+        headline = f"{both}. {many}: net {net}, gross {money(found.amount, currency)}."
     else:
         headline = f"{both}. They agree."
     differences = table(
@@ -104,13 +107,17 @@ def build_comparison_page(request: CompareRequest) -> Document:
         col("billed price", "billed_price", "money"),
         col("agreed price", "agreed_price", "money"),
         col("amount", "amount", "money"),
+        col("direction", "direction"),
         currency=currency,
+        note="net: billed more, less billed less; gross: all amounts, whichever way they go",
     )
     what = {d.kind: d.do for d in found.differences}
-    start, end = (instant(datetime.fromtimestamp(at / MS_PER_S, UTC)) for at in (found.from_ms, found.to_ms))
+    start, end = (instant(datetime.fromtimestamp(at / MS_PER_S, request.zone)) for at in (found.from_ms, found.to_ms))
+    month = f" --month {request.month}" if request.month else ""
+    links = (Section(suggestions=(link_bridge(f"{month}{request.words}"),)),)
     return Document(
         headline,
-        (Section(tables=(differences,)),) if found.differences else (),
+        (*((Section(tables=(differences,)),) if found.differences else ()), *links),
         f"Between {start} and {end}: time that both speak of.",
         assumptions=(Assumption("GPU share", found.gpu_share, "[billing] gpu_share"),),
         notes=tuple(f"{kind}: {do}" for kind, do in what.items()),

@@ -2,11 +2,11 @@
 
 from datetime import date
 from decimal import Decimal
-from shlex import quote
 
 from loadfactor.books.budgets import BudgetReview, ProjectReview
 from loadfactor.interfaces.document import Assumption, DataTable, Document, Section
 from loadfactor.interfaces.formats import money, number, percent
+from loadfactor.interfaces.pages.bridge import link_bridge
 from loadfactor.interfaces.requests import BudgetRequest, ProjectRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.money.project_cost import ProjectCost
@@ -112,9 +112,8 @@ def _hours(hours: Decimal | None) -> float | str:
 
 def build_budget_page(request: BudgetRequest) -> Document:
     """The budgets of the settings in a period."""
-    books = request.books
-    review = books.budgets(request.month, request.basis)
-    return build_budgets(review, f" --store {quote(str(books.store.folder))}")
+    review = request.books.budgets(request.month, request.basis, timezone=request.zone)
+    return build_budgets(review, request.words)
 
 
 def build_budgets(review: BudgetReview, store_words: str = "") -> Document:
@@ -124,6 +123,8 @@ def build_budgets(review: BudgetReview, store_words: str = "") -> Document:
     unusual = _list_anomalies(review)
     if unusual is not None:
         sections.append(Section("Unusual days", tables=(unusual,)))
+    teams = [status.budget.team for status in review.statuses if not status.budget.project]
+    sections.append(Section(suggestions=tuple(link_bridge(store_words, team) for team in dict.fromkeys(teams))))
     return Document(
         headline=write_headline(review),
         subtitle=describe_source(review),
@@ -154,12 +155,9 @@ def write_headline(review: BudgetReview) -> str:
 def describe_source(review: BudgetReview) -> str:
     """The source of the amounts, and through which day they are complete."""
     costs = {status.budget.column for status in review.statuses}
-    of = (
-        f"{' and '.join(sorted(costs))} of the bill"
-        if review.source == "bill"
-        else f"{review.basis} cost of the ledger"
-    )
-    return f"{of[0].upper()}{of[1:]}, days complete through {review.complete_through:%Y-%m-%d} (UTC)."
+    of = f"{' and '.join(sorted(costs))} of the bill" if review.source == "bill" else f"{review.basis} prices"
+    last = f"days complete through {review.complete_through:%Y-%m-%d} ({review.timezone})"
+    return f"Spent is what the statements of the period charge: {of}, {last}."
 
 
 def list_budgets(review: BudgetReview) -> DataTable:
@@ -234,7 +232,7 @@ def _list_notes(review: BudgetReview, store_words: str) -> list[str]:
     if review.tag_coverage_share is not None and review.tag_coverage_share < 1:
         names = " and ".join(review.tag_names)
         notes.append(
-            f"{percent(float(review.tag_coverage_share))} of the cost that can have a {names} has one; what has none counts in no"
+            f"{percent(float(review.tag_coverage_share))} of the cost has its {names}; what has none counts in no"
             f" budget of a {review.tag_names[0]}: `loadfactor untagged{store_words}`."
         )
     return notes

@@ -4,15 +4,16 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC
 from decimal import Decimal
-from shlex import quote
 from typing import Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.charging.closings import ChargebackChanges
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
-from loadfactor.interfaces.formats import percent
+from loadfactor.interfaces.formats import instant, percent
+from loadfactor.interfaces.pages.bridge import link_bridge
 from loadfactor.interfaces.requests import ChargebackRequest
 from loadfactor.interfaces.tables import FilledColumn, col, cols, table
 from loadfactor.money.lines import Statement, StatementPart
@@ -62,7 +63,7 @@ def _list_rows(found: FleetChargeback) -> Iterator[Mapping[str, str]]:
 
 
 def _write_row(found: FleetChargeback, statement: Statement, part: StatementPart) -> Mapping[str, str]:
-    start, end = (at.isoformat().replace("+00:00", "Z") for at in (found.start, found.end))
+    start, end = (at.astimezone(UTC).isoformat().replace("+00:00", "Z") for at in (found.start, found.end))
     kind = statement.pool if statement.pool in _SERVICES else part.name.removeprefix(_SHARE)
     category, subcategory, service = _SERVICES.get(str(kind), _COMPUTE)
     owner = " / ".join(str(name) for name in statement.by.values() if name)
@@ -108,8 +109,8 @@ def _describe_method(found: FleetChargeback, statement: Statement, part: Stateme
     column = next(iter(found.totals))
     whole = found.totals[column].charged
     element: dict[str, Any] = {"AllocatedRatio": float(part.amounts[column] / whole) if whole else 0.0}
-    hours = {"idle": statement.hours.idle, "unobserved": statement.hours.unobserved, "gpu": statement.hours.total}
-    hours["busy"] = statement.hours.total - statement.hours.idle - statement.hours.unobserved
+    idle, unobserved, total = statement.hours.idle or Decimal(0), statement.hours.unobserved, statement.hours.total
+    hours = {"idle": idle, "unobserved": unobserved, "gpu": total, "busy": total - idle - unobserved}
     if hours.get(part.name):
         element |= {"UsageUnit": "GPU-hours", "UsageQuantity": float(hours[part.name])}
     return json.dumps({"Elements": [element]})
@@ -129,14 +130,14 @@ def build_page(request: ChargebackRequest) -> Document:
         raise InputError("--close keeps statements and --diff compares them with those kept; use one of the two")
     if (request.close or request.diff) and request.month is None:
         raise InputError(f"--{'close' if request.close else 'diff'} is of one month; name it: --month 2026-10")
-    books = request.books
-    words = f" --store {quote(str(books.store.folder))}"
+    books, words, zone = request.books, request.words, request.zone
     if request.diff:
-        return build_changes(books.compare_closed(request.month or "", request.by or None, request.currency), words)
+        changes = books.compare_closed(request.month or "", request.by or None, request.currency, zone)
+        return build_changes(changes, words)
     by = request.by or ("team",)
     if request.close:
-        return build_chargeback(books.close_month(request.month or "", by, request.currency), words)
-    return build_chargeback(books.chargeback(request.month, by, request.currency), words)
+        return build_chargeback(books.close_month(request.month or "", by, request.currency, zone), words)
+    return build_chargeback(books.chargeback(request.month, by, request.currency, zone), words)
 
 
 def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
@@ -146,7 +147,7 @@ def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
     tagged = (
         ""
         if found.tag_coverage_share is None
-        else f"; {percent(float(found.tag_coverage_share))} of the cost has its owner"
+        else f"; {percent(float(found.tag_coverage_share))} of the cost has its {' and '.join(found.by)}"
     )
     seen = "" if found.coverage_share is None else f"; {percent(float(found.coverage_share))} of held hours observed"
     return Document(
@@ -158,7 +159,9 @@ def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
             *_list_spreads(found, columns),
             *_suggest(found, store_words),
         ),
-        subtitle=(f"From {source}; {found.policy['mode']}{tagged}{seen}."),
+        subtitle=(
+            f"{instant(found.start)} to {instant(found.end)}. From {source}; {found.policy['mode']}{tagged}{seen}."
+        ),
         assumptions=tuple(
             Assumption(name.replace("_", " "), value, "[chargeback]") for name, value in found.policy.items()
         ),
@@ -196,23 +199,22 @@ def _list_statements(found: FleetChargeback, columns: list[str]) -> DataTable:
 
 
 def _list_hours(rated: str) -> list[FilledColumn]:
-    """Columns of GPU-hours; a statement without any has none, and a pool is neither idle nor effective."""
+    """Columns of GPU-hours; a statement without any has none, and what was not observed is neither idle nor effective."""
 
     def known(statement: Statement, amount: Decimal | None, digits: Decimal = _HOURS) -> Cell:
         return None if not statement.hours.total or amount is None else amount.quantize(digits)
 
-    def of_owner(statement: Statement, amount: Decimal) -> Cell:
-        return None if statement.pool else known(statement, amount)
-
     def observed(statement: Statement) -> Cell:
-        share = None if statement.pool or not statement.hours.total else statement.hours.coverage_share
+        share = statement.hours.coverage_share
         return None if share is None else float(share)
 
     return [
         col("GPU-hours held", lambda of: known(of, of.hours.total), "number"),
-        col("idle", lambda of: of_owner(of, of.hours.idle), "number"),
-        col("effective", lambda of: of_owner(of, of.hours.effective), "number"),
-        col("per GPU-hour", lambda of: known(of, of.rates[rated], Decimal("0.0001")), "number"),
+        col("idle", lambda of: known(of, of.hours.idle), "number"),
+        col("effective", lambda of: known(of, of.hours.effective), "number"),
+        col(
+            f"{_TITLES[rated]} per billed GPU-hour", lambda of: known(of, of.rates[rated], Decimal("0.0001")), "number"
+        ),
         col("observed", observed, "percent"),
     ]
 
@@ -252,7 +254,7 @@ def _list_spreads(found: FleetChargeback, columns: list[str]) -> Iterator[Sectio
 
 def _suggest(found: FleetChargeback, store_words: str) -> Iterator[Section]:
     untagged = any(statement.pool == "untagged" for statement in found.statements)
-    commands = []
+    commands = [link_bridge(f"{f' --month {found.month}' if found.month else ''}{store_words}")]
     if untagged and found.coverage_share is not None:  # without held time there is nothing to list
         commands.append(
             Suggestion(
@@ -263,8 +265,7 @@ def _suggest(found: FleetChargeback, store_words: str) -> Iterator[Section]:
     if found.month and not found.closing:
         close = f"loadfactor chargeback --month {found.month} --by {','.join(found.by)} --close{store_words}"
         commands.append(Suggestion(close, "keeps these statements"))
-    if commands:
-        yield Section(suggestions=tuple(commands))
+    yield Section(suggestions=tuple(commands))
 
 
 def _say_more(count: int) -> str:

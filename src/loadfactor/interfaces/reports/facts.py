@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from loadfactor.books.budgets import BudgetReview
+from loadfactor.books.charging.bridge import Chain
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
 from loadfactor.books.job_account import AlikeValue, Leak
@@ -67,6 +68,13 @@ class ChargebackFacts(SectionFacts):
     """Besides, the statements; None where something is missing for them."""
 
     chargeback: FleetChargeback | None
+
+
+@dataclass(frozen=True)
+class BridgeFacts(SectionFacts):
+    """Besides, the amounts from bill to statement of every team."""
+
+    chain: Chain
 
 
 @dataclass(frozen=True)

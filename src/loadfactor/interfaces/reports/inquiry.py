@@ -64,8 +64,8 @@ class Inquiry:
 
     @property
     def last_month(self) -> str:
-        """The month (UTC) of its last instant."""
-        return f"{self.window[1].astimezone(UTC) - timedelta(microseconds=1):%Y-%m}"
+        """The month of its last instant, in the zone of the report."""
+        return f"{(self.window[1].astimezone(UTC) - timedelta(microseconds=1)).astimezone(self.timezone):%Y-%m}"
 
     def local(self, at: datetime) -> datetime:
         """An instant as clocks show it in the zone of the report."""

@@ -33,6 +33,7 @@ SECTIONS: tuple[Callable[[Inquiry], SectionFacts | None], ...] = (
     sections.build_over_time,
     sections.build_groups,
     sections.build_chargeback,
+    sections.build_bridge,
     sections.build_budget,
     sections.build_waits,
     sections.build_unit_costs,
@@ -150,6 +151,7 @@ def build_bill_document(inquiry: Inquiry) -> Document:
     )
     built = (
         sections.build_chargeback(inquiry),
+        sections.build_bridge(inquiry),
         sections.build_budget(inquiry),
         NextStepsFacts("next", Section("What to try next", suggestions=steps), ()),
     )

@@ -12,11 +12,13 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, Section, Suggestion
 from loadfactor.interfaces.formats import duration, instant, money, number, percent
 from loadfactor.interfaces.pages.books import say_finding
+from loadfactor.interfaces.pages.bridge import link_bridge, list_chain, say_window
 from loadfactor.interfaces.pages.budgets import describe_source, list_budgets, write_headline
 from loadfactor.interfaces.pages.chargeback import build_chargeback as build_statements
 from loadfactor.interfaces.pages.readings import is_per_million
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reports.facts import (
+    BridgeFacts,
     BudgetFacts,
     ChargebackFacts,
     DataQualityFacts,
@@ -30,6 +32,7 @@ from loadfactor.metrics import metric
 from loadfactor.metrics.money import UNITS
 from loadfactor.metrics.query.question import OF_A_WAIT
 from loadfactor.metrics.query.reading import rank
+from loadfactor.money.amounts import COST
 from loadfactor.settings.config import settings
 
 LOSSES = (
@@ -180,7 +183,10 @@ def build_groups(inquiry: Inquiry) -> SectionFacts | None:
         note=note,
     )
     chart = _chart_groups(groups[:MOST_BARS], name, currency)
-    section = Section(f"Cost by {name}", _say_groups(groups), (chart,), (costs,))
+    named = f"Cost is the {COST.name}, {COST.formula}." if inquiry.books.has_bill else ""
+    links = (link_bridge(f" --store {quote(str(inquiry.folder))}"),) if named and not inquiry.where else ()
+    lead = f"{_say_groups(groups)} {named}".strip()
+    section = Section(f"Cost by {name}", lead, (chart,), (costs,), suggestions=links)
     return SectionFacts("groups", section, [reading for _, group in groups for reading in group.all])
 
 
@@ -218,7 +224,8 @@ def build_budget(inquiry: Inquiry) -> BudgetFacts | None:
     """All budgets; None where there are none, and where the report is of a part of the fleet."""
     if not settings().budget or inquiry.where:
         return None
-    review = inquiry.books.budgets(None if inquiry.end is None else inquiry.last_month, inquiry.basis)
+    month = None if inquiry.end is None else inquiry.last_month
+    review = inquiry.books.budgets(month, inquiry.basis, timezone=inquiry.timezone)
     lead = f"{write_headline(review)} {describe_source(review)}"
     return BudgetFacts("budget", Section("Budgets", lead, tables=(list_budgets(review),)), (), review)
 
@@ -227,7 +234,7 @@ WHO_PAID = "Who paid"
 
 
 def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
-    """Statements of the whole bill, or where the report is of a window, of the month (UTC) that it ends in.
+    """Statements of the whole bill, or where the report is of a window, of the month that it ends in.
 
     None where there is no bill, and where the report is of a part of the fleet; then it says what is missing for statements.
     """
@@ -236,12 +243,29 @@ def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
     by = tuple(name for name in inquiry.dimensions if name in OWNERS) or ("team",)
     month = None if inquiry.start is None and inquiry.end is None else inquiry.last_month
     try:
-        found = inquiry.books.charge(month, by)
+        found = inquiry.books.chargeback(month, by, timezone=inquiry.timezone)
     except InputError as error:
         return ChargebackFacts("chargeback", Section(WHO_PAID, f"No statements: {error}."), (), None)
     page = build_statements(found, f" --store {quote(str(inquiry.folder))}")
     section = Section(WHO_PAID, f"{page.headline} {page.subtitle}", tables=page.sections[0].tables)
     return ChargebackFacts("chargeback", section, (), found)
+
+
+def build_bridge(inquiry: Inquiry) -> BridgeFacts | None:
+    """The amounts from bill to statement of every team, which differ, and why; None where there is no bill."""
+    if inquiry.where or not inquiry.books.has_bill:
+        return None
+    months = () if inquiry.start is None and inquiry.end is None else (inquiry.last_month,)
+    try:
+        chain = inquiry.books.read_chain(months, inquiry.timezone)
+    except InputError:
+        return None  # the statements above say what is missing
+    lead = f"{say_window(chain)}. Each amount follows from the one before it; the bridge says how, and what each is."
+    month = f" --month {months[0]}" if months else ""
+    zone = "" if str(inquiry.timezone) == "UTC" else f" --timezone {quote(str(inquiry.timezone))}"
+    link = link_bridge(f"{month} --store {quote(str(inquiry.folder))}{zone}")
+    section = Section("From the bill to statements", lead, tables=(list_chain(chain),), suggestions=(link,))
+    return BridgeFacts("bridge", section, (), chain)
 
 
 WAITS = ("queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_p99", "queue_waiting")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
 PERIODS = ("day", "week", "month")
 """Dimensions of the local calendar."""
@@ -52,6 +52,41 @@ class Window:
             if point % MS_PER_HOUR:
                 cuts.setdefault(point - point % MS_PER_HOUR, []).append(point)
         return cuts
+
+
+def write_local_day(column: str, window: Window) -> str:
+    """SQL: days from 1970-01-01 to the local day of an instant (ms), for instants within a day of the window.
+
+    >>> write_local_day("at_ms", Window(0, 86_400_000))
+    '(at_ms // 86400000)'
+    """
+    offsets = list(_list_offsets(window))
+    shifts = "".join(f"WHEN {column} < {until} THEN {offset} " for until, offset in offsets[:-1])
+    last = offsets[-1][1]
+    shift = f"CASE {shifts}ELSE {last} END" if shifts else str(last)
+    return f"({column} // {MS_PER_DAY})" if shift == "0" else f"(({column} + {shift}) // {MS_PER_DAY})"
+
+
+def _list_offsets(window: Window) -> Iterator[tuple[int, int]]:
+    """What a zone adds to UTC (ms), one stretch after another, each with the first instant after it."""
+
+    def offset(at_ms: int) -> int:
+        shift = instant(at_ms).astimezone(window.zone).utcoffset() or timedelta()
+        return round(shift / timedelta(milliseconds=1))
+
+    at, end = window.start_ms - MS_PER_DAY, window.end_ms + MS_PER_DAY
+    before = offset(at)
+    while at < end:
+        after = at + MS_PER_DAY
+        if offset(after) != before:
+            low, high = at, after
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == before else (low, middle)
+            yield high, before
+            before = offset(after)
+        at = after
+    yield at, before
 
 
 def name_period(day: str, unit: str) -> str:
