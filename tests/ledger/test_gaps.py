@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor import Books
+from loadfactor.books.watched import write_begun
 
 START_S = 1_790_812_800
 HOURS = (
@@ -77,6 +78,10 @@ def test_who_was_named_before_and_after_a_gap_held_through_it(
     (found,) = [f for f in books.check().findings if f.what.startswith("gaps in the scrapes")]
     assert found.gpu_hours == pytest.approx(2)
     assert found.cost == books.show("unobserved_cost")[0].value
+    with books.store.read() as session:
+        session.view_table("allocations", "allocations")
+        runs = session.raw.execute(write_begun((0, 2**60), 60_000)).fetchall()
+    assert sorted({job for _, job in runs}) == sorted(job for _, job in runs) == sorted(held(books))  # none begins anew
     assert "n0 2026-10-01 01:00 to 2026-10-01 03:00 UTC, 1 GPUs" in found.what
 
 

@@ -49,7 +49,7 @@ DEFAULT_CURRENCY: Final = "USD"
 LABELS, EVEN_SPLIT, BRIDGED = "labels", "even_split", "bridged"
 KNOWN_FROM: Final = (LABELS, EVEN_SPLIT, BRIDGED)
 """How an allocation is known where nobody listed it: from labels of samples, or claims; its GPUs split evenly over its nodes; or
-bridged over a gap of its labels, which named it before and after."""
+bridged over a gap of its labels, which named it before and after, or came late."""
 IS_LISTED: Final = f"coalesce(known_from NOT IN ('{LABELS}', '{BRIDGED}'), true)"
 """SQL: whether somebody listed an allocation."""
 

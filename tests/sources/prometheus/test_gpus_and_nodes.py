@@ -263,3 +263,59 @@ def test_bodies_sent_twice_and_restarts():
         booked.take(decoder)
         state = decoder.state()
     assert booked.list("node_samples") == expected
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_gpu_begins_with_the_interval_of_its_first_scrape(together: bool) -> None:
+    """A minute before it where a scrape comes a minute: seen at once in a long answer, and with the second scrape of a live one.
+
+    Its holders do so, too. What was scraped once begins half a minute before that.
+    """
+    minute = 60_000
+    bodies = [
+        [(series("DCGM_FI_DEV_GPU_UTIL", gpu, pod="a", namespace="v"), AT_MS + k * minute, 90.0)]
+        for k, gpu in ((0, 0), (1, 0), (2, 0), (3, 1))
+    ]
+    booked, decoder = Booked(), PrometheusDecoder()
+    for number, body in enumerate([[one for of_body in bodies for one in of_body]] if together else bodies, 1):
+        put(decoder, number, body)
+        booked.take(decoder)
+    for table in ("devices", "allocations"):
+        begun = dict.fromkeys(("GPU-0", "GPU-1"), AT_MS + 10 * minute)
+        for row in booked.list(table):
+            begun[str(row["device_id"])] = min(begun[str(row["device_id"])], int(str(row["from_utc"])))
+        assert begun == {"GPU-0": AT_MS - minute, "GPU-1": AT_MS + 3 * minute - STEP_MS}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pod_named_before_and_after_a_gap_held_its_gpu_through_it(restarted: bool) -> None:
+    """Portion by portion, and by a server that was started again: bridged where the gap is longer than labels linger."""
+    decoder, booked = PrometheusDecoder(), Booked()
+    for number, k in enumerate((0, 1, 2, 9, 10, 60, 61), 1):
+        put(decoder, number, [(series("DCGM_FI_DEV_GPU_UTIL", 0, pod="a", namespace="v"), AT_MS + k * STEP_MS, 90.0)])
+        booked.take(decoder)
+        if restarted:
+            decoder = PrometheusDecoder(decoder.state())
+    spans = [
+        (
+            row["known_from"],
+            (int(str(row["from_utc"])) - AT_MS) // STEP_MS,
+            (int(str(row["to_utc"])) - AT_MS) // STEP_MS,
+        )
+        for row in booked.list("allocations")
+    ]
+    assert sorted(spans, key=lambda span: span[1]) == [("labels", -1, 10), ("bridged", 10, 59), ("labels", 59, 61)]
+
+
+def test_labels_that_come_late_say_who_held_a_gpu_meanwhile() -> None:
+    """Scrapes of a gap that a backfill brings name a third pod; those that the open allocation covers say nothing new."""
+    decoder, booked = PrometheusDecoder(), Booked()
+    for number, (pod, ks) in enumerate((("a", (0, 1, 2)), ("b", (60, 61, 63)), ("c", (20, 21)), ("b", (62,))), 1):
+        points = [(series("DCGM_FI_DEV_GPU_UTIL", 0, pod=pod, namespace="v"), AT_MS + k * STEP_MS, 90.0) for k in ks]
+        put(decoder, number, points)
+        booked.take(decoder)
+    spans = [
+        (row["job_id"], row["known_from"], *((int(str(row[c])) - AT_MS) // STEP_MS for c in ("from_utc", "to_utc")))
+        for row in booked.list("allocations")
+    ]
+    assert sorted(spans) == [("v/a", "labels", -1, 2), ("v/b", "labels", 59, 63), ("v/c", "bridged", 19, 21)]

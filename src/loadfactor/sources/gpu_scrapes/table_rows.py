@@ -1,6 +1,6 @@
 """Scrapes of all GPUs → rows: samples, devices and, where pods are named, allocations."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -182,6 +182,18 @@ class ScrapeRows:
                     "to_utc": [r.to_ms for _, r in part],
                 },
             )
+
+    def begin_earlier(self, begins_ms: Mapping[int, int]) -> None:
+        """GPUs begin, and are held, earlier than was assumed when their only scrape was read."""
+        for gpu, begin_ms in begins_ms.items():
+            devices = self.gpus[gpu].history.open
+            devices.update({device: (share, begin_ms) for device, (share, _) in devices.items()})
+            self.changed.add(gpu)
+        for place, span in self.holders.open.items() if begins_ms else ():
+            begin = begins_ms.get(self._known.places.all[place][0])
+            if begin is not None:
+                span.from_ms = begin
+                self.holders.changed.add(place)
 
     def name_model(self, gpu: int, node: str | None, model: str | None) -> None:
         """Says where a GPU is and what it is, where the labels of its fields do not."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.base.units import MS_PER_DAY
+from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.gpu_scrapes.device_events import EVENT_COLUMNS, DeviceEvents, drop_events
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, TOTALS, FieldValues
@@ -24,11 +25,13 @@ from loadfactor.sources.gpu_scrapes.scrape_table import (
     number_cells,
 )
 from loadfactor.sources.gpu_scrapes.table_rows import BATCH_ROWS, GpuFacts, OpenSpan, ScrapeRows
-from loadfactor.sources.parsing.steps import GAPS, RunningSteps
+from loadfactor.sources.parsing.steps import DEFAULT_STEP_MS, GAPS, NEVER, NO_GAP, RunningSteps
 from loadfactor.sources.prometheus.families import find_window_ms
-from loadfactor.tables.schema import LABELS, table
+from loadfactor.tables.schema import BRIDGED, LABELS, table
 
 _ABSENT = -1
+FIRST_GAP_MAX_MS: Final = 5 * MS_PER_MIN
+"""The distance of the first two scrapes of a GPU shows its step where it is no longer; else it may be a gap."""
 
 
 class SeenRows:
@@ -176,13 +179,31 @@ class GpuSource:
         yield from self.events.drain()
         self.steps.grow(len(self.known.gpus))
         line = Timeline(scrapes)
-        line.start_ms, line.step_ms, _ = self.steps.follow(line.gpu, line.at_ms)
+        alone = (self.steps.last_ms >= 0) & (self.steps.gaps_ms == NO_GAP).all(axis=1)  # GPUs that were scraped once
+        line.start_ms, line.step_ms, before_ms = self.steps.follow(line.gpu, line.at_ms)
+        self._date_first(line, before_ms, alone)
         yield from self.rows.add(scrapes, line)
         yield from self._watched.list_allocations(scrapes)
         yield from self._watched.list_devices(line)
 
+    def _date_first(self, line: Timeline, before_ms: NDArray[np.int64], alone: NDArray[np.bool_]) -> None:
+        """The first scrape of a GPU reaches back as far as the second one lies after it, where that is more than was assumed.
+
+        `alone`: GPUs of which the first one came by itself, in an earlier portion.
+        """
+        new = before_ms == NEVER
+        second = np.flatnonzero(
+            np.append(False, new[:-1] & ~line.is_first[1:])[: len(new)] | (line.is_first & alone[line.gpu])
+        )
+        gap_ms = line.at_ms[second] - before_ms[second]
+        shows = (gap_ms > DEFAULT_STEP_MS) & (gap_ms <= FIRST_GAP_MAX_MS)
+        second, begin_ms = second[shows], (before_ms[second] - gap_ms)[shows]
+        here = ~line.is_first[second]
+        line.start_ms[second[here] - 1] = begin_ms[here]
+        self.rows.begin_earlier(dict(zip(line.gpu[second[~here]].tolist(), begin_ms[~here].tolist(), strict=True)))
+
     def _decode_late(self, values: FieldValues) -> Iterator[Rows]:
-        """The samples of values that are not later: each by itself, with rates among themselves only.
+        """The samples of values that are not later, each by itself, with rates among themselves only; and who held GPUs meanwhile.
 
         The power of a GPU that counts its energy comes from there: a glimpse of it must not stand in its place. Events are changes
         from what was read last, so late values tell of none.
@@ -194,9 +215,28 @@ class GpuSource:
         steps.grow(len(self.known.gpus))
         line = Timeline(scrapes)
         line.start_ms, line.step_ms, _ = steps.follow(line.gpu, line.at_ms)
-        for rows in ScrapeRows(None, self.name, self.known, self.gaps).add(scrapes, line):
-            if rows.table == "samples" and (some := _drop_empty(rows)).data.num_rows:
+        late = ScrapeRows(None, self.name, self.known, self.gaps, names_team=True)
+        spans = late.holders.list_open(late.holders.open)  # those that are open when it is read, at the end
+        for rows in chain(late.add(scrapes, line), late.make_allocations(spans)):
+            some = _drop_empty(rows) if rows.table == "samples" else self._pick_unknown(rows, scrapes.place)
+            if some.data.num_rows:
                 yield some
+
+    def _pick_unknown(self, held: Rows, places: NDArray[np.int32]) -> Rows:
+        """Of allocations that come late those outside the open ones; they count where no label that came in time does."""
+        spans = {self.known.name_place(place): self.rows.holders.open.get(place) for place in set(places.tolist())}
+
+        def is_known(row: dict[str, Any]) -> bool:
+            span = spans[row["device_id"]]
+            return (
+                span is not None
+                and row["job_id"] in span.holders
+                and span.from_ms <= row["from_utc"]
+                and row["to_utc"] <= span.to_ms
+            )
+
+        rows = [{**row, "known_from": BRIDGED} for row in held.data.to_pylist() if not is_known(row)]
+        return replace(held, data=pa.Table.from_pylist(rows, held.data.schema))
 
     def _say_window(self, rows: Rows) -> Rows:
         if self._window_ms is None or rows.table != "samples":
