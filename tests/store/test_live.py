@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tests.store.live_batches import START, acknowledge_until_killed, batch, in_
 
 from loadfactor.base.errors import DamageError, InputError, SourceError, StoreError
 from loadfactor.store import live
+from loadfactor.store.disk import take_lock
 from loadfactor.store.live import LOCK, LiveBatch, LiveLog, read_live
 from loadfactor.store.live_database import encode
 
@@ -243,17 +245,28 @@ def test_a_folder_that_cannot_be_written_is_read(killed: Path) -> None:
 
 
 def test_a_file_that_cannot_grow_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
-    """Where the system refuses to write, the batch is refused, all before it stay, and the log has to be opened again."""
+    """Where the system refuses to write, the batch is refused and all before it stay; when it does not, the log goes on by itself."""
 
     def work(into: int) -> None:
+        live.FIRST_PAUSE_S = 0.05
         log = LiveLog.open(tmp_path)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
         for _ in range(3):
             try:
                 while True:
                     os.write(into, f"{log.acknowledge([batch(2000)])}\n".encode())
             except StoreError as error:
                 os.write(into, f"{error}\n".encode())
+        assert log.fault
+        assert log.fault_s > 0
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        for _ in range(200):
+            try:
+                log.acknowledge([batch(2000)])
+                break
+            except StoreError:
+                time.sleep(0.02)
+        assert (log.fault, log.fault_s) == ("", 0)
 
     code, said = in_child(work)
     assert code == 0
@@ -262,10 +275,31 @@ def test_a_file_that_cannot_grow_is_one_line_and_loses_nothing(tmp_path: Path) -
     assert given == list(range(1, given[-1] + 1))
     assert len(refused) == 3
     assert "cannot be stored" in refused[0]
-    assert "open it again" in refused[1]
-    assert numbers(tmp_path)[: len(given)] == given
+    assert all("cannot be" in line for line in refused)
+    assert numbers(tmp_path) == [*given, given[-1] + 1]
     with LiveLog.open(tmp_path) as log:
-        assert log.acknowledge([batch()]) > given[-1]
+        assert log.acknowledge([batch()]) == given[-1] + 2
+
+
+def test_a_deleted_lock_is_held_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who deletes the lock of a log admits nobody: with the next batch, or a second later, it is there again."""
+    monkeypatch.setattr(live, "LOOK_EVERY_S", 0.02)
+    with LiveLog.open(tmp_path) as log:
+        for write in (True, False):
+            (tmp_path / LOCK).unlink()
+            if write:
+                assert log.acknowledge([batch()]) == 1
+            while not (tmp_path / LOCK).exists():
+                time.sleep(0.01)
+            with pytest.raises(StoreError, match=rf"another process takes .*\(process {os.getpid()}\)"):
+                LiveLog.open(tmp_path)
+        monkeypatch.setattr(live, "LOOK_EVERY_S", 60)
+        (tmp_path / LOCK).unlink()
+        other = take_lock(tmp_path / LOCK, "{holder}")  # quicker than the next look
+        with pytest.raises(StoreError, match="was deleted and another process holds a new one"):
+            log.acknowledge([batch()])
+        other.close()
+    assert numbers(tmp_path) == [1]
 
 
 def test_a_full_disk_refuses_until_there_is_room(tmp_path: Path) -> None:

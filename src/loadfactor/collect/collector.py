@@ -68,8 +68,6 @@ class LiveCollector:
         ids = sorted({*payloads, *held, *states, REMOTE_WRITE})
         self._streams = {id_: _open_stream(id_, log, states.get(id_), payloads[id_], held[id_]) for id_ in ids}
         self.counts: dict[str, Counts] = {id_: Counts() for id_ in ids}
-        self.keep_error = ""
-        """Why the last payload could not be kept; empty where it could, or nothing came since."""
         self._began_s = time.monotonic()
         self._seen_s: dict[str, float] = {}
 
@@ -89,6 +87,7 @@ class LiveCollector:
         stream = self.stream(stream_id)
         counts = self.counts[stream_id]
         try:
+            self._log.check_writable()
             if stream.waiting > MOST_WAITING_PAYLOADS:
                 raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
             payload = ReceivedBody(stream_id, kind, self._clock_ms(), content)
@@ -107,10 +106,7 @@ class LiveCollector:
             counts.refused[reason] += 1
             if reason not in ("busy", "disk"):  # those come again
                 counts.last_refusal = str(error), time.monotonic()
-            if isinstance(error, StoreError) and not isinstance(error, BusyError):
-                self.keep_error = str(error)
             raise
-        self.keep_error = ""
         counts.acknowledged_samples += received.samples
         return received
 

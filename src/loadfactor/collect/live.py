@@ -28,6 +28,7 @@ from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, Part
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
 from loadfactor.collect.scrape_group import ScrapeGroup
+from loadfactor.collect.scraped_payloads import ScrapedPayloads
 from loadfactor.collect.slurm_rest import open_slurm
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.settings.config import Settings, take_changes
@@ -47,6 +48,8 @@ from loadfactor.store.live_database import count_quarantined
 from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
 
 INGEST_EVERY_S: Final = 2.0
+HELD_EVERY_S: Final = 1.0
+"""So often what the disk did not take is handed over again."""
 FLUSH_ROWS: Final = 1_000_000
 """With so many live rows they are made files before their time."""
 FLUSH_AGAIN_S: Final = 20.0
@@ -81,6 +84,8 @@ class ReceiverCounts:
     not_understood: int = 0
     queue_bytes: int = 0
     lag_s: float = 0.0
+    held_bytes: int = 0
+    dropped: int = 0  # scraped payloads
     errors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -104,6 +109,8 @@ class LiveService:
         self._flush_every_s = settings.server.flush_every.s
         self._flush = _Flush(time.monotonic())
         self._flushing = threading.Lock()
+        self._exit_after = settings.server.exit_after
+        self._held = ScrapedPayloads(self.collector.write)
         self._quarantined_before = count_quarantined(folder)
         self._logged_quarantined = 0
         self._written: list[SourceStatus] = []
@@ -147,6 +154,7 @@ class LiveService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(INGEST_EVERY_S, self._ingest))
             tasks.create_task(self._repeat(INGEST_EVERY_S, self._flush_when_due))
+            tasks.create_task(self._repeat(HELD_EVERY_S, self._held.deliver))
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
             sources: list[ScheduledPull | ScrapeGroup | PolledSource] = [*self._pulls, *self._groups, *self._polled]
             for source in sources:
@@ -154,14 +162,18 @@ class LiveService:
             if self._samples_own:
                 tasks.create_task(
                     sample_own_gpus(
-                        lambda payload: self.collector.write(payload, OWN_STREAM),
+                        lambda payload: self._held.keep(payload, OWN_STREAM, REMOTE_WRITE),
                         lambda text: self._log(level="info", event="own GPUs", said=text),
                     )
                 )
 
     async def stop(self) -> None:
         """Ingest what came, make files of it, and close the log. What cannot be done now is done at the next start."""
+        await self._held.deliver()
+        if len(self._held):
+            self._log(level="error", event="scraped payloads are lost: the disk took none", payloads=len(self._held))
         with suppress(LoadfactorError):
+            self._live.check_writable()  # else who books would wait until it can be written
             await asyncio.to_thread(self.collector.ingest)
             await asyncio.to_thread(self._flush_rows)
         with suppress(LoadfactorError, OSError):
@@ -193,6 +205,8 @@ class LiveService:
             not_understood=sum(self.collector.not_understood.values()),
             queue_bytes=self.collector.waiting_bytes,
             lag_s=self.collector.lag_s,
+            held_bytes=self._held.bytes,
+            dropped=self._held.dropped,
             errors={pull.name: pull.errors for pull in self._pulls}
             | {group.name: group.failed for group in self._groups},
         )
@@ -201,7 +215,7 @@ class LiveService:
         """The answer of GET /health; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
         sources = self.statuses()
         wrong = [source for source in sources if source.status in ("failing", "degraded", "silent")]
-        error = self.ingest_error or self.collector.keep_error or self._flush.error
+        error = self._describe_fault() or self.ingest_error or self._flush.error
         quarantined = len(self.collector.quarantined)
         return {
             "status": "failing" if error else "degraded" if wrong or quarantined else "ok",
@@ -215,6 +229,20 @@ class LiveService:
         """The clock is, or was, not right: health and `doctor` say so for a while."""
         self._clock, self._clock_s = PartStatus().fail(what, "degraded"), time.monotonic()
         self._log(level="warning", event="the clock was set", what=what)
+
+    @property
+    def given_up(self) -> str:
+        """Why the process should end: the books could not be written for longer than is set. Empty where they can."""
+        if self._live.fault_s <= self._exit_after.s:
+            return ""
+        ended = f"ended after {self._exit_after} of that (exit_after in [server])"
+        return f"{self._live.fault}; {ended}: see to the disk, and start it again"
+
+    def _describe_fault(self) -> str:
+        """Why the books cannot be written now, and what was scraped meanwhile; empty where they can."""
+        fault, lost = self._live.fault, f", {self._held.dropped:,} were dropped" if self._held.dropped else ""
+        held = f"; {len(self._held):,} scraped payloads wait in memory{lost}" if len(self._held) else ""
+        return f"{fault}{held}" if fault else ""
 
     def statuses(self) -> list[SourceStatus]:
         """The status of every source: what is fetched, and what sends."""
@@ -275,9 +303,9 @@ class LiveService:
         async def keep(page: bytes) -> None:
             if isinstance(group, ServingEngines):
                 payload = await asyncio.to_thread(pack_engine_page, page, group.every.s * MS_PER_S)
-                await self.collector.write(payload, group.label, EVENTS)
+                await self._held.keep(payload, group.label, EVENTS)
             else:
-                await self.collector.write(page, group.label, PAGE)
+                await self._held.keep(page, group.label, PAGE)
 
         return ScrapeGroup(group, pools, keep, self._before[group.label].gaps if group.label in self._before else ())
 

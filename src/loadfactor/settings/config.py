@@ -45,6 +45,10 @@ class ServerSettings(SettingsTable):
     tls_cert: HomePath | None = Field(default=None, description="File with the certificate of the server.")
     tls_key: HomePath | None = Field(default=None, description="File with the key of the certificate.")
     flush_every: Duration = Field(default=Duration("5min"), description="How often live rows become files.")
+    exit_after: Duration = Field(
+        default=Duration("10min"),
+        description="After so long in which the books cannot be written it ends with exit code 1, for its supervisor to act.",
+    )
     trusted_proxies: tuple[str, ...] = Field(
         default=(), description="Addresses of proxies that check who asks, and are believed."
     )

@@ -3,17 +3,22 @@
 One process at a time writes (`live.lock`). Its threads call `LiveLog.acknowledge`, `keep` and `book`; one thread commits what has
 gathered meanwhile, so that many requests share one sync. Batches are numbered in the order of their commits, and so are bodies; no
 number is given twice. Readers leave the disk alone (`read_live`).
+
+Where a commit fails, nothing more is taken until the database was opened anew and holds what was acknowledged: after a failed sync
+nobody knows what is on the disk. What waits to be kept is refused; a booking whose commit may be there or not waits until that is
+known. A full disk needs no more than room: SQLite then knows that nothing of the commit is there.
 """
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from loadfactor.base.errors import BusyError, DamageError, InputError, StoreError, say_why
 from loadfactor.base.units import BYTES_PER_MIB
@@ -57,6 +62,15 @@ MOST_RECEIVED_BYTES = 512 * BYTES_PER_MIB
 """Bodies that are kept and not booked yet; with more, `keep` refuses."""
 LONGEST_WAIT_S = 30.0
 """So long it waits for room; then it refuses."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""Between attempts to write after one that failed: each pause is twice the one before."""
+QUIET_S = 60.0
+"""An attempt of the log's own ends a fault where nothing that was handed in has failed for so long."""
+LOOK_EVERY_S = 1.0
+"""So often it looks whether its lock was deleted."""
+FULL = "SQLITE_FULL"
+NOT_THERE = (FULL, "SQLITE_IOERR_WRITE")
+"""After these errors nothing of the commit is on the disk: what makes it one is written last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +95,24 @@ class _Request:
         return state + self.kept_bytes + sum(len(batch.rows) for batch in self.batches)
 
 
+class _Attempt(NamedTuple):
+    """A commit that may be on the disk or not: the numbers afterwards, and the requests that wait to hear which, with theirs."""
+
+    span: LogSpan
+    waiting: Sequence[tuple[_Request, int]]
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Writing fails, in monotonic seconds: since when, when something that was handed in failed last, when it is tried next."""
+
+    why: str
+    since_s: float
+    refused_s: float
+    next_s: float
+    pause_s: float
+
+
 class LiveLog:
     """The live log of one store, held open by the one process that writes it. Any thread may call its methods."""
 
@@ -98,7 +130,9 @@ class LiveLog:
         self._waiting_bytes = 0  # of these, and of the commit under way
         self._changed = threading.Condition()
         self._closed = False
-        self._broken = ""
+        self._fault: _Fault | None = None
+        self._is_lost = False  # the connection, until the database is opened anew
+        self._attempt: _Attempt | None = None
         self._writer = threading.Thread(target=self._write, name="live batches", daemon=True)
         self._writer.start()
 
@@ -126,8 +160,8 @@ class LiveLog:
 
         The bodies with the numbers `instead_of` are removed with it.
 
-        Returns at once. Raises BusyError when so much waits to be stored or booked that no more is taken, StoreError when the log
-        can no longer be written; the future raises StoreError when the disk is full.
+        Returns at once. Raises BusyError when so much waits to be stored or booked that no more is taken, StoreError while the log
+        cannot be written; the future raises StoreError when that turns out.
         """
         sealed = tuple(self._seal(body) for body in bodies)
         return self._put(_Request(_promise(), sealed, instead_of=tuple(instead_of)), longest_s=0)
@@ -186,13 +220,31 @@ class LiveLog:
         """Bytes of bodies that are kept and not booked yet."""
         return self._received_bytes
 
+    @property
+    def fault(self) -> str:
+        """Why it cannot be written now, in one line; empty where it can."""
+        fault = self._fault
+        return "" if fault is None else f"{self._path} cannot be written ({fault.why}); it is tried again"
+
+    @property
+    def fault_s(self) -> float:
+        """For how long it cannot be written; 0 where it can."""
+        fault = self._fault
+        return 0.0 if fault is None else time.monotonic() - fault.since_s
+
+    def check_writable(self) -> None:
+        """Raises StoreError while nothing is taken, at once."""
+        if self._is_lost:
+            raise StoreError(f"{self.fault}; send it again later")
+
     def close(self) -> None:
         """Store what waits, and let another process write. A closed log stays closed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._writer.join()
-        self._connection.close()
+        with suppress(sqlite3.Error):
+            self._connection.close()
         self._lock.close()
 
     def __enter__(self) -> "LiveLog":
@@ -220,6 +272,7 @@ class LiveLog:
         with self._using:
             if self._closed:
                 raise StoreError(f"{self._path} is closed; open it again")
+            self.check_writable()
             try:
                 yield
             except (DamageError, sqlite3.Error) as error:
@@ -238,11 +291,10 @@ class LiveLog:
 
         with self._changed:
             wait_s = LONGEST_WAIT_S if longest_s is None else longest_s
-            room = self._changed.wait_for(lambda: self._closed or bool(self._broken) or has_room(), wait_s)
+            room = self._changed.wait_for(lambda: self._closed or self._is_lost or has_room(), wait_s)
             if self._closed:
                 raise StoreError(f"{self._path} is closed; open it again")
-            if self._broken:
-                raise StoreError(f"{self._path} can no longer be written ({self._broken}); open it again")
+            self.check_writable()
             if not room:
                 raise BusyError(f"live rows come faster than {self._path} takes them; send them again later")
             self._waiting_bytes += size
@@ -252,36 +304,126 @@ class LiveLog:
         return request.done
 
     def _write(self) -> None:
-        """Commit what has gathered, again and again: what the writing thread does."""
-        while True:
+        """Commit what has gathered, again and again, and after a failure try to write again: what the writing thread does."""
+        while (gathered := self._gather()) is not None:
+            if self._is_lost:
+                self._open_anew()
+            elif gathered or self._is_due():
+                self._try(gathered)
+            else:
+                with suppress(OSError, StoreError):  # the next commit says it
+                    self._lock.renew()
+        self._end_attempt(None)
+
+    def _gather(self) -> list[_Request] | None:
+        """What was handed in, as soon as there is something, or after a while nothing. None at the end."""
+        fault = self._fault
+        wait_s = LOOK_EVERY_S if fault is None else min(LOOK_EVERY_S, max(0.0, fault.next_s - time.monotonic()))
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._requests) or self._closed, wait_s)
+            gathered, self._requests = self._requests, []
+            return None if self._closed and not gathered else gathered
+
+    def _is_due(self) -> bool:
+        return self._fault is not None and time.monotonic() >= self._fault.next_s
+
+    def _try(self, gathered: list[_Request]) -> None:
+        """Commit what was handed in, and tell who waits. Without any it is an attempt, which ends a fault after a quiet time."""
+        fault = self._fault
+        try:
+            numbers = self._commit(gathered)
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            self._fail(gathered, error)
+            return
+        if fault is not None and not gathered and time.monotonic() - fault.refused_s < QUIET_S:
+            self._fault = replace(fault, next_s=time.monotonic() + fault.pause_s)
+        else:
+            self._fault = None
+        self._settle(gathered)
+        for request, number in zip(gathered, numbers, strict=True):
+            request.done.set_result(number)
+
+    def _settle(self, requests: Sequence[_Request], are_kept: bool = True) -> None:
+        """Give the room of requests back: they are on the disk, or (not `are_kept`) refused."""
+        with self._changed:
+            self._waiting_bytes -= sum(request.bytes for request in requests)
+            if not are_kept:
+                self._received_bytes -= sum(request.kept_bytes for request in requests)
+            self._changed.notify_all()
+
+    def _fail(self, gathered: list[_Request], error: Exception) -> None:
+        """Refuse what could not be committed, and find out what is on the disk, where that is not known."""
+        is_first = self._fault is None
+        self._note_fault(say_why(error), bool(gathered))
+        name = getattr(error, "sqlite_errorname", "")
+        if name in NOT_THERE:
+            self._attempt = None
+        if name != FULL:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._requests) or self._closed)
-                gathered, self._requests = self._requests, []
-            if not gathered:
-                return
-            failure: StoreError | None = None
-            numbers: list[int] = []
-            try:
-                numbers = self._commit(gathered)
-            except Exception as error:  # whatever it is, nobody may wait for ever
-                failure = StoreError(f"live rows cannot be stored in {self._path} ({say_why(error)})")
-                if getattr(error, "sqlite_errorname", "") != "SQLITE_FULL":
-                    self._broken = say_why(error)  # after a failed sync nobody knows what is on the disk
-            with self._changed:
-                self._waiting_bytes -= sum(request.bytes for request in gathered)
-                if failure is not None:
-                    self._received_bytes -= sum(request.kept_bytes for request in gathered)
-                self._changed.notify_all()
-            for place, request in enumerate(gathered):
-                if failure is None:
-                    request.done.set_result(numbers[place])
-                else:
-                    request.done.set_exception(failure)
+                self._is_lost = True
+                gathered, self._requests = [*gathered, *self._requests], []
+        waiting = {request for request, _ in self._attempt.waiting} if self._attempt is not None else set()
+        refused = [request for request in gathered if request not in waiting]
+        self._settle(refused, are_kept=False)
+        for request in refused:
+            request.done.set_exception(StoreError(f"live rows cannot be stored in {self._path} ({say_why(error)})"))
+        if self._is_lost and is_first:  # else after a pause
+            self._open_anew()
+
+    def _note_fault(self, why: str, is_refused: bool) -> None:
+        now_s, before = time.monotonic(), self._fault
+        pause_s = FIRST_PAUSE_S if before is None else min(LONGEST_PAUSE_S, 2 * before.pause_s)
+        since_s = now_s if before is None else before.since_s
+        refused_s = now_s if is_refused or before is None else before.refused_s
+        self._fault = _Fault(why, since_s, refused_s, now_s + pause_s, pause_s)
+
+    def _open_anew(self) -> None:
+        """Open the database anew where it is time to: then it is known what is on the disk, and all of it is synced."""
+        if self._fault is not None and self._fault.pause_s > FIRST_PAUSE_S and not self._is_due():
+            return
+        try:
+            self._renew_lock()
+            with self._using:
+                with suppress(sqlite3.Error):
+                    self._connection.close()
+                self._connection = open_database(self._path.parent, 0)
+                # Writes again what a failed sync may have lost.
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                found = read_span(self._connection)
+                kept = [self._span, *([] if self._attempt is None else [self._attempt.span])]
+                if found not in kept:
+                    raise StoreError("what was acknowledged is not there; stop it, and start it again")
+                self._received_bytes = self._connection.execute(f"SELECT {BODY_BYTES} FROM received").fetchone()[0]
+        except Exception as error:
+            self._note_fault(say_why(error), is_refused=False)
+            return
+        was_there, self._span = found != self._span, found
+        self._is_lost = False
+        self._end_attempt(found if was_there else None)
+
+    def _end_attempt(self, found: LogSpan | None) -> None:
+        """Tell who waits to hear of a commit that was in doubt: it is there, or (None) not."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return
+        self._settle([request for request, _ in attempt.waiting])
+        for request, number in attempt.waiting:
+            if found is not None:
+                request.done.set_result(number)
+            else:
+                request.done.set_exception(StoreError(self.fault or f"{self._path} is closed; open it again"))
+
+    def _renew_lock(self) -> None:
+        """Hold the lock again where its file was deleted. Raises StoreError where another process was quicker."""
+        try:
+            self._lock.renew()
+        except BlockingIOError as error:
+            raise StoreError(f"{LOCK} was deleted and another process holds a new one; stop one of them") from error
 
     def _commit(self, gathered: list[_Request]) -> list[int]:
         """Do what was requested in one transaction; the number of the last body or batch after each request."""
-        if self._broken:
-            raise StoreError(self._broken)
+        self._attempt = None
+        self._renew_lock()
         numbers: list[int] = []
         with self._using:
             run, span, booked = self._connection.execute, self._span, 0
@@ -297,12 +439,18 @@ class LiveLog:
                         booked += size
                     numbers.append(span.last if request.bodies is None else span.last_body)
                 write_span(self._connection, span)
+                moves = [
+                    item for item in zip(gathered, numbers, strict=True) if item[0].bodies is None or item[0].instead_of
+                ]
+                self._attempt = _Attempt(
+                    span, moves
+                )  # senders send again, and each sample counts once; what is moved is not
                 run("COMMIT")
             except Exception:
                 with suppress(sqlite3.Error):
                     run("ROLLBACK")
                 raise
-            self._span = span
+            self._span, self._attempt = span, None
             if any(request.discard_through for request in gathered):
                 with suppress(sqlite3.Error):  # nothing depends on it
                     give_back(self._connection)

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from loadfactor.base.errors import InputError, say_why
+from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
@@ -26,12 +26,13 @@ from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import TokenFile
 
 BACKLOG = 1024
+LOOK_EVERY_S = 1.0
 LONGEST_REQUEST_S = 10
 """So long requests that are under way may take after a signal."""
 
 
 def serve(folder: Path, listen: str, settings: Settings) -> None:
-    """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin."""
+    """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
     books = Books(folder, settings.idle_below)
     tokens, tls = TokenFile(folder), settings.server
@@ -125,15 +126,26 @@ class _Server(uvicorn.Server):
 
 async def _run(server: uvicorn.Server, service: LiveService, alerts: AlertService, listening: socket.socket) -> None:
     collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
+    given_up = asyncio.create_task(_wait_until_given_up(service, server))
     try:
         await server.serve(sockets=[listening])  # until a signal
     finally:
-        for task in (judging, collecting):
+        for task in (given_up, judging, collecting):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await asyncio.to_thread(alerts.stop)
         await service.stop()
+    if why := given_up.result() if not given_up.cancelled() else "":
+        raise StoreError(why)
+
+
+async def _wait_until_given_up(service: LiveService, server: uvicorn.Server) -> str:
+    """End serving when the books could not be written for too long; why."""
+    while not (why := service.given_up):
+        await asyncio.sleep(LOOK_EVERY_S)
+    server.should_exit = True
+    return why
 
 
 def _greet(address: str, folder: Path, settings: Settings) -> None:

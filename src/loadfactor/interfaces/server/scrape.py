@@ -156,6 +156,10 @@ def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> 
         many("skipped_total", "Samples that came and are not kept, by reason.", "reason", dict(counts.skipped)),
         one("queue_bytes", "Bytes that wait to be durable.", counts.queue_bytes),
         one("lag_seconds", "How long the oldest sample waits that readers cannot see yet.", counts.lag_s),
+        one("held_bytes", "Bytes of what was scraped while the disk takes nothing.", counts.held_bytes),
+        one(
+            "dropped_total", "Scraped payloads dropped: the disk took none for longer than memory held.", counts.dropped
+        ),
         many("source_errors_total", "Errors by source.", "source", dict(counts.errors)),
         MetricFamily("loadfactor_server_requests_total", "Requests answered, by path and status.", "counter", requests),
     ]
