@@ -465,7 +465,12 @@ class RevealRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRequest(StoreRequest):
-    folder: Path = option("A folder that does not exist yet, or is empty.", is_argument=True)
+    folder: Path = option(
+        "A folder that does not exist yet, or is empty; with --verify also a backup.", is_argument=True
+    )
+    verify: bool = option(
+        "Open the copy and compare it with the books; a backup that is there is only verified.", False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,33 +45,33 @@ def name_damage(folder: Path, what: str) -> DamageError:
 
 
 @contextmanager
-def open_copy(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The live batches of a store as of now, in a private copy that is gone afterwards.
+def open_copy(folder: Path, name: str = NAME) -> Iterator[sqlite3.Connection]:
+    """The live batches of a store as of now, or another of its databases, in a private copy that is gone afterwards.
 
     Raises DamageError when the write-ahead log lost acknowledged batches, StoreError when no whole copy can be had, and what
     SQLite raises.
     """
     with TemporaryDirectory(prefix="loadfactor-live-") as private:
-        copy = _copied(folder, Path(private))
+        copy = _copied(folder / name, Path(private))
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
-            synced = _synced_frames(copy.with_name(NAME + LOG_SUFFIX))
+            synced = _synced_frames(copy.with_name(name + LOG_SUFFIX))
             _busy, read, _moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if synced > max(read, 0):
-                raise DamageError(f"{NAME + LOG_SUFFIX} breaks off before its end")
+                raise DamageError(f"{name + LOG_SUFFIX} breaks off before its end")
             yield connection
 
 
-def _copied(folder: Path, private: Path) -> Path:
-    database, log = folder / NAME, folder / (NAME + LOG_SUFFIX)
+def _copied(database: Path, private: Path) -> Path:
+    log = database.with_name(database.name + LOG_SUFFIX)
     try:
         for _ in range(COPY_TRIES):
             before = _state(database, log)
-            shutil.copyfile(database, private / NAME)
+            shutil.copyfile(database, private / database.name)
             with suppress(FileNotFoundError):
                 shutil.copyfile(log, private / log.name)
             if _state(database, log) == before:
-                return private / NAME
+                return private / database.name
             (private / log.name).unlink(missing_ok=True)
             time.sleep(COPY_PAUSE_S)
     except OSError as error:

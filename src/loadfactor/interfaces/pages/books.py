@@ -1,10 +1,11 @@
 """The page of `loadfactor doctor`: whether the books balance, and what is missing, damaged or contradictory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from loadfactor.base.errors import StoreError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
 from loadfactor.books.check import Balance, Finding
@@ -14,10 +15,11 @@ from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest, find_store
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
-from loadfactor.store.backup import back_up
+from loadfactor.settings.config import CHOSEN, settings
+from loadfactor.store.backup import back_up, compare
 from loadfactor.store.import_records import ImportRecord
 from loadfactor.store.importing import Receipt
-from loadfactor.store.manifest import Loss
+from loadfactor.store.manifest import Loss, has_books
 from loadfactor.tables.charges import CHARGES
 
 
@@ -39,6 +41,17 @@ class RepairResult:
 
 
 @dataclass(frozen=True)
+class VerifiedBackup:
+    """A copy that is whole: rows beside its books by kind, sums by metric, and whether the books have gone on since."""
+
+    folder: str
+    generation: int
+    counts: dict[str, int]
+    sums: dict[str, float | list[float] | None]
+    has_gone_on: bool
+
+
+@dataclass(frozen=True)
 class Backup:
     """A copy of the books."""
 
@@ -47,9 +60,19 @@ class Backup:
     bytes: int
 
 
+HEADLINES = ("paid_gpu_hours", "allocated_gpu_hours", "observed_gpu_hours", "cost", "energy_kwh")
+"""Sums that a copy is compared by."""
+
+
 def build_backup(request: BackupRequest) -> Document:
-    """Copy the books; how much was copied, and how to ask it."""
-    folder, copied = request.folder, back_up(find_store(request.store), request.folder)
+    """Copy the books, and with `verify` compare the copy with them; how much was copied, and how to ask it."""
+    folder, store = request.folder, find_store(request.store)
+    also = [path for path in (settings().privacy.key_file, CHOSEN.path) if path is not None]
+    if request.verify and has_books(folder):
+        return verify_backup(folder, store, also)
+    copied = back_up(store, folder, also)
+    if request.verify:
+        return verify_backup(folder, store, also)
     data = Backup(str(folder), len(copied.files), sum(f.bytes for f in copied.files))
     check = Suggestion(f"loadfactor doctor --store {quote(str(folder))}", "Reads every file of the copy.")
     return Document(
@@ -57,6 +80,27 @@ def build_backup(request: BackupRequest) -> Document:
         (Section("Next", suggestions=(check,)),),
         data=data,
     )
+
+
+def verify_backup(folder: Path, store: Path, also: Sequence[Path]) -> Document:
+    """Compare a copy with its books. Raises StoreError with all that differs."""
+    found = compare(store, folder, also)
+    differences = list(found.differences)
+    sums: dict[str, float | list[float] | None] = {}
+    if not differences:
+        idle_below = settings().idle_below
+        sums = {reading.metric: reading.value for reading in Books(folder, idle_below).show(HEADLINES)}
+        if not found.has_gone_on:
+            there = {reading.metric: reading.value for reading in Books(store, idle_below).show(HEADLINES)}
+            differences = [f"{m}: {there[m]} in the books, {sums[m]} in the copy" for m in sums if sums[m] != there[m]]
+    if differences:
+        raise StoreError(
+            f"{folder} is not what the books of {store} are: {'; '.join(differences)}; back up into a new folder"
+        )
+    kinds = ", ".join(f"{found.counts.get(kind, 0):,} {kind}" for kind in ("silences", "deliveries", "tokens"))
+    against = "the books have gone on since" if found.has_gone_on else "as the books are"
+    data = VerifiedBackup(str(folder), found.generation, dict(found.counts), sums, found.has_gone_on)
+    return Document(f"{folder} is whole: generation {found.generation:,} with {kinds}; {against}.", data=data)
 
 
 def build_compaction(request: StoreRequest) -> Document:
