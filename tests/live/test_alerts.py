@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -14,19 +15,22 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.commands import Run
 from tests.ledger.fleets import Row, add, batches
 from tests.live.local_server import LocalServer
 from tests.live.scrapes import Fleet
 from tests.live.up_process import UpProcess
 
 from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.privacy import make_key
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.configured import configure
-from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox, read_outbox
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox, add_silence, read_outbox
+from loadfactor.insight.alerts.delivery.silence import Silence
 from loadfactor.insight.alerts.judge import Judge
 from loadfactor.settings.config import read_settings
-from loadfactor.store.backup import back_up
+from loadfactor.store.backup import back_up, compare
 from loadfactor.store.tokens import create_token
 
 MINUTE_MS = 60_000
@@ -167,7 +171,14 @@ def test_alerts_outlast_kills(until: str, tmp_path: Path) -> None:
                 up.kill()
                 up.start()
             assert up.ask("/health")["alerts"]["error"] is None
+            back_up(folder, tmp_path / "copy")
             assert up.stop() == 0
+        told = Counter(one["key"] for one in hook.told)
+        with UpProcess(tmp_path / "copy", config=config) as restored:
+            wait_until(lambda: restored.ask("/health")["alerts"]["judged"] is not None, lambda: restored.log, 120)
+            assert restored.stop() == 0
+        again = Counter(one["key"] for one in hook.told)
+        assert {key: again[key] for key in told} == told  # a restore tells nobody twice
     with read_outbox(folder) as connection:
         assert connection is not None
         kept = connection.execute("SELECT key FROM transitions WHERE body LIKE '%slow job%'").fetchall()
@@ -231,15 +242,45 @@ def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
         assert copy == pytest.approx(original), metric
 
 
-def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path) -> None:
-    """A folder that is taken and a damaged file are refused; the copy of whole books answers as they do."""
+def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path, run: Run) -> None:
+    """A folder that is taken and a damaged file are refused; the copy is whole and answers as the books do."""
     folder = simulated_books.store.folder
     with_more = tmp_path / "books"
     shutil.copytree(folder, with_more)
     (with_more / "quarantine").mkdir()
     (with_more / "quarantine" / "body-7.query").write_bytes(b"{}")
     create_token(with_more, "read", None, "", 0)
-    back_up(with_more, tmp_path / "copy")
+    key, elsewhere = with_more / "pseudonyms.key", tmp_path / "elsewhere.toml"
+    make_key(key)
+    elsewhere.touch()
+    add_silence(with_more, Silence("a", "gpu_hot", {}, 0, 10**15, "known", "me", None))
+    back_up(with_more, tmp_path / "copy", (key, elsewhere))
+    assert (tmp_path / "copy" / key.name).stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "copy" / elsewhere.name).exists()
+    assert compare(with_more, tmp_path / "copy", (key, elsewhere)).differences == ()
+    verify = ("backup", tmp_path / "copy", "--verify", "--store", with_more)
+    code, said, _ = run(*verify)
+    assert (code, "is whole: generation" in said, "1 silences" in said, "as the books are" in said) == (
+        0,
+        True,
+        True,
+        True,
+    )
+    create_token(with_more, "read", None, "", 0)
+    with closing(sqlite3.connect(tmp_path / "copy" / "alerts.sqlite")) as alerts, alerts:
+        alerts.execute("DELETE FROM silences")
+    lost = next((tmp_path / "copy").glob("prices-*.parquet"))
+    whole = lost.read_bytes()
+    lost.unlink()
+    code, _, said = run(*verify)
+    assert code == 1
+    for part in (
+        "tokens: 2 in the books, 1 in the copy",
+        "silences: 1 in the books, 0",
+        f"{lost.name} is not what was copied",
+    ):
+        assert part in said
+    lost.write_bytes(whole)
     assert (tmp_path / "copy" / "quarantine" / "body-7.query").read_bytes() == b"{}"
     assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
     assert list(Books(tmp_path / "copy").show("cost", by="team")) == list(simulated_books.show("cost", by="team"))

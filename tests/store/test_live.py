@@ -245,7 +245,7 @@ def test_a_folder_that_cannot_be_written_is_read(killed: Path) -> None:
 
 
 def test_a_file_that_cannot_grow_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
-    """Where the system refuses to write, the batch is refused and all before it stay; when it does not, the log goes on by itself."""
+    """Where the system refuses to write, the batch is refused, all before it stay, and the log goes on when it does not."""
 
     def work(into: int) -> None:
         live.FIRST_PAUSE_S = 0.05

@@ -351,7 +351,7 @@ COMMANDS = (
     CommandEntry(
         "backup",
         "Copy the books into a new folder, also while they are read and written.\n\n"
-        "With live rows, alerts and silences, tokens and the audit log. The copy is books like any other: `--store FOLDER` asks it.\n\n"
+        "With live rows, alerts, silences, tokens and audit log. The copy is books like any other: `--store FOLDER` asks it.\n\n"
         "`--verify` opens the copy and compares it with the books; where it differs it leaves with 1.",
         "loadfactor.interfaces.pages.books.build_backup",
         "loadfactor.interfaces.requests.BackupRequest",
