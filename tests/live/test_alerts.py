@@ -171,6 +171,7 @@ def test_alerts_outlast_kills(until: str, tmp_path: Path) -> None:
                 up.kill()
                 up.start()
             assert up.ask("/health")["alerts"]["error"] is None
+            wait_until(lambda: set(count_deliveries(folder)) == {"done"}, lambda: count_deliveries(folder), 120)
             back_up(folder, tmp_path / "copy")
             assert up.stop() == 0
         told = Counter(one["key"] for one in hook.told)
