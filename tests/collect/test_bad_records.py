@@ -91,18 +91,21 @@ def test_a_bad_record_of_an_earlier_process_does_not_keep_the_next_from_starting
         collector.close()
 
 
-def test_rows_that_cannot_be_true_do_not_stop_the_others(tmp_path: Path) -> None:
-    """A share of 250 % of an exporter that is broken is a gap; the rest of its body is booked."""
+def test_a_field_that_cannot_be_true_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Shares of 250 % and below 0 of an exporter that is broken are left out and counted; what is beside them is booked."""
     labels = {"gpu": "0", "UUID": "GPU-odd", "Hostname": "n", "job": "dcgm"}
-    odd = [
-        SentSeries({"__name__": "DCGM_FI_DEV_FB_USED", **labels}, [(FLEET.at_ms(0), -7.0)]),
-        SentSeries({"__name__": "DCGM_FI_PROF_SM_ACTIVE", **labels}, [(FLEET.at_ms(0), 2.5)]),
-    ]
+    values = {"DEV_GPU_UTIL": 60.0, "DEV_FB_USED": -7.0, "PROF_SM_ACTIVE": 2.5, "DEV_GPU_TEMP": float("nan")}
+    odd = [SentSeries({"__name__": f"DCGM_FI_{n}", **labels}, [(FLEET.at_ms(0), v)]) for n, v in values.items()]
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: NOW_MS)
         write(collector, pack_request(odd), *FLEET.bodies(0))
         collector.ingest(everything=True)
-        assert times(tmp_path).count(FLEET.at_ms(0)) >= 2
+        rows = [row for _, b in read_live(tmp_path, 0) if b.table == "samples" for row in b.rows.to_pylist()]
+        (row,) = [row for row in rows if row["device_id"] == "GPU-odd"]
+        assert (row["busy_share"], row["sm_active_share"], row["mem_used_bytes"]) == (0.6, None, None)
+        assert len(rows) == 3
+        assert collector.skipped == {"impossible": 2, "not_finite": 1}
+        assert "mem_used_bytes -7340032.0 of GPU-odd" in collector.describe_shortfall("remote_write")
         assert not collector.quarantined
         assert log.received_bytes == 0
         collector.close()

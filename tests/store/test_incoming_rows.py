@@ -47,6 +47,13 @@ REFUSED = [
     ("samples", SAMPLE | {"busy_share": float("nan")}, "samples.busy_share nan is not a finite number"),
     ("samples", SAMPLE | {"power_w": float("inf")}, "samples.power_w inf is not a finite number"),
     ("samples", SAMPLE | {"power_w": -1.0}, "samples.power_w -1.0 is negative"),
+    ("samples", SAMPLE | {"temperature_c": 9999.0}, "samples.temperature_c 9999.0 is more than 200"),
+    ("samples", SAMPLE | {"throttle_mask": -1}, "samples.throttle_mask -1 is negative"),
+    (
+        "samples",
+        SAMPLE | {"mem_used_bytes": 2.0, "mem_total_bytes": 1.0},
+        "mem_used_bytes 2.0 is more than mem_total_bytes",
+    ),
     ("samples", SAMPLE | {"from_utc": START + 2 * HOUR}, "a reversed interval"),
     ("samples", SAMPLE | {"to_utc": 10**15}, "samples.to_utc 1000000000000000 is no instant of the years 2000 to 2100"),
     ("samples", SAMPLE | {"from_utc": 0}, "row 2: samples.from_utc 0 is no instant"),
@@ -96,6 +103,61 @@ def test_what_cannot_be_true_is_refused_by_name(table: str, row: dict[str, Any],
     assert said in str(refusal.value)
     assert str(refusal.value).startswith("file.csv")
     assert "\n" not in str(refusal.value)
+
+
+WRONG = {
+    "DCGM_FI_DEV_GPU_UTIL": (250, -1),
+    "DCGM_FI_PROF_SM_ACTIVE": (-1, 1.5),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": (1.5,),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": (-0.1,),
+    "DCGM_FI_DEV_FB_USED": (100_000, -7),
+    "DCGM_FI_DEV_POWER_USAGE": (-50, 1e6),
+    "DCGM_FI_DEV_SM_CLOCK": (-1, 1e7),
+    "DCGM_FI_DEV_GPU_TEMP": (9999, -300),
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": (-4,),
+}
+RIGHT = {
+    "DCGM_FI_DEV_GPU_UTIL": 60, "DCGM_FI_PROF_SM_ACTIVE": 0.5, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.6,
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.2, "DCGM_FI_DEV_FB_USED": 500, "DCGM_FI_DEV_FB_TOTAL": 80_000,
+    "DCGM_FI_DEV_POWER_USAGE": 300, "DCGM_FI_DEV_SM_CLOCK": 1500, "DCGM_FI_DEV_GPU_TEMP": 50,
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_one_bad_field_of_an_exporter_drops_that_field(tmp_path: Path, name: str, value: float) -> None:
+    """All others of the sample are kept, and the receipt counts what was left out."""
+
+    def read(values: dict[str, float], folder: str) -> tuple[dict[str, Any], Receipt]:
+        page = tmp_path / f"{folder}.prom"
+        page.write_text("".join(f'{n}{{gpu="0",UUID="GPU-0"}} {v} {START}\n' for n, v in values.items()))
+        books = Books.open(tmp_path / folder, create=True)
+        receipt = books.add("dcgm", [page])
+        (row,) = books.table("samples").to_pyarrow().to_pylist()
+        return row, receipt
+
+    (right, _), (row, receipt) = read(RIGHT, "right"), read(RIGHT | {name: value}, "wrong")
+    changed = {
+        column for column in row if row[column] != right[column] and column not in ("measured_mask", "import_no")
+    }
+    (column,) = changed
+    assert row[column] is None
+    assert sum(gap.count for gap in receipt.gaps) == 1
+
+
+def test_own_rows_with_a_bad_measurement_stop_their_import(tmp_path: Path) -> None:
+    """What exporters say is left out without them; of the user's own file nothing is taken."""
+    data = pa.Table.from_pylist([SAMPLE | {"power_w": -1.0, "busy_share": 0.5}])
+    left_out: list[Gap] = []
+    taken = validate_rows(Rows("samples", data, "x"), 0, left_out.append)
+    assert (taken["power_w"].to_pylist(), taken["busy_share"].to_pylist()) == ([None], [0.5])
+    assert [(gap.what, gap.count, gap.example) for gap in left_out] == [
+        ("power_w left out: it is negative", 1, "power_w -1.0 of g")
+    ]
+    path = tmp_path / "samples.csv"
+    path.write_text("device_id,to_utc,busy_share,power_w\ng,2026-01-01T00:01:00Z,0.5,-1\n")
+    with pytest.raises(SourceError, match=r"row 1: samples\.power_w -1\.0 is negative"):
+        Books.open(tmp_path / "own", create=True).add("tables", [path])
 
 
 def test_a_share_may_exceed_one_by_a_rounding() -> None:

@@ -42,7 +42,7 @@ class PayloadStream(ABC):
         self.cursor: dict[str, str] = {}
         """Where the collector goes on, by name: what is kept is behind it. Empty for streams of samples."""
         self.gaps: dict[tuple[str, str], int] = {}
-        self.skipped = SkippedCounts()
+        self.skipped = SkippedCounts(log.hides_names)
         self.quarantined: list[Path] = []
         """Payloads that could not be decoded, as files."""
         self._bad_numbers: set[int] = set()
@@ -174,17 +174,20 @@ class PayloadStream(ABC):
 
     def _count(self, gap: Gap) -> None:
         if gap.reason:
-            self.skipped.add(Skip(gap.reason, f"{gap.where}: {gap.what}", gap.count, is_read=True))
+            self.skipped.add(Skip(gap.reason, gap.example or gap.what, gap.count, is_read=True))
         key = (gap.where, gap.what)
         if key in self.gaps or len(self.gaps) < MOST_GAPS:
             self.gaps[key] = self.gaps.get(key, 0) + gap.count
 
 
 def pick_valid(rows: Rows, count: Callable[[Gap], None]) -> Iterator[Rows]:
-    """The rows that can be true; the others are counted: one broken exporter must not stop the rest."""
+    """The rows that can be true; the others, and measurements that cannot be, are counted, and cost what is right nothing."""
+    left_out: list[Gap] = []
     try:
-        validate_rows(rows, 0)
-        yield rows
+        checked = validate_rows(rows, 0, left_out.append)
+        for gap in left_out:
+            count(gap)
+        yield replace(rows, data=checked.select(rows.data.column_names)) if left_out else rows
     except SourceError as error:
         half = rows.data.num_rows // 2
         if not half:

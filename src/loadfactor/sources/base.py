@@ -39,6 +39,7 @@ class Gap:
     count: int = 1
     reason: str = ""
     """One of SKIPPED, where it was a value that its exporter should not have given; what nobody measured has none."""
+    example: str = ""
 
 
 SKIPPED: Final[Mapping[str, str]] = {

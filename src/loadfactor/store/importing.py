@@ -118,11 +118,13 @@ def add_rows(
     """Add rows to the books as rows of an import, a new one or one there is. The caller keeps the record of it.
 
     `live` rows were acknowledged before: what contradicts the books is left out and reported, and does not refuse the others.
+    So are measurements that cannot be true, of these and of what exporters and logs say.
     """
     before = writer.span()
     known = find_next_rows(writer, number) if number <= writer.manifest.last_import else {}
+    steps, leaves_out = (options.step_s, source.lone_step_s), source.watches or live
     with StagedImport(
-        writer.work / "import", source.name, options.step_s, source.lone_step_s, number, first_rows=known
+        writer.work / "import", source.name, *steps, number, first_rows=known, leaves_out=leaves_out
     ) as staging:
         for item in items:
             staging.take(writer.entry.mask_item(item))

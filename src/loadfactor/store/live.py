@@ -211,6 +211,11 @@ class LiveLog:
         return self._path.parent
 
     @property
+    def hides_names(self) -> bool:
+        """True where bodies are sealed, because the books know names by pseudonyms only."""
+        return self._entry.seal is not None
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that were handed in and are not durable yet."""
         return self._waiting_bytes

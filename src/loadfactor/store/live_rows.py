@@ -56,7 +56,9 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
     with tempfile.TemporaryDirectory(prefix="loadfactor-live-") as folder:
         for place, (source, items) in enumerate(sort_by_source(batches)):
             number = session.manifest.last_import + place + 1
-            with StagedImport(Path(folder) / str(place), source, None, EXPORTER_STEP_S, number) as staging:
+            with StagedImport(
+                Path(folder) / str(place), source, None, EXPORTER_STEP_S, number, leaves_out=True
+            ) as staging:
                 for batch in items:
                     staging.take(Rows(batch.table, batch.rows, batch.where))
                 for name, path in staging.finish().items():

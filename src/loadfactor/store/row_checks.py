@@ -1,9 +1,11 @@
-"""Validation of rows: every batch of every source passes here, and a row that cannot be true stops the import.
+"""Validation of rows: every batch of every source passes here. A row that cannot be true stops the import; of what exporters and
+logs measure, a reading that cannot be true is left out, counted, and the others of its row are kept.
 
 What comes out has the table's full schema: missing columns are null, empty texts are null, accelerators carry their catalog id.
 A batch in which every least and greatest value can be true is right; only another one is looked at row by row.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -14,9 +16,9 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.sources.base import Rows
+from loadfactor.sources.base import Gap, Rows
 from loadfactor.tables.columns import Column, Table, arrow_type
-from loadfactor.tables.schema import ALLOCATIONS, CURRENCY, DEVICES, NODE_SAMPLES, OUTAGES, SAMPLES, table
+from loadfactor.tables.schema import ALLOCATIONS, CURRENCY, DEVICES, NODE_SAMPLES, OUTAGES, SAMPLES, WITHIN, table
 from loadfactor.tables.work import JOB_SECTIONS, PROGRESS
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
@@ -41,10 +43,14 @@ _NUMBERS: Final = ("share", "amount", "count")
 _HARMLESS: Final = 0.5  # stands for null: neither negative, nor 0, nor more than the whole
 
 
-def validate_rows(rows: Rows, first_row: int) -> pa.Table:
+LeaveOut = Callable[[Gap], None]
+
+
+def validate_rows(rows: Rows, first_row: int, leave_out: LeaveOut | None = None) -> pa.Table:
     """The batch with the table's schema and every value checked; `first_row` is the number of its first row, for messages.
 
-    Raises SourceError naming file, row, column and value of the first one that cannot be true.
+    With `leave_out` measurements that cannot be true become empty, and are given to it as gaps. Raises SourceError naming file,
+    row, column and value of the first other one that cannot be true.
     """
     kept = table(rows.table)
     where = rows.where or rows.table
@@ -54,9 +60,12 @@ def validate_rows(rows: Rows, first_row: int) -> pa.Table:
             raise SourceError(f"{where}: {kept.name} has no column {name!r}; see `loadfactor tables`")
     out = pa.table([_cast(rows.data, column, kept, where) for column in kept.columns], schema=kept.schema)
     if out.num_rows and not _looks_right(out, kept):
-        checked = [_check_column(out[c.name].combine_chunks(), c, kept, where, first_row) for c in kept.columns]
-        out = pa.table(checked, schema=kept.schema)
+        check = _RowCheck(kept, out, where, first_row, leave_out)
+        out = pa.table([check.column(c) for c in kept.columns], schema=kept.schema)
         _check_intervals(out, kept, where, first_row)
+        for part, whole in WITHIN:
+            if {part, whole} <= known:
+                out = check.within(out, part, whole)
     if "accelerator" in known:
         # Drivers' names of accelerators as catalog ids, where the catalog knows them.
         names = out["accelerator"]
@@ -91,6 +100,9 @@ def _looks_right(rows: pa.Table, kept: Table) -> bool:
             return False
         if values.null_count < rows.num_rows and not _column_looks_right(values, column):
             return False
+    for part, whole in WITHIN:
+        if {part, whole} <= set(rows.column_names) and pc.any(_exceeds(rows[part], rows[whole])).as_py():
+            return False
     longest = _LONGEST.get(kept.name)
     for earlier, later in _ORDERED:
         if not {earlier, later} <= set(rows.column_names) or rows.num_rows in (
@@ -108,8 +120,10 @@ def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
     if column.kind in _NUMBERS:
         numbers = (pc.fill_null(values, _HARMLESS) if values.null_count else values).to_numpy()
         low, high = numbers.min(), numbers.max()  # NaN where one of them is NaN: then no comparison holds
-        top = 1.0 if column.kind == "share" else np.finfo(np.float64).max
+        top = 1.0 if column.kind == "share" else column.at_most or np.finfo(np.float64).max
         return bool((low > 0 if column.above_zero else low >= 0) and high <= top)
+    if column.kind == "mask":
+        return bool(pc.min(values).as_py() >= 0)
     if column.kind == "instant":
         found = pc.min_max(values).as_py()
         return bool(found["min"] >= EARLIEST_MS and found["max"] <= LATEST_MS)
@@ -124,47 +138,75 @@ def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
     return True
 
 
-def _check_column(values: pa.Array, column: Column, kept: Table, where: str, first_row: int) -> pa.Array:
-    """One column with the rules of its kind, value by value. Raises SourceError naming the first that cannot be true."""
+def _exceeds(part: pa.ChunkedArray, whole: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Where a part is more than its whole; 0 as a whole says that nobody asked for it."""
+    return pc.and_(pc.greater(whole, 0), pc.greater(part, pc.multiply(whole, 1 + ROUNDING)))
 
-    def refuse(wrong: pa.Array, why: str) -> None:
+
+class _RowCheck:
+    """The rules of one batch, value by value."""
+
+    def __init__(self, kept: Table, rows: pa.Table, where: str, first_row: int, leave_out: LeaveOut | None) -> None:
+        self._kept, self._rows, self._where, self._first_row = kept, rows, where, first_row
+        self._leave_out = leave_out
+
+    def column(self, column: Column) -> pa.Array:
+        """One column with the rules of its kind. Raises SourceError naming the first value that cannot be true."""
+        values = self._rows[column.name].combine_chunks()
+        if column.kind == "text":
+            values = pc.if_else(pc.equal(pc.utf8_trim_whitespace(values), ""), pa.scalar(None, pa.string()), values)
+        if column.kind in _NUMBERS:
+            unreal = pc.invert(pc.is_finite(values))
+            values = self._refuse(column, values, unreal, "is not a finite number; leave what was not measured empty")
+        if column.kind in (*_NUMBERS, "mask"):
+            values = self._refuse(column, values, pc.less(values, 0), "is negative")
+        if column.above_zero:
+            values = self._refuse(column, values, pc.equal(values, 0), "is not above 0")
+        if column.at_most is not None:
+            values = self._refuse(
+                column, values, pc.greater(values, column.at_most), f"is more than {column.at_most:g}"
+            )
+        if column.kind == "share":
+            more = "is more than the whole: a share lies between 0 and 1"
+            values = self._refuse(column, values, pc.greater(values, 1 + ROUNDING), more)
+            values = pc.min_element_wise(values, pa.scalar(1.0), skip_nulls=False)
+        if column.kind == "instant":
+            wrong = pc.or_(pc.less(values, EARLIEST_MS), pc.greater(values, LATEST_MS))
+            never = "is no instant of the years 2000 to 2100 in milliseconds since 1970; leave what is not known empty"
+            values = self._refuse(column, values, wrong, never)
+        if column.one_of:
+            wrong = pc.and_(pc.invert(pc.is_in(values, pa.array(column.one_of))), pc.is_valid(values))
+            values = self._refuse(column, values, wrong, f"is none of {', '.join(column.one_of)}")
+        if column.is_currency:
+            wrong = pc.invert(pc.match_substring_regex(values, CURRENCY))
+            values = self._refuse(column, values, wrong, "is no currency; write three capital letters, like EUR")
+        if column.required:
+            values = self._refuse(column, values, pc.is_null(values), "is empty and may not be")
+        return values
+
+    def within(self, rows: pa.Table, part: str, whole: str) -> pa.Table:
+        """The rows, checked that one measurement is no more than another one that it is a part of. Raises SourceError."""
+        values = rows[part].combine_chunks()
+        wrong = _exceeds(values, rows[whole].combine_chunks())
+        checked = self._refuse(self._kept.column(part), values, wrong, f"is more than {whole}")
+        return rows.set_column(rows.column_names.index(part), rows.schema.field(part), checked)
+
+    def _refuse(self, column: Column, values: pa.Array, wrong: pa.Array, why: str) -> pa.Array:
+        """The values, without the wrong ones where those may be left out. Raises SourceError naming the first of them."""
+        wrong = pc.fill_null(wrong, False)
         index = pc.index(wrong, value=True).as_py()
-        if index >= 0:
-            value = values[index].as_py()
-            shown = "" if value is None else f" {value!r}"
-            raise SourceError(f"{where}: row {first_row + index + 1}: {kept.name}.{column.name}{shown} {why}")
-
-    if column.kind == "text":
-        values = pc.if_else(pc.equal(pc.utf8_trim_whitespace(values), ""), pa.scalar(None, pa.string()), values)
-    if column.kind in _NUMBERS:
-        refuse(
-            pc.fill_null(pc.invert(pc.is_finite(values)), False),
-            "is not a finite number; leave what was not measured empty",
-        )
-        refuse(pc.fill_null(pc.less(values, 0), False), "is negative")
-    if column.above_zero:
-        refuse(pc.fill_null(pc.equal(values, 0), False), "is not above 0")
-    if column.kind == "share":
-        refuse(
-            pc.fill_null(pc.greater(values, 1 + ROUNDING), False),
-            "is more than the whole: a share lies between 0 and 1",
-        )
-        values = pc.min_element_wise(values, pa.scalar(1.0), skip_nulls=False)
-    if column.kind == "instant":
-        wrong = pc.or_(pc.less(values, EARLIEST_MS), pc.greater(values, LATEST_MS))
-        refuse(
-            pc.fill_null(wrong, False),
-            "is no instant of the years 2000 to 2100 in milliseconds since 1970; leave what is not known empty",
-        )
-    if column.one_of:
-        wrong = pc.invert(pc.is_in(values, pa.array(column.one_of)))
-        refuse(pc.and_(wrong, pc.is_valid(values)), f"is none of {', '.join(column.one_of)}")
-    if column.is_currency:
-        wrong = pc.invert(pc.match_substring_regex(values, CURRENCY))
-        refuse(pc.fill_null(wrong, False), "is no currency; write three capital letters, like EUR")
-    if column.required:
-        refuse(pc.is_null(values), "is empty and may not be")
-    return values
+        if index < 0:
+            return values
+        value = values[index].as_py()
+        shown = "" if value is None else f" {value!r}"
+        if self._leave_out is None or not column.is_measured:
+            raise SourceError(
+                f"{self._where}: row {self._first_row + index + 1}: {self._kept.name}.{column.name}{shown} {why}"
+            )
+        of = self._rows[self._kept.key[0]][index].as_py()
+        what = f"{column.name} left out: it {why.partition(';')[0].partition(':')[0]}"
+        self._leave_out(Gap(self._where, what, pc.sum(wrong).as_py(), "impossible", f"{column.name}{shown} of {of}"))
+        return pc.if_else(wrong, pa.scalar(None, values.type), values)
 
 
 def _check_intervals(rows: pa.Table, kept: Table, where: str, first_row: int) -> None:

@@ -256,8 +256,13 @@ class StagedImport:
         import_no: int,
         rows_at_once: int = ROWS_AT_ONCE,
         first_rows: Mapping[str, int] = MappingProxyType({}),
+        leaves_out: bool = False,
     ) -> None:
-        """`first_rows`: of tables that have rows of this import already, the number with which theirs go on."""
+        """`first_rows`: of tables that have rows of this import already, the number with which theirs go on.
+
+        `leaves_out`: measurements that cannot be true are left out and counted, and refuse nothing.
+        """
+        self._leaves_out = leaves_out
         self.folder, self.source, self.import_no = folder, source, import_no
         self.rows: dict[str, int] = defaultdict(int)
         self._first_rows = first_rows
@@ -293,7 +298,7 @@ class StagedImport:
             self.inferred.add(item.table)
         first = self._first_rows.get(item.table, 0) + self.rows[item.table]
         known = self._rows_of[item.where, item.table]
-        rows = validate_rows(item, known)
+        rows = validate_rows(item, known, self.take if self._leaves_out else None)
         if not known or self._files[item.table][-1][1] != item.where:
             self._files[item.table].append((first, item.where, known))
         self.rows[item.table] += rows.num_rows

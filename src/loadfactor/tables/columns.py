@@ -23,6 +23,9 @@ TYPES: Final[dict[Kind, str]] = {
 """Types of cells, as Ibis names them; of other kinds `float64`."""
 
 
+NOT_MEASURED: Final = "not measured"
+
+
 @dataclass(frozen=True)
 class Column:
     """One column. `empty` says what a null means; an empty string there means the column may not be null."""
@@ -34,10 +37,17 @@ class Column:
     one_of: tuple[str, ...] = ()
     is_currency: bool = False
     above_zero: bool = False
+    at_most: float | None = None
+    """No honest value is larger; of a share that is 1."""
     stands_for: bool | None = None
     """In a key an empty cell is the same as this value."""
     apart_without: str = ""
     """Rows that leave this other column empty are distinguished by this one, too."""
+
+    @property
+    def is_measured(self) -> bool:
+        """True for what is measured of an interval: a reading that cannot be true says nothing of the others."""
+        return self.empty == NOT_MEASURED
 
     @property
     def required(self) -> bool:

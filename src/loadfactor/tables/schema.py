@@ -8,7 +8,7 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.tables.charges import CHARGES
-from loadfactor.tables.columns import TYPES, Column, Kind, Table
+from loadfactor.tables.columns import NOT_MEASURED, TYPES, Column, Kind, Table
 from loadfactor.tables.quotas import QUOTAS
 from loadfactor.tables.work import JOB_SECTIONS, PROGRESS
 
@@ -18,8 +18,17 @@ ALWAYS: Final[Span] = (0, 2**62)
 """Since ever and for ever: what an interval without a start and without an end covers."""
 
 
-def _measured(name: str, kind: Kind, meaning: str) -> Column:
-    return Column(name, kind, meaning, "not measured")
+def _measured(name: str, kind: Kind, meaning: str, at_most: float | None = None) -> Column:
+    return Column(name, kind, meaning, NOT_MEASURED, at_most=at_most)
+
+
+MOST_BYTES: Final = 1e17
+"""Of memory, and moved in a second: far more than any GPU or node has."""
+MOST_W: Final = 100_000.0
+MOST_HZ: Final = 1e11
+MOST_C: Final = 200.0
+WITHIN: Final = (("mem_used_bytes", "mem_total_bytes"),)
+"""Measurements that are part of another one."""
 
 
 REACH_STEPS: Final = 1.5
@@ -112,15 +121,15 @@ SAMPLES = Table(
         _measured("sm_active_share", "share", "SM_ACTIVE: share of cycles with a warp on an SM, mean over SMs"),
         _measured("tensor_active_share", "share", "PIPE_TENSOR_ACTIVE: share of cycles a tensor pipe is active"),
         _measured("dram_active_share", "share", "DRAM_ACTIVE: share of cycles the memory interface moves data"),
-        _measured("mem_used_bytes", "amount", "device memory in use"),
-        _measured("mem_total_bytes", "amount", "device memory there is"),
-        _measured("power_w", "amount", "mean board power"),
+        _measured("mem_used_bytes", "amount", "device memory in use", MOST_BYTES),
+        _measured("mem_total_bytes", "amount", "device memory there is", MOST_BYTES),
+        _measured("power_w", "amount", "mean board power", MOST_W),
         _measured("energy_j", "amount", "energy drawn in the interval; kept as power_w"),
-        _measured("pcie_rx_bytes_per_s", "amount", "host to GPU"),
-        _measured("pcie_tx_bytes_per_s", "amount", "GPU to host"),
-        _measured("nvlink_bytes_per_s", "amount", "sum over links, both directions"),
-        _measured("sm_clock_hz", "amount", "SM clock"),
-        _measured("temperature_c", "amount", "GPU temperature, degrees Celsius"),
+        _measured("pcie_rx_bytes_per_s", "amount", "host to GPU", MOST_BYTES),
+        _measured("pcie_tx_bytes_per_s", "amount", "GPU to host", MOST_BYTES),
+        _measured("nvlink_bytes_per_s", "amount", "sum over links, both directions", MOST_BYTES),
+        _measured("sm_clock_hz", "amount", "SM clock", MOST_HZ),
+        _measured("temperature_c", "amount", "GPU temperature, degrees Celsius", MOST_C),
         _measured("throttle_mask", "mask", "NVML clock event reasons, a bit mask"),
         # new measurements go last: the bits of stored masks keep their meaning
         _measured("fp32_active_share", "share", "PIPE_FP32_ACTIVE: share of cycles an FP32 pipe is active"),
@@ -226,12 +235,12 @@ NODE_SAMPLES = Table(
         Column("to_utc", "instant", "end of the interval: the sample's timestamp"),
         _measured("cpu_busy_share", "share", "share of CPU time not idle, mean over cores"),
         _measured("io_wait_share", "share", "share of CPU time idle and waiting for disks, mean over cores"),
-        _measured("disk_read_bytes_per_s", "amount", "read from disks and file systems over the network"),
-        _measured("disk_write_bytes_per_s", "amount", "written to them"),
-        _measured("net_rx_bytes_per_s", "amount", "received, sum over network interfaces"),
-        _measured("net_tx_bytes_per_s", "amount", "sent, sum over network interfaces"),
-        _measured("mem_used_bytes", "amount", "main memory in use, caches not counted"),
-        _measured("mem_total_bytes", "amount", "main memory there is"),
+        _measured("disk_read_bytes_per_s", "amount", "read from disks and file systems over the network", MOST_BYTES),
+        _measured("disk_write_bytes_per_s", "amount", "written to them", MOST_BYTES),
+        _measured("net_rx_bytes_per_s", "amount", "received, sum over network interfaces", MOST_BYTES),
+        _measured("net_tx_bytes_per_s", "amount", "sent, sum over network interfaces", MOST_BYTES),
+        _measured("mem_used_bytes", "amount", "main memory in use, caches not counted", MOST_BYTES),
+        _measured("mem_total_bytes", "amount", "main memory there is", MOST_BYTES),
         Column("source", "text", "what measured it", "not known"),
     ),
 )

@@ -48,6 +48,8 @@ FIELDS: Final = (
 BY_NAME: Final = {PREFIX + name: field for field in FIELDS for name in field.names}
 BY_KEY: Final = {field.key: field for field in reversed(FIELDS)}
 """One field of each key; fields of one key differ only in being a total."""
+NAN, INFINITE = "NaN", "infinite"
+"""Why a value is none that no arithmetic can use."""
 BLANKS: Final = {0: "blank", 1: "not found", 2: "not supported", 3: "not permitted"}
 """The meaning of the last digit of a blank."""
 BLANK_INT32: Final = 0x7FFFFFF0
@@ -71,7 +73,7 @@ def parse_value(text: str, field: Field) -> float | str:
     if "_" in text or not text.isascii():
         return "an unreadable value"
     if not math.isfinite(number):
-        return "NaN" if math.isnan(number) else "infinite"
+        return NAN if math.isnan(number) else INFINITE
     if field.mask and (number < 0 or number != int(number)):
         return "an unreadable value"
     return explain_blank(text, number, field) or convert(number, field.multiply, field.divide)

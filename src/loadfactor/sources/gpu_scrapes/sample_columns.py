@@ -9,7 +9,7 @@ from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, KEYS, TOTALS
 from loadfactor.sources.gpu_scrapes.scrape_table import IS_TOTAL, IS_VALUE, ScrapeColumns
 from loadfactor.sources.parsing.steps import grow, is_within_reach
-from loadfactor.tables.schema import IDLE_BELOW
+from loadfactor.tables.schema import IDLE_BELOW, MOST_W
 
 COLUMNS: Final = (
     "busy_share",
@@ -110,6 +110,9 @@ def make_samples(values: dict[str, Measured], rates: dict[str, Measured]) -> tup
     wrong["PROF_SM_ACTIVE 0 while the GPU was at work"] = int(failed.sum())
 
     used, total, free = read["mem_used_bytes"], read["mem_total_bytes"], read["mem_free_bytes"]
+    negative = free.known & (free.values < 0)
+    free = free.without(negative)
+    wrong["a negative amount of free memory"] = int(negative.sum())
     reserved, share = read["mem_reserved_bytes"], read["mem_used_share"]
     # old drivers count the reserved part as used
     parts = Measured(used.values + free.values + reserved.get(0), used.known & free.known)
@@ -129,4 +132,5 @@ def make_samples(values: dict[str, Measured], rates: dict[str, Measured]) -> tup
 
 def find_hot(values: dict[str, Measured], rates: dict[str, Measured], tdp_w: NDArray[np.float64]) -> NDArray[np.bool_]:
     """True when the board drew more than half of its limit (W, NaN where the catalog has none): it was at work."""
-    return rates[ENERGY].over(values["power_w"]).get(0) > tdp_w / 2
+    drawn = rates[ENERGY].over(values["power_w"]).get(0)
+    return (drawn > tdp_w / 2) & (drawn <= MOST_W)

@@ -51,9 +51,9 @@ class TextGaps:
     def __init__(self) -> None:
         self._of: dict[str, Gaps] = {}
 
-    def add(self, where: str, what: str, count: int = 1) -> None:
-        """`count` more of this kind."""
-        self._of.setdefault(where, Gaps()).add(where, what, count)
+    def add(self, where: str, what: str, count: int = 1, reason: str = "") -> None:
+        """`count` more of this kind; `reason` as of a Gap."""
+        self._of.setdefault(where, Gaps()).add(where, what, count, reason)
 
     def drain(self) -> Iterator[Gap]:
         """Every kind of every text once."""

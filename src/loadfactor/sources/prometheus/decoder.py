@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from loadfactor.base.errors import DamageError
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.dcgm.fields import convert
+from loadfactor.sources.dcgm.fields import INFINITE, NAN, convert
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers, read_labels
 from loadfactor.sources.prometheus.engine_source import COUNTS, EngineSource, list_counts, restore_counts
@@ -366,11 +366,12 @@ class PrometheusDecoder:
         facts = self._facts
         unreal = np.flatnonzero(~np.isfinite(points.value)).tolist()
         wrong = facts.find_blanks(points.series, points.value)
-        wrong |= {i: "NaN" if np.isnan(points.value[i]) else "infinite" for i in unreal}
+        wrong |= {i: NAN if np.isnan(points.value[i]) else INFINITE for i in unreal}
         if wrong:
             names = facts.of[points.series[list(wrong)], NAME].tolist()
             for (why, name), count in Counter(zip(wrong.values(), names, strict=True)).items():
-                source.gaps.add(source.name, f"{why} in {source.known.names.all[name]}", count)
+                reason = "not_finite" if why in (NAN, INFINITE) else ""
+                source.gaps.add(source.name, f"{why} in {source.known.names.all[name]}", count, reason)
             right = np.ones(len(points.series), bool)
             right[list(wrong)] = False
             points = pick_points(points, right)
