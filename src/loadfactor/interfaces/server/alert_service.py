@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from loadfactor.base.clock import LARGEST_SKEW_MS, ClockWatch, now_ms
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.watched import find_imported
 from loadfactor.collect.arrivals import LiveArrivals
@@ -33,6 +33,8 @@ MOST_BUSY: Final = 1 / 30
 """It judges for this share of one core's time at most: a very large fleet is judged several minutes at once."""
 LATE_EVERY_S: Final = 300.0
 """Minutes that data came late for are judged again at most so often."""
+FORGET_AFTER_S: Final = float(S_PER_HOUR)
+"""Old alerts are forgotten when the clock was not set for so long: one that is ahead would forget what is not old."""
 STEPS_AT_ONCE: Final = 60
 """After a long time away so many minutes are judged and kept at once."""
 
@@ -62,6 +64,7 @@ class AlertService:
         """Verdicts of the conditions of rules at the end of the last minute that was judged."""
         self._books, self._receivers = books, table.receiver
         self._note_clock, self._clock_ms = note_clock, clock_ms
+        self._clock, self._steady_s = ClockWatch(), time.monotonic()
         self._judge_after_ms = round(table.judge_after.s * MS_PER_S)
         self._rules = configure(RULES, settings.alert)
         self._links = Links(table.link or address, table.runbooks)
@@ -73,7 +76,7 @@ class AlertService:
         self._backlogs: dict[str, Backlog] = {}
         self._firing = 0
         self._late_s = 0.0
-        self._took_s = 0.0
+        self._took_s = self._usually_s = 0.0
         self._last_import = 0
         self._stopped = False
 
@@ -136,10 +139,17 @@ class AlertService:
             if is_done is None:
                 await asyncio.sleep(AGAIN_S)
             elif is_done:
-                due_s, clock = time.monotonic() + self._took_s / MOST_BUSY, ClockWatch()
+                due_s = time.monotonic() + self._usually_s / MOST_BUSY
                 await asyncio.sleep(LOOK_EVERY_S)
-                while time.monotonic() < due_s and not clock.read_step():
+                while time.monotonic() < due_s and not self._was_set():
                     await asyncio.sleep(LOOK_EVERY_S)
+
+    def _was_set(self) -> bool:
+        """Whether the clock was set since the last call."""
+        was_set = self._clock.read_step() != 0
+        if was_set:
+            self._steady_s = time.monotonic()
+        return was_set
 
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
         """Run `work` on the thread; None where it fails, which is logged and ends nothing."""
@@ -189,13 +199,18 @@ class AlertService:
                 outbox.keep(judged, transitions, self._receivers, self._clock_ms())
                 if late is not None:
                     outbox.end_late(late)
+                if is_ahead or self._was_set():
+                    self._steady_s = time.monotonic()
+                if time.monotonic() - self._steady_s > FORGET_AFTER_S:
+                    outbox.forget_old(now)
                 self._judged_ms = judge.judged_ms
         except BaseException:
             self._judge = None  # it may know more than was kept
             raise
         board = read_board(self._books.store.folder, now, ("firing",))
         self._firing, self._backlogs = len(board.alerts), dict(board.receivers or {})
-        self._took_s = time.thread_time() - began_s
+        took_s = time.thread_time() - began_s
+        self._usually_s, self._took_s = min(took_s, self._took_s), took_s  # the first time much is compiled
         return self._stopped or ends >= until
 
     def _begin(self, outbox: Outbox, until: int) -> Judge:

@@ -238,7 +238,7 @@ def test_old_alerts_are_forgotten(tmp_path: Path) -> None:
     """A month after its end an alert is gone, with what was told of it."""
     outbox, fired = Outbox(tmp_path), fire()
     keep(outbox, fired, end(fired))
-    keep(outbox, now_ms=START_MS + 31 * 24 * 60 * MINUTE_MS)
+    outbox.forget_old(START_MS + 31 * 24 * 60 * MINUTE_MS)
     with read_outbox(tmp_path) as connection:
         assert connection is not None
         for table in ("alerts", "transitions", "deliveries"):

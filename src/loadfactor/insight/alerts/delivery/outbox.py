@@ -239,8 +239,12 @@ class Outbox:
             connection.execute("DELETE FROM alerts WHERE state = 'pending'")
             _put_alerts(connection, (alert for alert in judged.alive if alert.state == "pending"))
             connection.execute("INSERT OR REPLACE INTO judge VALUES (1, ?, ?)", (judged.judged_ms, state))
-            _forget_old(connection, now_ms - KEPT_MS)
         return len(changes)
+
+    def forget_old(self, now_ms: int) -> None:
+        """Forget alerts that ended a month ago, and what was sent of them. Not by a clock that may be ahead."""
+        with self.change() as connection:
+            _forget_old(connection, now_ms - KEPT_MS)
 
     def list_ended(self, since_ms: int) -> list[Alert]:
         """The alerts that ended since an instant, as receivers were sent them."""
