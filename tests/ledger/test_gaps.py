@@ -116,3 +116,21 @@ def test_lost_scrapes_do_not_cut_an_allocation(tmp_path: Path) -> None:
         session.view_table("allocations", "allocations")
         assert session.fetch_one("SELECT count(*), sum(to_utc - from_utc) FROM allocations") == (1, 2 * 3_600_000)
     assert [r.value for r in books.show(HOURS)] == pytest.approx([2, 1.9, 0.1, 0, 0])
+
+
+def test_a_gap_of_mig_instances(tmp_path: Path) -> None:
+    """Each instance is held as labels of it say; what MIG left of the GPU is no instance: nobody can hold it."""
+    profile = ',GPU_I_PROFILE="3g.40gb",GPU_I_ID="{}",namespace="vision",pod="{}"'
+    lines = [
+        'DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-0",Hostname="n0",modelName="NVIDIA H100 80GB HBM3"'
+        + profile.format(instance, pod)
+        + f"}} 0.5 {(START_S + 60 * minute) * 1000}\n"
+        for minutes, pods in ((BEFORE, "ab"), (AFTER, "ac"))
+        for minute in minutes
+        for instance, pod in enumerate(pods, 1)
+    ]
+    books = read(tmp_path, "".join(lines))
+    sevenths = {job: round(hours * 7, 3) for job, hours in held(books).items()}
+    assert sevenths == {"vision/a": 12, "vision/b": 3, "vision/c": 3}
+    values = [r.value * 7 for r in books.show(HOURS) if isinstance(r.value, float)]
+    assert values == pytest.approx([28, 12, 12, 6, 4])

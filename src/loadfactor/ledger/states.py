@@ -51,7 +51,7 @@ from loadfactor.ledger.columns import (
 )
 from loadfactor.ledger.intervals import Expr, covers, cut_at_bounds, number_islands
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.tables.schema import BASES, MEASUREMENTS, measured_bit
+from loadfactor.tables.schema import BASES, MEASUREMENTS, REST, measured_bit
 
 PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
 PCIE_BUSIER = "pcie_bytes_per_s"
@@ -153,9 +153,9 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     account = ibis.union(sampled, _unsampled(spans, sampled))
     rows = holdings.join(account, "span")
     spoken = ibis.coalesce(holdings.has_source, False)
-    unseen = (
-        holdings.free & ~holdings.by_list & account.evidence.isnull()
-    )  # no scrape shows that no label names a holder
+    # no scrape shows that no label names a holder
+    is_rest = ibis.coalesce(holdings.device_id.endswith(REST), False)
+    unseen = holdings.free & ~holdings.by_list & ~is_rest & account.evidence.isnull()
     unknown = (holdings.free & account.works) | (~holdings.held & (~spoken | unseen) & ~holdings.down)
     activity = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
     given = {

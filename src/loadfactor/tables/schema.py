@@ -62,6 +62,9 @@ bridged over a gap of its labels, which named it before and after, or came late.
 IS_LISTED: Final = f"coalesce(known_from NOT IN ('{LABELS}', '{BRIDGED}'), true)"
 """SQL: whether somebody listed an allocation."""
 
+REST: Final = "/rest"
+"""Ends the name of what MIG leaves of a GPU: it is no instance, so nobody can hold it."""
+
 LIST, SEEN = "list", "seen"
 LISTED_BY: Final = (LIST, SEEN)
 """How a device is known: from a list, which says when it ended, or because a log saw it, which may have broken off."""

@@ -19,7 +19,7 @@ from loadfactor.sources.gpu_scrapes.sample_columns import (
     read_values,
 )
 from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns, TextGaps, Timeline
-from loadfactor.tables.schema import BRIDGED, LABELS, LINGER_MS, table
+from loadfactor.tables.schema import BRIDGED, LABELS, LINGER_MS, REST, table
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 Parts = tuple[tuple[str, float | None], ...]  # device and its share of the GPU; None is the whole
@@ -37,7 +37,7 @@ def divide(gpu: str, instances: dict[str, int], slices: int) -> Parts:
         return ((gpu, None),)
     rest = slices - sum(instances.values())
     found: list[tuple[str, float | None]] = [(f"{gpu}/gi-{i}", n / slices) for i, n in sorted(instances.items())]
-    return (*found, (f"{gpu}/rest", rest / slices)) if rest > 0 else tuple(found)
+    return (*found, (f"{gpu}{REST}", rest / slices)) if rest > 0 else tuple(found)
 
 
 @dataclass(frozen=True)
