@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.base.errors import SourceError
+from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.books.books import Books
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
@@ -42,6 +42,9 @@ def add(folder: Path, items: Iterable[Rows]) -> tuple[Books, Receipt]:
 
 
 SAMPLE = {"device_id": "g", "from_utc": START, "to_utc": START + HOUR}
+HELD = {"job_id": "j", "from_utc": START, "to_utc": START + HOUR}
+ASKED = {"job_id": "j", "at_utc": START, "event": "submitted"}
+PRICE = {"basis": "list", "currency": "USD"}
 REFUSED = [
     ("samples", SAMPLE | {"busy_share": 1.73}, "row 2: samples.busy_share 1.73 is more than the whole"),
     ("samples", SAMPLE | {"busy_share": float("nan")}, "samples.busy_share nan is not a finite number"),
@@ -61,6 +64,16 @@ REFUSED = [
     ("devices", {"device_id": "g", "from_utc": EARLIEST_MS - 1}, "is no instant"),
     ("devices", {"device_id": "g", "from_utc": EARLIEST_MS, "to_utc": LATEST_MS}, "lies more than 18,250 days before"),
     ("allocations", {"job_id": "j", "submitted_utc": LATEST_MS + 1, "from_utc": START}, "is no instant"),
+    ("allocations", HELD | {"gpus": 1e9}, "allocations.gpus 1000000000.0 is more than 1,000,000"),
+    ("allocations", HELD | {"gpus": 1e6, "node": "n"}, "allocations.gpus 1000000.0 of one node are more than 10,000"),
+    ("allocations", HELD | {"gpu_indices": "0-999999999"}, "'0-999999999' is no list of at most 1,000 numbers"),
+    ("allocations", HELD | {"gpu_indices": "7," * 4_000 + "7"}, "is no list of at most 1,000 numbers"),
+    ("allocations", HELD | {"attempt": 1e16}, "allocations.attempt 1e+16 is more than 1e+15"),
+    ("queue_events", ASKED | {"gpus": 1e300}, "queue_events.gpus 1e+300 is more than 1,000,000"),
+    ("devices", {"device_id": "g", "gpu_index": 1e9}, "devices.gpu_index 1000000000.0 is more than 10,000"),
+    ("prices", PRICE | {"price_per_gpu_hour": 1e30}, "prices.price_per_gpu_hour 1e+30 is more than 10,000,000"),
+    ("exchange_rates", {"currency": "EUR", "rate": 1e300}, "exchange_rates.rate 1e+300 is more than 1,000,000,000,000"),
+    ("samples", SAMPLE | {"power_w": 1e300}, "samples.power_w 1e+300 is more than"),
     ("samples", SAMPLE | {"device_id": None}, "samples.device_id is empty and may not be"),
     ("samples", SAMPLE | {"device_id": "  "}, "samples.device_id"),
     ("samples", SAMPLE | {"buzy_share": 0.5}, "no column 'buzy_share'"),
@@ -158,6 +171,16 @@ def test_own_rows_with_a_bad_measurement_stop_their_import(tmp_path: Path) -> No
     path.write_text("device_id,to_utc,busy_share,power_w\ng,2026-01-01T00:01:00Z,0.5,-1\n")
     with pytest.raises(SourceError, match=r"row 1: samples\.power_w -1\.0 is negative"):
         Books.open(tmp_path / "own", create=True).add("tables", [path])
+
+
+def test_gpus_that_no_list_names_are_bounded_together(tmp_path: Path) -> None:
+    """Rows may each be possible, and together more than anybody has: refused before they are counted one by one."""
+    held = "".join(f"{pool},{pool},1000000,{START},{START + HOUR}\n" for pool in "ab")
+    (tmp_path / "allocations.csv").write_text("job_id,pool,gpus,from_utc,to_utc\n" + held)
+    books = Books(tmp_path / "books")
+    with pytest.raises(InputError, match="speak of 2,000,000 GPUs that no list names, more than 1,000,000"):
+        books.add("tables", [tmp_path / "allocations.csv"])
+    assert not books.imports
 
 
 def test_a_share_may_exceed_one_by_a_rounding() -> None:

@@ -53,7 +53,12 @@ def shorten(value: object) -> str:
 MOST_GPUS: Final = 10_000_000
 """More than any company has; arrays with one entry a GPU still fit into memory."""
 MOST_CLUSTER_GPUS: Final = 1_000_000
-"""Of one cluster whose nodes are simulated one by one."""
+"""Of one cluster whose nodes are simulated one by one; of one job, queue or quota; of all that is known from jobs alone."""
+MOST_NODE_GPUS: Final = 10_000
+"""Of one node, MIG instances counted one by one."""
+MOST_COUNT: Final = 1e15  # of anything; exact as a floating-point number
+MOST_AMOUNT: Final = 1e30  # of work or of what is measured: sums of these, and their products with prices, stay finite
+MOST_RATE: Final = 1e12  # of one currency for another
 MOST_YEARS: Final = 50
 
 GPU_COUNT: Final = Limits(at_least=1, at_most=MOST_GPUS)

@@ -10,6 +10,8 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.limits import MOST_CLUSTER_GPUS
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import describe_bills, has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, ledger_steps, recall
@@ -85,6 +87,11 @@ def _find_facts(session: Session) -> LedgerFacts:
     estimated = 0
     if "unlisted" not in empty:
         (estimated,) = session.fetch_one("SELECT sum(most) FROM unlisted")
+        if estimated > MOST_CLUSTER_GPUS:
+            raise InputError(
+                f"allocations speak of {int(estimated):,} GPUs that no list names, more than {MOST_CLUSTER_GPUS:,}; import "
+                "devices, or correct gpus in allocations"
+            )
     filled = bool(labels) and has_stated_payers(session)
     return LedgerFacts(renamed, bool(numbers), filled, devices + int(estimated), frozenset(empty))
 

@@ -8,12 +8,11 @@ A batch in which every least and greatest value can be true is right; only anoth
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, MOST_NODE_GPUS
 from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Rows
@@ -40,6 +39,7 @@ _ORDERED: Final = (
 )
 """An interval may not end before it begins, and a wait may not begin after its job."""
 _NUMBERS: Final = ("share", "amount", "count")
+_LONGEST_NUMBERS: Final = 6_000  # characters: a thousand numbers of GPUs
 _HARMLESS: Final = 0.5  # stands for null: neither negative, nor 0, nor more than the whole
 
 
@@ -59,10 +59,11 @@ def validate_rows(rows: Rows, first_row: int, leave_out: LeaveOut | None = None)
         if name not in known:
             raise SourceError(f"{where}: {kept.name} has no column {name!r}; see `loadfactor tables`")
     out = pa.table([_cast(rows.data, column, kept, where) for column in kept.columns], schema=kept.schema)
-    if out.num_rows and not _looks_right(out, kept):
+    if out.num_rows and not (_looks_right(out, kept) and _fits_nodes(out)):
         check = _RowCheck(kept, out, where, first_row, leave_out)
         out = pa.table([check.column(c) for c in kept.columns], schema=kept.schema)
         _check_intervals(out, kept, where, first_row)
+        _check_nodes(out, kept, where, first_row)
         for part, whole in WITHIN:
             if {part, whole} <= known:
                 out = check.within(out, part, whole)
@@ -120,8 +121,7 @@ def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
     if column.kind in _NUMBERS:
         numbers = (pc.fill_null(values, _HARMLESS) if values.null_count else values).to_numpy()
         low, high = numbers.min(), numbers.max()  # NaN where one of them is NaN: then no comparison holds
-        top = 1.0 if column.kind == "share" else column.at_most or np.finfo(np.float64).max
-        return bool((low > 0 if column.above_zero else low >= 0) and high <= top)
+        return bool((low > 0 if column.above_zero else low >= 0) and high <= column.most)
     if column.kind == "mask":
         return bool(pc.min(values).as_py() >= 0)
     if column.kind == "instant":
@@ -134,6 +134,8 @@ def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
             right = pc.and_(right, pc.is_in(texts, pa.array(column.one_of)))
         if column.is_currency:
             right = pc.and_(right, pc.match_substring_regex(texts, CURRENCY))
+        if column.is_numbers:
+            right = pc.and_(right, _are_numbers(texts))
         return bool(pc.all(right).as_py())
     return True
 
@@ -141,6 +143,32 @@ def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
 def _exceeds(part: pa.ChunkedArray, whole: pa.ChunkedArray) -> pa.ChunkedArray:
     """Where a part is more than its whole; 0 as a whole says that nobody asked for it."""
     return pc.and_(pc.greater(whole, 0), pc.greater(part, pc.multiply(whole, 1 + ROUNDING)))
+
+
+def _fits_nodes(rows: pa.Table) -> bool:
+    """Whether no row has more GPUs on a node than a node can have."""
+    if not {"gpus", "node"} <= set(rows.column_names):
+        return True
+    return not (pc.max(rows["gpus"]).as_py() or 0) > MOST_NODE_GPUS or not pc.any(_pass_nodes(rows)).as_py()
+
+
+def _pass_nodes(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.is_valid(rows["node"]), pc.fill_null(pc.greater(rows["gpus"], MOST_NODE_GPUS), False))
+
+
+def _check_nodes(rows: pa.Table, kept: Table, where: str, first_row: int) -> None:
+    """GPUs of one node. Raises SourceError naming the first row with more than there can be."""
+    index = -1 if _fits_nodes(rows) else pc.index(_pass_nodes(rows), value=True).as_py()
+    if index >= 0:
+        raise SourceError(
+            f"{where}: row {first_row + index + 1}: {kept.name}.gpus {rows['gpus'][index].as_py()!r} of one node are more than "
+            f"{MOST_NODE_GPUS:,}, the most there can be; leave node empty where it is no single one"
+        )
+
+
+def _are_numbers(texts: pa.Array) -> pa.Array:
+    short = pc.less_equal(pc.utf8_length(texts), _LONGEST_NUMBERS)
+    return pc.and_(short, pc.match_substring_regex(texts, r"^\d+(,\d+)*$"))
 
 
 class _RowCheck:
@@ -162,9 +190,12 @@ class _RowCheck:
             values = self._refuse(column, values, pc.less(values, 0), "is negative")
         if column.above_zero:
             values = self._refuse(column, values, pc.equal(values, 0), "is not above 0")
-        if column.at_most is not None:
+        if column.kind in ("amount", "count"):
             values = self._refuse(
-                column, values, pc.greater(values, column.at_most), f"is more than {column.at_most:g}"
+                column,
+                values,
+                pc.greater(values, column.most),
+                f"is more than {column.most:,.15g}, the most there can be",
             )
         if column.kind == "share":
             more = "is more than the whole: a share lies between 0 and 1"
@@ -180,6 +211,9 @@ class _RowCheck:
         if column.is_currency:
             wrong = pc.invert(pc.match_substring_regex(values, CURRENCY))
             values = self._refuse(column, values, wrong, "is no currency; write three capital letters, like EUR")
+        if column.is_numbers:
+            wrong = pc.invert(_are_numbers(values))
+            values = self._refuse(column, values, wrong, "is no list of at most 1,000 numbers of GPUs; write 0,1,5")
         if column.required:
             values = self._refuse(column, values, pc.is_null(values), "is empty and may not be")
         return values

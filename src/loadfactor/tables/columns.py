@@ -1,13 +1,15 @@
 """Tables and their columns, with their kinds, units and meaning, and what an empty cell says."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag", "exact"]
+from loadfactor.base.limits import MOST_AMOUNT, MOST_COUNT
 
+Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag", "exact"]
 
 EXACT_DIGITS: Final = 38
 EXACT_DECIMALS: Final = 18
@@ -21,6 +23,8 @@ TYPES: Final[dict[Kind, str]] = {
     "exact": f"decimal({EXACT_DIGITS}, {EXACT_DECIMALS})",
 }
 """Types of cells, as Ibis names them; of other kinds `float64`."""
+MOST: Final[dict[Kind, float]] = {"share": 1.0, "count": MOST_COUNT, "amount": MOST_AMOUNT}
+"""The greatest value of each kind."""
 
 
 NOT_MEASURED: Final = "not measured"
@@ -38,7 +42,9 @@ class Column:
     is_currency: bool = False
     above_zero: bool = False
     at_most: float | None = None
-    """No honest value is larger; of a share that is 1."""
+    """The greatest value that can be meant; by default `MOST` of its kind."""
+    is_numbers: bool = False
+    """Whole numbers with commas between them."""
     stands_for: bool | None = None
     """In a key an empty cell is the same as this value."""
     apart_without: str = ""
@@ -48,6 +54,11 @@ class Column:
     def is_measured(self) -> bool:
         """True for what is measured of an interval: a reading that cannot be true says nothing of the others."""
         return self.empty == NOT_MEASURED
+
+    @property
+    def most(self) -> float:
+        """The greatest value that can be meant."""
+        return MOST.get(self.kind, inf) if self.at_most is None else self.at_most
 
     @property
     def required(self) -> bool:

@@ -6,6 +6,7 @@ Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the
 
 from typing import Final
 
+from loadfactor.base.limits import GPU_HOUR_PRICE, MOST_CLUSTER_GPUS, MOST_NODE_GPUS, MOST_RATE
 from loadfactor.base.units import MS_PER_S
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.columns import NOT_MEASURED, TYPES, Column, Kind, Table
@@ -104,7 +105,13 @@ DEVICES = Table(
         Column("accelerator", "text", "catalog id or the driver's name of its model", "not known"),
         Column("pool", "text", "partition, cluster or capacity pool it belongs to", "not known"),
         Column("share", "share", "part of a physical GPU this is (a MIG slice: 1/7 … 1)", "1, a whole GPU"),
-        Column("gpu_index", "count", "its number among GPUs of its node, from 0, as its driver counts", "not known"),
+        Column(
+            "gpu_index",
+            "count",
+            "its number among GPUs of its node, from 0, as its driver counts",
+            "not known",
+            at_most=MOST_NODE_GPUS,
+        ),
         Column("from_utc", "instant", "installed since", "since the books begin"),
         Column("to_utc", "instant", "installed until", "still installed"),
         Column("known_from", "text", "whether a list says so, its end too, or a log saw it", "seen", one_of=LISTED_BY),
@@ -151,9 +158,15 @@ ALLOCATIONS = Table(
         Column("device_id", "text", "the GPU held", "only the node, the pool or nothing is known"),
         Column("node", "text", "the node, where the GPU is not known", "not known"),
         Column("pool", "text", "the pool, where the node is not known", "not known"),
-        Column("gpus", "count", "how many GPUs, where they are not named one by one", "1"),
+        Column("gpus", "count", "how many GPUs, where they are not named one by one", "1", at_most=MOST_CLUSTER_GPUS),
         Column("share", "share", "part of each GPU held, where GPUs are divided", "1, all of it"),
-        Column("gpu_indices", "text", "which GPUs of the node, as the scheduler numbers them: 0,1,5", "not known"),
+        Column(
+            "gpu_indices",
+            "text",
+            "which GPUs of the node, as the scheduler numbers them: 0,1,5",
+            "not known",
+            is_numbers=True,
+        ),
         *_HOLDER,
         Column("submitted_utc", "instant", "when it was asked for", "not known"),
         Column("eligible_utc", "instant", "when it could first have started", "when submitted"),
@@ -162,7 +175,13 @@ ALLOCATIONS = Table(
         Column("end_state", "text", "completed, failed, cancelled, timeout, preempted, running, …", "not known"),
         *_BY_SCHEDULER,
         Column("known_from", "text", "how it is known, where it is inferred or estimated", "listed", one_of=KNOWN_FROM),
-        Column("summary_gpus", "count", "GPUs that a summary of the whole run measures (jobstats): no samples", "none"),
+        Column(
+            "summary_gpus",
+            "count",
+            "GPUs that a summary of the whole run measures (jobstats): no samples",
+            "none",
+            at_most=MOST_CLUSTER_GPUS,
+        ),
         Column("summary_busy_share", "share", "mean GPU_UTIL of these over the whole run", "not known"),
         Column("summary_mem_peak_share", "share", "peak of the memory in use on these ÷ their memory", "not known"),
     ),
@@ -189,7 +208,7 @@ QUEUE_EVENTS = Table(
         Column("job_id", "text", "the job"),
         Column("at_utc", "instant", "when"),
         Column("event", "text", "what happened", one_of=EVENTS),
-        Column("gpus", "count", "how many GPUs it asks for", "not known"),
+        Column("gpus", "count", "how many GPUs it asks for", "not known", at_most=MOST_CLUSTER_GPUS),
         Column("reason", "text", "why it waits", "not known"),
         Column("pool", "text", "where it waits", "not known"),
         *_HOLDER,
@@ -208,7 +227,12 @@ PRICES = Table(
         Column("from_utc", "instant", "valid since", "since ever"),
         Column("to_utc", "instant", "valid until", "until further notice"),
         Column("basis", "text", "which kind of money this is", one_of=BASES),
-        Column("price_per_gpu_hour", "amount", "price of a whole GPU for an hour, in `currency`"),
+        Column(
+            "price_per_gpu_hour",
+            "amount",
+            "price of a whole GPU for an hour, in `currency`",
+            at_most=GPU_HOUR_PRICE.at_most,
+        ),
         Column("currency", "text", "its currency, three letters", "the store's currency", is_currency=True),
         Column("source", "text", "where the price comes from", "not known"),
         Column("retrieved_on", "text", "the day it was read, YYYY-MM-DD", "not known"),
@@ -223,7 +247,13 @@ EXCHANGE_RATES = Table(
         Column("currency", "text", "the foreign currency, three letters", is_currency=True),
         Column("from_utc", "instant", "valid since", "since ever"),
         Column("to_utc", "instant", "valid until", "until the next rate of that currency"),
-        Column("rate", "amount", "units of the store's currency for one of this currency", above_zero=True),
+        Column(
+            "rate",
+            "amount",
+            "units of the store's currency for one of this currency",
+            above_zero=True,
+            at_most=MOST_RATE,
+        ),
         Column("source", "text", "where the rate comes from", "not known"),
     ),
 )
