@@ -46,7 +46,8 @@ class Oracle:
     def value(self, gpu: int, k: int) -> float:
         """A value, or what is none."""
         way = random.Random(f"{gpu} {k}").randrange(12)
-        return [*NOT_KEPT.values(), STALE, *[float((gpu + k) % 90 + 5)] * 7][way]
+        odd = [*NOT_KEPT.values(), float(STALE)]
+        return odd[way] if way < len(odd) else float((gpu + k) % 90 + 5)
 
     def send_scrape(self, k: int) -> tuple[list[SentSeries], Counter[str], dict[tuple[str, int], float]]:
         """The series of a scrape with odd ones between them; what is to be counted of them, and kept."""
@@ -145,22 +146,22 @@ def test_any_answers_are_kept_or_counted(tmp_path: Path, seed: int) -> None:
             for _ in range(oracle.chance.randrange(1, 6)):
                 begin = max(0, k - oracle.chance.randrange(3))
                 end = min(SCRAPES, k + oracle.chance.randrange(1, 5))
-                result = []
+                result: list[object] = []
                 for gpu in range(GPUS):
-                    values = []
+                    values: list[list[object]] = []
                     for scrape in range(begin, end):
                         at_ms, value = NOW_MS - (SCRAPES - scrape) * STEP_MS, oracle.value(gpu, scrape)
                         if value == value or scrape % 2:  # a stale mark is no sample of an answer
                             values.append([at_ms / 1000, repr(value).replace("inf", "+Inf").replace("nan", "NaN")])
                         if 0 <= value <= 100:
                             oracle.kept[f"GPU-{gpu}", at_ms] = value / 100
-                    for odd, reason in ((["x", "1"], "unreadable"), ([0, "1"], "no_instant")):
+                    for time, reason in (("x", "unreadable"), (0, "no_instant")):
                         if oracle.chance.random() < 0.2:
-                            values.insert(oracle.chance.randrange(len(values) + 1), odd)
+                            values.insert(oracle.chance.randrange(len(values) + 1), [time, "1"])
                             oracle.skipped[reason] += 1
                     result.append({"metric": dict(name_gpu(gpu)), "values": values})
                 if oracle.chance.random() < 0.2:
-                    result.insert(0, 7)  # type: ignore[arg-type]
+                    result.insert(0, 7)
                     oracle.skipped["unreadable"] += 1
                 answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
                 after_ms, to_ms = (NOW_MS - (SCRAPES - n + 1) * STEP_MS for n in (k, end))

@@ -20,6 +20,7 @@ from packages.track.tests.loops import run_loop
 from tests.live.scrapes import Fleet
 from tests.live.up_process import UpProcess, free_port
 from tests.small_disk import mounted_disk
+from tests.sources.prometheus.sender import SentSeries, pack_request
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
@@ -107,7 +108,7 @@ def test_what_was_acknowledged_is_in_the_books_once(
         scrapes = range(round_ * SCRAPES_A_ROUND, (round_ + 1) * SCRAPES_A_ROUND)
         with ThreadPoolExecutor(QUEUES) as queues:
             for queue in range(QUEUES):
-                queues.submit(senders.send, [list(fleet.bodies(k, QUEUES))[queue] for k in scrapes])
+                queues.submit(senders.send, [mix_odd(fleet, k, queue) for k in scrapes])
             time.sleep(chance.choice((chance.uniform(0.0, 0.1), chance.uniform(0.1, 2.5))))
             if round_ % 2:
                 report.torn_requests += tear_request(up, next(fleet.bodies(scrapes[-1])), chance)
@@ -123,6 +124,23 @@ def test_what_was_acknowledged_is_in_the_books_once(
     check_books(up.store, fleet, ROUNDS * SCRAPES_A_ROUND)
     with capsys.disabled():
         print(f"\nlive: {report.line(ROUNDS * SCRAPES_A_ROUND * fleet.gpus)}")
+
+
+def mix_odd(fleet: Fleet, k: int, queue: int) -> bytes:
+    """One queue's part of a scrape, with series between that cannot be kept, or that nobody reads."""
+    gpu, at_ms = fleet.series(k)[0].pairs, fleet.at_ms(k)
+    odd = [
+        SentSeries([("job", "x")], [(at_ms, 1.0)]),
+        SentSeries([*gpu, ("gpu", "7")], [(at_ms, 1.0)]),
+        SentSeries({"__name__": "kube_node_labels", **{f"label_{i}": "v" for i in range(300)}}, [(at_ms, 1.0)]),
+        SentSeries(gpu, [(0, 1.0), (2**62, 1.0)]),
+        SentSeries(
+            {"__name__": "kube_pod_annotations", "annotation": "y" * 3000}, [(at_ms, float("nan"))], histograms=1
+        ),
+    ]
+    series = [*fleet.series(k)[queue::QUEUES], odd[k % len(odd)]]
+    random.Random(k).shuffle(series)
+    return pack_request(series)
 
 
 def tear_request(up: UpProcess, body: bytes, chance: random.Random) -> int:

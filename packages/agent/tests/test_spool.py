@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -133,6 +134,38 @@ def test_torn_end_loses_only_what_was_torn(cut: int, flipped: bool) -> None:
         assert found[-1] == 5
         is_torn = flipped or at % (1000 + 12) > 0
         assert later.counts.damaged_segments == int(is_torn)
+
+
+LIVES = int(os.environ.get("TORTURE_ROUNDS", "20"))
+
+
+def test_any_life_of_a_spool_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Bodies of any size, through kills and with little room: each arrives once, in order, or is counted as dropped."""
+    for seed in range(LIVES):
+        chance, folder, arrived, added = random.Random(seed), tmp_path / str(seed), [], 0
+        dropped = samples = 0
+        most = chance.choice((20_000, 60_000, MIB))
+        for _ in range(chance.randrange(1, 9)):
+            spool = Spool(folder, most)  # the one before was killed, or ended well
+            for _ in range(chance.randrange(60)):
+                if chance.random() < 0.6:
+                    spool.add(body(added, chance.randrange(10, 3000)), 3)
+                    added += 1
+                elif (
+                    waiting := spool.take(0)
+                ) is not None and chance.random() < 0.9:  # else the server did not take it
+                    arrived.append(int(waiting.body.rstrip(b".")))
+                    spool.confirm(waiting)
+            dropped, samples = dropped + spool.counts.dropped_bodies, samples + spool.counts.dropped_samples
+            assert spool.size_bytes <= most + 3012
+            if chance.random() < 0.3:
+                spool.close()
+        last = Spool(folder, most)
+        arrived += drain(last)
+        assert arrived == sorted(set(arrived)), seed
+        assert len(arrived) + dropped == added, seed
+        assert samples == 3 * dropped
+        assert last.counts.damaged_segments == 0
 
 
 FILL = """
