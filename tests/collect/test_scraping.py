@@ -21,6 +21,7 @@ from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
 from loadfactor.base.errors import InputError, StoreError
+from loadfactor.collect import scraped_payloads
 from loadfactor.collect.exporters import (
     FileTargets,
     FoundTargets,
@@ -34,6 +35,7 @@ from loadfactor.collect.exporters import (
 from loadfactor.collect.http_fetch import RequestPools
 from loadfactor.collect.payloads import unpack_page
 from loadfactor.collect.scrape_group import MOST_GAPS, ScrapeGroup, find_next
+from loadfactor.collect.scraped_payloads import ScrapedPayloads
 from loadfactor.settings.sources import DcgmExporters
 from loadfactor.settings.table import Duration
 from loadfactor.store.source_status import SourceStatus, TargetGap
@@ -407,3 +409,33 @@ def test_a_name_that_nobody_knows() -> None:
     found = find(NamedTargets("no-such-name.invalid:9400", DCGM))
     assert found.targets == ()
     assert "not found in DNS" in found.error
+
+
+def test_what_the_disk_does_not_take_waits_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scraped payloads wait in their order while nothing can be written, the oldest are dropped for want of room, and counted."""
+    monkeypatch.setattr(scraped_payloads, "MOST_HELD_BYTES", 10)
+    taken: list[bytes] = []
+    is_ill = True
+
+    async def write(content: bytes, _stream_id: str, _kind: str) -> None:
+        if is_ill:
+            raise StoreError("full")
+        taken.append(content)
+
+    async def scrape() -> None:
+        nonlocal is_ill
+        held = ScrapedPayloads(write)
+        for content in (b"first", b"other", b"third"):
+            await held.keep(content, "scrape a", "page")
+        assert (held.dropped, held.bytes, len(held)) == (1, 10, 2)
+        await held.deliver()
+        assert (taken, len(held)) == ([], 2)
+        is_ill = False
+        await held.keep(b"4th", "scrape a", "page")  # behind those that wait
+        assert (held.dropped, taken) == (2, [])
+        await held.deliver()
+        await held.keep(b"fifth", "scrape a", "page")
+        assert (held.dropped, held.bytes, len(held)) == (2, 0, 0)
+
+    asyncio.run(scrape())
+    assert taken == [b"third", b"4th", b"fifth"]
