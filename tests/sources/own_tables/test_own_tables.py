@@ -479,3 +479,18 @@ def test_exchange_rates_may_be_dated_by_the_day(tmp_path: Path) -> None:
     path.write_text("currency,from_utc,rate\nEUR,2026-05-01,1.1\n")
     (row,) = read(SOURCE, path).tables["exchange_rates"].to_pylist()
     assert (row["currency"], row["from_utc"], row["rate"]) == ("EUR", 1_777_593_600_000, 1.1)
+
+
+def test_parquet_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    """A text that a dictionary repeats 20,000 times, and one packed into kilobytes, are refused before they are unpacked."""
+    again = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), pa.array(["x" * 1_000_000]))
+    bombs = {
+        "texts of device_id are more than 128 MiB": (again, True),
+        "device_id unpacks to more than 250 times its size": (pa.array(["y" * 200_000_000]), False),
+    }
+    for said, (ids, is_dictionary) in bombs.items():
+        rows = pa.table({"device_id": ids, "to_utc": pa.array([1_767_225_600_000] * len(ids))})
+        path = tmp_path / "samples.parquet"
+        pq.write_table(rows, path, compression="zstd", use_dictionary=is_dictionary, write_statistics=False)
+        with pytest.raises(SourceError, match=said):
+            list(SOURCE.read((path,), ReadOptions()))

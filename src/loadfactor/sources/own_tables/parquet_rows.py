@@ -18,6 +18,10 @@ from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import DATED_BY_DAY
 
+_UNPACKED_TIMES: Final = 250
+_MOST_BYTES: Final = (
+    128 * BYTES_PER_MIB
+)  # of a column of a row group that is packed so well, and of the texts of a batch
 _STORED_AS: Final = {
     "text": "text",
     "instant": "a timestamp with its zone, or int64 epoch milliseconds",
@@ -57,18 +61,59 @@ def decode_parquet(source: pa.NativeFile, label: str, table: Table, zone: tzinfo
     """
     try:
         # Buffered and not read ahead: memory stays flat where a writer put everything into one row group.
-        with pq.ParquetFile(source, buffer_size=BYTES_PER_MIB, pre_buffer=False, memory_map=False) as file:
+        # Texts stay in their dictionaries until they are measured: one of them may stand for gigabytes.
+        metadata = pq.read_metadata(source)
+        _check_unpacked(label, metadata)
+        columns = (metadata.schema.column(number) for number in range(metadata.num_columns))
+        texts = [column.path for column in columns if column.logical_type.type == "STRING"]
+        with pq.ParquetFile(
+            source,
+            metadata=metadata,
+            buffer_size=BYTES_PER_MIB,
+            pre_buffer=False,
+            memory_map=False,
+            read_dictionary=texts,
+        ) as file:
             schema = file.schema_arrow
             check_headings(label, schema.names, table)
             converters = {f.name: _find_converter(label, table, table.column(f.name), f.type, zone) for f in schema}
             row = 1
             for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                columns = {name: converters[name](batch.column(name), row) for name in schema.names}
-                yield Rows(table.name, pa.table(columns), label)
+                _check_texts(label, batch, row)
+                decoded = {name: converters[name](batch.column(name), row) for name in schema.names}
+                yield Rows(table.name, pa.table(decoded), label)
                 row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise SourceError(f"{label} is not a whole Parquet file ({reason[:120]}); write or copy it again") from None
+
+
+def _check_unpacked(label: str, metadata: pq.FileMetaData) -> None:
+    """Raises SourceError where a column of a row group unpacks to far more than its size, and to more than is read at once."""
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(number)
+            if chunk.total_uncompressed_size > max(_MOST_BYTES, _UNPACKED_TIMES * chunk.total_compressed_size):
+                raise SourceError(
+                    f"{label}: {chunk.path_in_schema} unpacks to more than {_UNPACKED_TIMES} times its size, which no table does; "
+                    "check that it is the right file"
+                )
+
+
+def _check_texts(label: str, batch: pa.RecordBatch, row: int) -> None:
+    """Raises SourceError where the texts of a batch are longer than names can be."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if (
+            pa.types.is_dictionary(column.type)
+            and pa.types.is_string(column.type.value_type)
+            and len(column.dictionary)
+        ):
+            sizes = pc.binary_length(column.dictionary).take(column.indices)
+            if (pc.sum(pc.cast(sizes, pa.int64())).as_py() or 0) > _MOST_BYTES:
+                raise SourceError(
+                    f"{label}: rows {row:,} to {row + len(column) - 1:,}: texts of {name} are more than "
+                    f"{_MOST_BYTES // BYTES_PER_MIB:,} MiB; check what stands there"
+                )
 
 
 def _find_converter(
@@ -122,7 +167,7 @@ def _find_converter(
     elif types.is_integer(plain) or (kind != "mask" and (types.is_floating(plain) or types.is_decimal(plain))):
         return cast
     raise SourceError(
-        f"{label}: column {column.name} holds {stored}, and must hold {_STORED_AS[kind]}; write it as that"
+        f"{label}: column {column.name} holds {plain}, and must hold {_STORED_AS[kind]}; write it as that"
     )
 
 
