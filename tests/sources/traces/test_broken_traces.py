@@ -4,7 +4,7 @@ import copy
 import gzip
 import json
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from loadfactor.sources.protobuf import WireError
 from loadfactor.sources.traces.json_events import JsonEvents
 from loadfactor.sources.traces.json_tokens import EventField
 from loadfactor.sources.traces.read import read_trace
+from loadfactor.sources.traces.tables import SqliteTables
 from loadfactor.sources.traces.xplane_wire import read_space
 
 
@@ -394,3 +395,14 @@ def test_allocators_in_a_trace(tmp_path: Path) -> None:
     (report,) = diagnose_captures(read_trace(write(tmp_path / "trace.json", events))).traces
     peaks = [(use.device, use.peak_allocated_bytes, use.peak_at_ns, use.peak_reserved_bytes) for use in report.memory]
     assert peaks == [(0, 300, 2000, 500), (1, 7, 3000, 9)]
+
+
+def test_a_cell_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
+    """A text of SQLite that is longer than any name is not read."""
+    path = tmp_path / "trace.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE StringIds (id INT, value TEXT)")
+        database.execute("INSERT INTO StringIds VALUES (1, CAST(zeroblob(20000000) AS TEXT))")
+        database.commit()
+    with pytest.raises(SourceError, match="too big"):
+        SqliteTables(path).texts("StringIds", "value")

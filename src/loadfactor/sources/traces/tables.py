@@ -16,11 +16,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError, say_why
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.traces.pieces import GZIP, TracePieces
 
 NULL: Final = np.iinfo(np.int64).min
 """A number that is not there."""
 _ROWS_AT_ONCE: Final = 50_000
+_MOST_CELL_BYTES: Final = 16 * BYTES_PER_MIB
+"""Of one row of SQLite: no name of a kernel is as long, and a cell can claim a gigabyte."""
 _BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
 """Errors that damage of a database raises: SQLite's own messages of it may hold bytes that are no text."""
 
@@ -61,6 +64,7 @@ class SqliteTables:
             else:
                 address = path.absolute().as_uri() + "?mode=ro&immutable=1"
                 self._database = sqlite3.connect(address, uri=True)
+            self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_CELL_BYTES)
             self._database.text_factory = lambda raw: raw.decode("utf-8", "replace")
             self._names = [
                 str(name) for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
