@@ -22,7 +22,7 @@ from loadfactor.ledger.columns import NUMBERED, WITHOUT
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, Span
+from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, RUN, Span
 
 _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("numbers", "misnumbered")
@@ -42,6 +42,7 @@ class LedgerFacts:
     renamed: bool
     numbered: bool
     filled: bool
+    tracked: bool
     gpus: int
     empty: frozenset[str]
 
@@ -61,10 +62,10 @@ def list_facts(session: Session) -> LedgerFacts:
 
 
 def _find_facts(session: Session) -> LedgerFacts:
-    rows, numbers, labels, bridged, unnamed, domains = session.fetch_one(
+    rows, numbers, labels, bridged, runs, unnamed, domains = session.fetch_one(
         f"SELECT count(*), count(gpu_indices), count(*) FILTER (NOT {IS_LISTED}), count(*) FILTER (known_from = ?),"
-        f" count(*) FILTER (device_id IS NULL), {_HAS_DOMAIN} FROM allocations",
-        [BRIDGED],
+        f" count(*) FILTER (known_from = ?), count(*) FILTER (device_id IS NULL), {_HAS_DOMAIN} FROM allocations",
+        [BRIDGED, RUN],
     )
     devices, of_devices, by_number = session.fetch_one(
         f"SELECT count(DISTINCT device_id), {_HAS_DOMAIN}, count(*) FILTER (starts_with(device_id, node || ?)) FROM devices",
@@ -93,7 +94,7 @@ def _find_facts(session: Session) -> LedgerFacts:
                 "devices, or correct gpus in allocations"
             )
     filled = bool(labels) and has_stated_payers(session)
-    return LedgerFacts(renamed, bool(numbers), filled, devices + int(estimated), frozenset(empty))
+    return LedgerFacts(renamed, bool(numbers), filled, bool(runs), devices + int(estimated), frozenset(empty))
 
 
 def digest_facts(session: Session, facts: LedgerFacts, owned: OwnedPrices) -> LedgerInputs:
@@ -187,7 +188,7 @@ def book(
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
     empty = {*facts.empty, *(() if cuts else ("cuts",))}
-    shape = (facts.renamed, facts.numbered, facts.filled, billed, session.currency)
+    shape = (facts.renamed, facts.numbered, facts.filled, facts.tracked, billed, session.currency)
     work_out(
         session,
         recall(f"holders {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Holders(*shape))),

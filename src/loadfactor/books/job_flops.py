@@ -3,6 +3,7 @@
 What is not known stays unknown: a job whose network nobody names has no model FLOPs, one whose datatype nobody names no peak.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +17,12 @@ from loadfactor.books.booking import find_suspects
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
+from loadfactor.catalog.models.hf_config import from_hf_config
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
-from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_flops_per_token
-from loadfactor.settings.jobs import RECOMPUTED, JobNetwork
+from loadfactor.planner.training.flops import MODEL, FlopsConvention, palm_flops_per_token, training_flops_per_token
+from loadfactor.settings.jobs import DATATYPES, RECOMPUTED, JobNetwork
 from loadfactor.store.session import Session
+from loadfactor.tables.schema import RUN
 from loadfactor.tables.tagging import give_texts
 from loadfactor.tables.work import SECTION_KINDS
 
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
 
 
 GIVEN = ("model", "sequence_length", "datatype", "recompute")
+_WHO: Final = ("user", "team", "project", "experiment_id", "purpose")
+LAST_HOLDERS: Final = f"""
+    SELECT * REPLACE ({", ".join(f'coalesce("{c}", max("{c}") OVER (PARTITION BY job_id)) AS "{c}"' for c in _WHO)})
+    FROM {{}} QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY known_from IS NOT DISTINCT FROM '{RUN}', from_utc DESC,
+                                         attempt DESC) = 1"""
+"""SQL: the last allocation of each job, with who it is of as any of its allocations says it; format takes the allocations."""
 _UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
 
 
@@ -62,9 +71,11 @@ _NOTHING = f"SELECT NULL::VARCHAR AS job_id, {', '.join(f'NULL::DOUBLE AS {name}
 def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "pa.Table | None":
     """The table `job_flops`: FLOPs of a token, with those computed again, and the dense peak of one GPU, mean over its time.
 
-    None without networks. Progress is called `stored_progress`. Raises InputError where a table [[network]] names one that is none.
+    None where nobody names a network. Tables [[network]] come before what tracked runs say of theirs. Progress is called
+    `stored_progress`. Raises InputError where a table [[network]] names one that is none.
     """
-    if not networks:
+    session.view_table("allocations", "allocations")
+    if not networks and not session.fetch_one("SELECT count(*) FROM allocations WHERE known_from = ?", [RUN])[0]:
         return None
     import pyarrow as pa
 
@@ -73,20 +84,21 @@ def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "p
 
 
 def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[dict[str, Any]]:
-    session.view_table("allocations", "allocations")
     session.materialize(
         "worked_jobs", f"SELECT DISTINCT job_id FROM stored_progress WHERE unit IN {_UNITS} OR model_flops IS NOT NULL"
     )
-    jobs = session.fetch(
-        """SELECT * FROM allocations SEMI JOIN worked_jobs USING (job_id)
-           QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY from_utc DESC, attempt DESC) = 1 ORDER BY job_id"""
-    )
+    jobs = session.fetch(f"{LAST_HOLDERS.format('allocations SEMI JOIN worked_jobs USING (job_id)')} ORDER BY job_id")
     literal = {network.model for network in networks if network.model and "{" not in network.model}
     given = give_texts([network.rule for network in networks], jobs, GIVEN)
     seconds, count = _sum_seconds(session), cache(_count_flops)
+    lengths, stated = _measure_sequences(session), read_stated_networks(session)
     for place, job in enumerate(jobs["job_id"].to_pylist()):
         model, length, datatype, recompute = (given[name][place] for name in GIVEN)
-        counted = count(model, length, recompute, model in literal)
+        own = stated.get(job, StatedNetwork())
+        length = length or own.sequence_length or lengths.get(job)
+        datatype = datatype or own.datatype
+        network = (_find_network(model, model in literal) if model else None) or own.network
+        counted = count(network, length, recompute) if network else own.count_by_parameters()
         peak = _find_peak(seconds.get(job, {}), datatype) if datatype else None
         yield {"job_id": job, **dict(zip(_KNOWN, (*counted, peak), strict=True))}
 
@@ -113,12 +125,57 @@ def _find_peak(seconds: Mapping[str | None, float], datatype: str) -> float | No
     return total / sum(seconds.values()) if total else None
 
 
-def _count_flops(
-    model: str | None, length: str | None, recompute: str | None, is_certain: bool
-) -> tuple[float | None, float | None]:
-    """Model and hardware FLOPs of a token; None where not known. A name that the configuration gives as it is must be known."""
-    network = _find_network(model, is_certain) if model else None
-    if network is None or length is None or not length.isdecimal() or not int(length):
+@dataclass(frozen=True)
+class StatedNetwork:
+    """What a tracked run says of its network: its shape by a config, or the parameters that its matrix products use."""
+
+    network: Network | None = None
+    parameters: float | None = None
+    sequence_length: str | None = None
+    datatype: str | None = None
+
+    def count_by_parameters(self) -> tuple[float | None, None]:
+        """Model FLOPs of a token where the shape is not known: 6 a parameter, without the scores of attention."""
+        return (palm_flops_per_token(self.parameters, 0, 0, 0), None) if self.parameters else (None, None)
+
+
+def read_stated_networks(session: Session) -> dict[str, StatedNetwork]:
+    """What tracked runs say of their networks last, by job; the allocations are called `allocations`."""
+    rows = session.raw.execute(
+        "SELECT job_id, arg_max(tags, from_utc) FROM allocations WHERE known_from = ? AND tags IS NOT NULL GROUP BY job_id",
+        [RUN],
+    ).fetchall()
+    stated = {job: json.loads(tags).get("network") for job, tags in rows}
+    return {job: _read_stated(json.loads(text)) for job, text in stated.items() if text is not None}
+
+
+def _read_stated(facts: Mapping[str, Any]) -> StatedNetwork:
+    try:
+        network = from_hf_config(facts["config"]) if isinstance(facts.get("config"), dict) else None
+    except InputError:  # of a kind that nobody described: its parameters are left
+        network = None
+    parameters, length, datatype = (facts.get(name) for name in ("parameters", "sequence_length", "datatype"))
+    return StatedNetwork(
+        network,
+        float(parameters) if isinstance(parameters, int | float) and parameters > 0 else None,
+        str(length) if isinstance(length, int) and length > 0 else None,
+        datatype if datatype in DATATYPES else None,
+    )
+
+
+def _measure_sequences(session: Session) -> dict[str, str]:
+    """Tokens of a sample of each job, padding included where it is reported; as the network is trained on sequences."""
+    rows = session.raw.execute(
+        f"""SELECT job_id, round(coalesce(sum(amount) FILTER (unit = 'padded_token'),
+                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = 'train_sample'))::BIGINT AS length
+            FROM stored_progress SEMI JOIN worked_jobs USING (job_id) GROUP BY job_id HAVING length > 0"""
+    ).fetchall()
+    return {job: str(length) for job, length in rows}
+
+
+def _count_flops(network: Network, length: str | None, recompute: str | None) -> tuple[float | None, float | None]:
+    """Model and hardware FLOPs of a token; None where not known."""
+    if length is None or not length.isdecimal() or not int(length):
         return None, None
     sequence = int(length)
     hardware = None

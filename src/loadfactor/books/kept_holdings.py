@@ -102,7 +102,7 @@ def _digest(session: Session, name: str) -> tuple[object, ...]:
 
 def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
     """Whether each GPU's holders follow from what is reported of it and of its node, in a span."""
-    if facts.numbered or facts.filled:
+    if facts.numbered or facts.filled or facts.tracked:
         return False
     view_placed(session, (span,))
     rows, named, labelled = session.fetch_one(

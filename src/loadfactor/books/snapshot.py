@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
     from loadfactor.books.owned_prices import OwnedUse
+    from loadfactor.books.unheld_work import UnheldWork
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.books.waterfall import FleetWaterfall
@@ -335,6 +336,12 @@ class Snapshot:
         from loadfactor.books.job_flops import find_job_activity
 
         return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
+
+    def list_unheld_work(self) -> "tuple[UnheldWork, ...]":
+        """The jobs that made progress while they held no GPU that the books know."""
+        from loadfactor.books.unheld_work import list_unheld_work
+
+        return list_unheld_work(self._session)
 
     def find_alike(self, job: str, start: datetime, end: datetime) -> "AlikeJobs":
         """Jobs like one, by team or experiment, purpose and GPUs, of those that held GPUs within [start, end)."""

@@ -10,7 +10,15 @@ import ibis
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.ledger.columns import HOLDER, LOCATION, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, split_by_bucket
-from loadfactor.ledger.labels import drop_listed, name_gpus, pick_labelled, pick_listed, settle_bridged
+from loadfactor.ledger.labels import (
+    drop_listed,
+    name_gpus,
+    pick_labelled,
+    pick_listed,
+    pick_runs,
+    settle_bridged,
+    yield_gpus,
+)
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, list_carried, spread_whole_nodes
 from loadfactor.tables.schema import BRIDGED
@@ -27,9 +35,15 @@ def list_listed(allocations: Expr, locations: Expr | None, bounds: Expr, numbere
     return spread_whole_nodes(claims, locations)
 
 
-def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False) -> Expr:
-    """Allocations that labels name, in the same form."""
-    return _claim(pick_labelled(allocations), bounds, numbered, "bridged")
+def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False, tracked: bool = False) -> Expr:
+    """Allocations that labels name, in the same form. `tracked`: some are of runs that name themselves."""
+    labelled = pick_labelled(allocations)
+    return _claim(yield_gpus(clip(labelled, bounds)) if tracked else labelled, bounds, numbered, "bridged")
+
+
+def list_runs(allocations: Expr, bounds: Expr) -> Expr:
+    """The runs that name themselves, in the same form."""
+    return _claim(pick_runs(allocations), bounds, False)
 
 
 def list_claims(
@@ -43,6 +57,7 @@ def list_claims(
         return listed.mutate(inferred=ibis.literal(False))
     seen = labelled if days is None else settle_bridged(labelled, days)
     lone = drop_listed(seen, allocations, bounds)
+    lone = lone.filter(lone.gpus > 0)
     return ibis.union(
         name_gpus(listed, labelled, locations).mutate(inferred=ibis.literal(False)),
         lone.mutate(inferred=ibis.literal(True)),

@@ -54,7 +54,7 @@ def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
     Not of nodes, pools and fleets of which something is listed for ever since before.
     """
     rows = open_ends(allocations)
-    rows = rows.filter(rows.device_id.isnull()).mutate(
+    rows = rows.filter(rows.device_id.isnull(), takes_gpus(rows)).mutate(
         amount=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
         pool=ibis.ifelse(rows.node.isnull(), rows.pool, None),
     )
@@ -87,6 +87,11 @@ def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
     out = out.anti_join(by_node, [out.node == by_node.node, out.from_utc >= by_node.since])
     in_pool = (out.pool == by_pool.pool) | by_pool.pool.isnull() | out.pool.isnull()
     return out.anti_join(by_pool, [out.node.isnull(), in_pool, out.from_utc >= by_pool.since])
+
+
+def takes_gpus(rows: Expr) -> Expr:
+    """False of a run that knows of no GPU of its own: it says who works, not where."""
+    return ibis.coalesce(rows.gpus, 1.0) > 0
 
 
 def _name_place(rows: Expr) -> Expr:
@@ -180,7 +185,7 @@ def list_sources(allocations: Expr, devices: Expr) -> Expr:
     A GPU that is named speaks for its node.
     """
     rows = open_ends(allocations)
-    rows = rows.mutate(by_list=is_listed(rows))
+    rows = rows.filter(takes_gpus(rows)).mutate(by_list=is_listed(rows))
     columns = {"device": "device_id", "node": "node", "pool": "pool"}
     named = [
         rows.filter(rows[column].notnull()).select("by_list", level=ibis.literal(level), name=rows[column])

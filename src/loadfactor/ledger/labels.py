@@ -25,7 +25,7 @@ import ibis
 from loadfactor.ledger.columns import HOLDER, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, shares_time, unite
 from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, list_carried
-from loadfactor.tables.schema import BRIDGED, LABELS, LINGER_MS
+from loadfactor.tables.schema import LINGER_MS, NAMED, RUN
 
 PAYERS = tuple(column for column in HOLDER if column not in ("job_id", "attempt"))
 """Columns of a holder that say who pays."""
@@ -38,12 +38,30 @@ def pick_listed(allocations: Expr) -> Expr:
 
 def is_listed(allocations: Expr) -> Expr:
     """Whether somebody listed an allocation."""
-    return ibis.coalesce(allocations.known_from.notin((LABELS, BRIDGED)), True)
+    return ibis.coalesce(allocations.known_from.notin(NAMED), True)
 
 
 def pick_labelled(allocations: Expr) -> Expr:
-    """Allocations that labels name, or named before and after a gap."""
+    """Allocations that labels name, or named before and after a gap, or tracked runs themselves."""
     return allocations.filter(~is_listed(allocations))
+
+
+def pick_runs(allocations: Expr) -> Expr:
+    """Allocations by which tracked runs name themselves."""
+    return allocations.filter(allocations.known_from == RUN)
+
+
+def yield_gpus(labelled: Expr) -> Expr:
+    """Labelled allocations with an end; a run that names its GPUs itself has those that no label names, then."""
+    is_own = (labelled.known_from == RUN) & labelled.device_id.notnull()
+    own, others = labelled.filter(is_own), labelled.filter(~is_own)
+    there = others.filter(others.device_id.notnull()).semi_join(own, "device_id")
+    keys = ["device_id"]
+    pieces = cut_at_bounds([rows.select(*keys, "from_utc", "to_utc") for rows in (own, there)], keys)
+    parts = pieces.join(own, covers(pieces, own, keys))
+    parts = parts.select(pieces, *(own[c] for c in own.columns if c not in pieces.columns))
+    left = parts.anti_join(there, covers(parts, there, keys))
+    return ibis.union(others, left.select(*labelled.columns))
 
 
 def drop_repeats(allocations: Expr) -> Expr:

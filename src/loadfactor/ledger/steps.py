@@ -14,7 +14,14 @@ from typing import Any, Final
 import ibis
 
 from loadfactor.base.units import MS_PER_DAY
-from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims, list_labelled, list_listed
+from loadfactor.ledger.attribution import (
+    attribute_time,
+    cut_capacity,
+    list_claims,
+    list_labelled,
+    list_listed,
+    list_runs,
+)
 from loadfactor.ledger.columns import WITHOUT
 from loadfactor.ledger.intervals import Expr, split_by_bucket
 from loadfactor.ledger.inventory import (
@@ -63,12 +70,13 @@ class Holders:
     """Inputs that the steps of holdings depend on.
 
     `renamed`: nodes go by two names; `numbered`: allocations say numbers of GPUs; `filled`: labels name payers that lists do not;
-    `billed`: there are `billed_prices` of nodes; `currency`: that of the books.
+    `tracked`: runs name themselves; `billed`: there are `billed_prices` of nodes; `currency`: that of the books.
     """
 
     renamed: bool = True
     numbered: bool = False
     filled: bool = False
+    tracked: bool = False
     billed: bool = False
     currency: str = DEFAULT_CURRENCY
 
@@ -196,7 +204,12 @@ def _list_holders(of: Holders) -> Steps:
     )
     days = steps.put("days", split_by_bucket(segments, MS_PER_DAY, DAY))
     locations = steps.put("locations", locate_devices(days))
-    labelled = steps.put("labelled", list_labelled(allocations, bounds, of.numbered), {("labels",): None})
+    shorter: dict[tuple[str, ...], Expr | None] = {} if of.tracked else {("labels",): None}
+    labelled = list_labelled(allocations, bounds, of.numbered, of.tracked)
+    labelled = steps.put("named" if of.tracked else "labelled", labelled, shorter)
+    if of.tracked:
+        told = steps.put("told", list_payers(list_runs(allocations, bounds), labelled))
+        labelled = steps.put("labelled", fill_payers(labelled, told))
     listed = steps.put(
         "lists" if of.filled else "listed",
         list_listed(allocations, locations, bounds, of.numbered),

@@ -19,6 +19,7 @@ from loadfactor.store.charge_imports import add_charges
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
 from loadfactor.store.manifest import find_moved_ends
 from loadfactor.store.normalize import SamplesDifferError
+from loadfactor.store.run_names import NamedRun, find_run, name_held
 from loadfactor.store.sample_files import read
 from loadfactor.store.sample_imports import add_samples
 from loadfactor.store.small_imports import add_small_table, find_next_rows
@@ -60,7 +61,9 @@ def import_files(
             source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True, number=record.number
         )
     options = replace(options, events_before=_list_events(writer))
-    items = chain(_give_holder(writer, source.read(files, options), options), _flat_price(options))
+    run = None if options.held_by is None else find_run(writer, options.held_by)
+    options = options if run is None else replace(options, held_by=run.job)
+    items = chain(_give_holder(writer, source.read(files, options), run), _flat_price(options))
     receipt = import_rows(writer, source, items, options, digest, files, progress)
     if not receipt.rows:
         raise SourceError(
@@ -131,6 +134,8 @@ def add_rows(
             progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
         if staging.rows:
             _add(writer, source, staging, options, number, progress, live)
+        if "allocations" in staging.rows:
+            name_held(writer)
         gaps = tuple(Gap(where, what, count) for (where, what), count in staging.gaps.items())
         if not staging.rows:
             return Receipt(source.name, {}, gaps)
@@ -240,9 +245,9 @@ def _list_other_jobs(writer: Writer, held_by: str) -> list[str]:
     return sorted({r.held_by for r in list_imports(writer, "held_by <> ?", [held_by]) if r.held_by})
 
 
-def _give_holder(writer: Writer, items: Iterator[Rows | Gap], options: ReadOptions) -> Iterator[Rows | Gap]:
+def _give_holder(writer: Writer, items: Iterator[Rows | Gap], run: NamedRun | None) -> Iterator[Rows | Gap]:
     """Pass on what a source reads and, where the caller says who held the GPUs, add an allocation for each while it was seen."""
-    if options.held_by is None:
+    if run is None:
         yield from items
         return
     first_ms: dict[str, int] = {}
@@ -254,19 +259,19 @@ def _give_holder(writer: Writer, items: Iterator[Rows | Gap], options: ReadOptio
                 first_ms[device] = min(at_ms, first_ms.get(device, at_ms))
         elif isinstance(item, Rows) and item.table == "devices":
             held = item.data.select(["device_id", "from_utc", "to_utc"])
-            cut = _cut_edges(writer, options.held_by, held.to_pylist(), first_ms)
+            cut = _cut_edges(writer, run, held.to_pylist(), first_ms)
             yield Rows("allocations", pa.Table.from_pylist(list(cut), table("allocations").schema), item.where)
 
 
 def _cut_edges(
-    writer: Writer, held_by: str, held: list[dict[str, Any]], first_ms: Mapping[str, int]
+    writer: Writer, run: NamedRun, held: list[dict[str, Any]], first_ms: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
     """Allocations of GPUs seen in a log, without what reaches into the log of another job by no more than a step.
 
     The interval of a first sample begins a step before it: that may be after the last sample of a log that ends just before, or
     before the last sample of this log where the other one follows. `first_ms`: the first sample of each GPU.
     """
-    stored, before = writer.paths(writer.manifest.of("allocations")), _list_other_jobs(writer, held_by)
+    stored, before = writer.paths(writer.manifest.of("allocations")), _list_other_jobs(writer, run.job)
     others: dict[str, list[Span]] = {}
     if stored and before:
         sql = f"SELECT device_id, from_utc, to_utc FROM {read(stored)} WHERE list_contains(?, job_id) AND to_utc > from_utc"
@@ -281,7 +286,8 @@ def _cut_edges(
                     from_ms = until
                 elif to_ms - step_ms <= since < to_ms:
                     to_ms = since
-        yield {**row, "job_id": held_by, "from_utc": from_ms, "to_utc": to_ms}
+        of = {"job_id": run.job, "experiment_id": run.experiment, "user": run.user}
+        yield {**row, **of, "from_utc": from_ms, "to_utc": to_ms}
 
 
 def _flat_price(options: ReadOptions) -> Iterator[Rows]:

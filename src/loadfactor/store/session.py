@@ -220,7 +220,7 @@ class Session:
         columns: dict[str, Any] = self.raw.execute(sql).fetchnumpy()
         return columns
 
-    def fetch_one(self, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:
+    def fetch_one(self, sql: str, parameters: list[Any] | dict[str, Any] | None = None) -> tuple[Any, ...]:
         """The first row of a query that has one."""
         return self.raw.execute(sql, parameters).fetchone() or ()
 

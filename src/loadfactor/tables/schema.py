@@ -56,11 +56,14 @@ CURRENCY: Final = "^[A-Z]{3}$"
 DEFAULT_CURRENCY: Final = "USD"
 """The currency of a store that names none."""
 
-LABELS, EVEN_SPLIT, BRIDGED = "labels", "even_split", "bridged"
-KNOWN_FROM: Final = (LABELS, EVEN_SPLIT, BRIDGED)
-"""How an allocation is known where nobody listed it: from labels of samples, or claims; its GPUs split evenly over its nodes; or
-bridged over a gap of its labels, which named it before and after, or came late."""
-IS_LISTED: Final = f"coalesce(known_from NOT IN ('{LABELS}', '{BRIDGED}'), true)"
+LABELS, EVEN_SPLIT, BRIDGED, RUN = "labels", "even_split", "bridged", "run"
+KNOWN_FROM: Final = (LABELS, EVEN_SPLIT, BRIDGED, RUN)
+"""How an allocation is known where nobody listed it: from labels of samples, or claims; its GPUs split evenly over its nodes;
+bridged over a gap of its labels, which named it before and after, or came late; or a training loop that was tracked names itself,
+on the GPUs that it sees, or (`gpus` 0) on none that it knows."""
+NAMED: Final = (LABELS, BRIDGED, RUN)
+"""Those that nobody listed: what labels or runs say of who works somewhere."""
+IS_LISTED: Final = f"coalesce(known_from NOT IN {NAMED}, true)"
 """SQL: whether somebody listed an allocation."""
 
 REST: Final = "/rest"

@@ -21,7 +21,11 @@ FROM, TO = "from", "to"
 DATES: Final = (FROM, TO)
 GIVES: Final = {"experiment": "experiment_id", "team": "team", "project": "project", "purpose": "purpose"}
 """Names that a rule can give, and their columns."""
-MATCHED_COLUMNS: Final = {**{name: name for name in ("user", "queue", "pool", "node", "job_id", "job_number")}, **GIVES}
+MATCHED_COLUMNS: Final = {
+    **{name: name for name in ("user", "queue", "pool", "node", "job_id", "job_number")},
+    "job": "job_id",
+    **GIVES,
+}
 """Names that a rule can look at besides tags, and their columns. Of those that rules give, the values of the source."""
 TAGS: Final = (
     "comment",

@@ -54,7 +54,14 @@ class FlopsCall(NamedTuple):
     amount: float
 
 
-Call = Union[StepCall, SectionCall, EpochCall, FlopsCall]  # noqa: UP007 - Python 3.9
+class NetworkCall(NamedTuple):
+    """What is known of the network by now; later ones add to it."""
+
+    at_ns: int
+    facts: dict[str, Any]
+
+
+Call = Union[StepCall, SectionCall, EpochCall, FlopsCall, NetworkCall]  # noqa: UP007 - Python 3.9
 
 
 class _Steps:
@@ -163,6 +170,8 @@ class Merger:
     def _add_other(self, records: list[Record], call: Call) -> None:
         if isinstance(call, SectionCall):
             self._add_section(records, call)
+        elif isinstance(call, NetworkCall):
+            records.append({"kind": "network", "at": call.at_ns // NS_PER_MS, "network": call.facts})
         elif isinstance(call, EpochCall):
             numbers = {"epoch": call.epoch, "step": self._last}
             records.append(

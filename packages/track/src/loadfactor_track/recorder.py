@@ -12,11 +12,14 @@ from typing import Any, Final
 from .identity import describe_rank, find_identity, find_rank, is_loader_worker
 from .merging import Call, Merger
 from .notices import say_once
+from .own_gpus import find_gpus
 from .record_file import RecordFile
 from .units import NS_PER_MS
 
 FLUSH_S: Final = 0.05
 """Calls are gathered for so long, so that records reach the disk within a tenth of a second."""
+ALIVE_S: Final = 60.0
+"""A run that reports nothing says so often that it lives, so that a kill does not hide how long it held its GPUs."""
 END_S: Final = 3.0
 """So long the end of a run may take where disk or server do not answer."""
 UNSENT: Final = "unsent"
@@ -41,6 +44,7 @@ class Recorder:
         self._dropped_calls = 0
         self._file: RecordFile | None = None
         self._sender: Any = None
+        self._knows_gpus = False
         self._thread = threading.Thread(target=self._work, name="loadfactor", daemon=True)
 
     def start(self) -> None:
@@ -85,8 +89,10 @@ class Recorder:
         if file is not None:
             file.write([{"kind": "alive", "at": self._began_ns // NS_PER_MS}])
             self._begin_sending(file)
+            self._find_gpus(file)
         while True:
-            self._wake.wait()
+            if not self._wake.wait(ALIVE_S) and file is not None:
+                file.write([{"kind": "alive", "at": time.time_ns() // NS_PER_MS}])
             self._ended.wait(FLUSH_S)
             is_last = self._ended.is_set()
             self._wake.clear()
@@ -94,6 +100,8 @@ class Recorder:
             calls = self._give()
             if file is not None:
                 file.write(merger.merge(calls))
+                if calls and not self._knows_gpus:
+                    self._find_gpus(file)
                 if self._sender is not None:
                     self._sender.wake()
             if is_last:
@@ -109,6 +117,13 @@ class Recorder:
         begin = {"kind": "begin", "format": FORMAT, "id": os.urandom(ID_BYTES).hex(), "at": self._began_ns // NS_PER_MS}
         begin |= find_identity(self._settings["experiment"], self._settings["job"], os.environ)
         return RecordFile(self._folder, begin | describe_rank(rank, self._counts))
+
+    def _find_gpus(self, file: RecordFile) -> None:
+        """Write which GPUs the run sees; where nobody can say it yet, again when it has made a step."""
+        found = find_gpus(os.environ)
+        self._knows_gpus = found is not None
+        if found:
+            file.write([{"kind": "devices", "at": time.time_ns() // NS_PER_MS, "devices": found}])
 
     def _begin_sending(self, file: RecordFile) -> None:
         if self._url:

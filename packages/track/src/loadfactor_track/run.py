@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from .merging import Call, EpochCall, FlopsCall, Number, SectionCall, StepCall
+from .merging import Call, EpochCall, FlopsCall, NetworkCall, Number, SectionCall, StepCall
 from .notices import say_once
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class TrackedRun:
         """`settings`: experiment and job as the user gave them. Made by `track`."""
         self.counts = counts
         self._settings, self._folder = settings, folder
+        self._flops: float | None = settings.get("flops")
         self._lock = threading.RLock()  # a signal handler may call while the loop does
         self._calls: list[Call] = []
         self._tail: StepCall | None = None
@@ -47,6 +48,8 @@ class TrackedRun:
             self._recorder.start()
             self._is_on = True
             _RUNS.add(self)
+            if self._settings.get("network"):
+                self.network(**self._settings["network"])
         except Exception as error:
             say_once("start", f"progress is not kept ({type(error).__name__}: {error}); the run goes on")
         return self
@@ -58,7 +61,8 @@ class TrackedRun:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A run that is handed to another process says nothing there, as one that nobody entered."""
-        return TrackedRun, (self._settings, self._folder, self.counts)
+        settings = {name: value for name, value in self._settings.items() if name != "network"}
+        return TrackedRun, (settings, self._folder, self.counts)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrackedRun:
         return self
@@ -78,6 +82,9 @@ class TrackedRun:
         `model_flops` as the model needs them. Gradient accumulation: one call with the sums, a call with the same number for each
         micro-batch, or `done=False` for all but the last.
         """
+        if model_flops is None and self._flops is not None:
+            made = samples if tokens is None else tokens
+            model_flops = None if made is None else self._flops * made
         amounts: Any = (samples, tokens, padded_tokens, model_flops)
         if not (
             type(samples) in PLAIN
@@ -108,6 +115,25 @@ class TrackedRun:
         flops = _number(amount)
         if flops is not None:
             self.take(FlopsCall(time.time_ns(), flops))
+
+    def network(self, model: Any = None, sequence_length: int | None = None, datatype: str | None = None) -> None:
+        """Which network the run trains: a model of torch or transformers, tokens of one sequence, the datatype of its products.
+
+        Where nobody gives the datatype and weights are fp32, it is seen when the model is called first.
+        """
+        try:
+            facts: dict[str, Any] = {"sequence_length": sequence_length, "datatype": datatype}
+            facts = {name: value for name, value in facts.items() if value is not None}
+            if model is not None:
+                from .network import describe_network, watch_datatype  # for those that have a model
+
+                facts = {**describe_network(model), **facts}
+                if "datatype" not in facts:
+                    watch_datatype(model, lambda found: self.network(datatype=found))
+            if facts:
+                self.take(NetworkCall(time.time_ns(), facts))
+        except Exception as error:
+            say_once("network", f"the network is not known ({type(error).__name__}: {error}); the run goes on")
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
@@ -221,16 +247,27 @@ def track(
     directory: str | os.PathLike[str] | None = None,
     *,
     counts: str = "global",
+    model: Any = None,
+    sequence_length: int | None = None,
+    datatype: str | None = None,
+    flops: float | None = None,
 ) -> TrackedRun:
     """A run, for `with`: what `run.step` and its sisters say is kept under `directory`, or sent to `LOADFACTOR_URL`.
 
     `experiment`: else `LOADFACTOR_EXPERIMENT`. `job`: else `LOADFACTOR_JOB`, the job of Slurm, the pod of Kubernetes, the user
     and the experiment. `directory`: else `LOADFACTOR_PROGRESS`, else ~/.loadfactor/progress. `counts`: "global" where the loop says
     what all ranks did together (rank 0 reports, the others write nothing); "rank" where every rank says what it did itself (their
-    sum counts; steps and epochs count once). Raises nothing.
+    sum counts; steps and epochs count once).
+
+    `model`: that of torch or transformers which is trained, so that MFU is known; `sequence_length` (else tokens ÷ samples) and
+    `datatype` (bf16, fp8, …; else as torch has it) go with it. `flops`: instead, the model FLOPs of one token, or of one sample
+    where steps report no tokens. Raises nothing.
     """
     if counts not in COUNTS:
         say_once("counts", f"counts={counts!r} is neither 'global' nor 'rank'; it counts as 'global'")
         counts = "global"
     folder = directory or os.environ.get("LOADFACTOR_PROGRESS") or os.path.join("~", ".loadfactor", "progress")
-    return TrackedRun({"experiment": experiment, "job": job}, os.path.expanduser(os.fspath(folder)), counts)
+    given = {"model": model, "sequence_length": sequence_length, "datatype": datatype}
+    network = {name: value for name, value in given.items() if value is not None}
+    settings = {"experiment": experiment, "job": job, "network": network, "flops": _number(flops)}
+    return TrackedRun(settings, os.path.expanduser(os.fspath(folder)), counts)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
+from loadfactor.books.unheld_work import list_unheld_work, say_log
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 
 OF_A_JOB: Final = ("unobserved_gpu_hours", "unobserved_cost", "observed_gpu_hours")
@@ -161,14 +162,23 @@ def find_unscheduled_nodes(books: Examined) -> Iterator[Finding]:
 
 
 def find_unlisted_jobs(books: Examined) -> Iterator[Finding]:
-    """Jobs that say what they made and that held nothing."""
-    for name in ("allocations", "progress"):
-        books.session.view_table(name, name)
-    (orphans,) = books.session.fetch_one(
-        "SELECT count(DISTINCT job_id) FROM progress WHERE job_id NOT IN (SELECT job_id FROM allocations)"
-    )
+    """Jobs that say what they made, and whose GPUs the books do not know, or only a part of the time."""
+    found = list_unheld_work(books.session)
+    orphans, partly = [one for one in found if one.is_unheld], [one for one in found if not one.is_unheld]
     if orphans:
-        yield Finding("missing", f"jobs with progress and without an allocation: {orphans}", "import their allocations")
+        yield Finding(
+            "missing",
+            f"jobs with progress and without a GPU: {len(orphans):,} ({name_some([one.job for one in orphans])})",
+            f"import their allocations, or a log of their GPUs: {say_log(orphans[0])}",
+        )
+    if partly:
+        worst = max(partly, key=lambda one: one.outside_share)
+        yield Finding(
+            "missing",
+            f"jobs with progress from outside the time that they held GPUs: {len(partly):,}, which counts in no unit cost; most"
+            f" of it in {worst.job} ({worst.outside_share:.1%})",
+            f"import the log of their GPUs whole: {say_log(worst)}; or see that both clocks and --timezone are right",
+        )
 
 
 def _pair_names(nodes: Iterable[str]) -> Iterator[tuple[str, str]]:

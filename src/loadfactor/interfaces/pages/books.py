@@ -9,6 +9,7 @@ from loadfactor.base.errors import StoreError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
 from loadfactor.books.check import Balance, Finding
+from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
 from loadfactor.interfaces.progress import ProgressBar
@@ -174,12 +175,32 @@ def _sections(receipt: Receipt, books: Books) -> Iterator[Section]:
             lead="No allocations say who held these GPUs: their hours have an unknown holder and count as unattributed."
             " Import allocations, use an exporter with job labels, or import the log with --job JOB."
         )
+    if "progress" in receipt.rows:
+        with books.snapshot() as snapshot:
+            yield from _say_unheld(snapshot.list_unheld_work(), books.store.folder)
     start, end = books.store.span()
     if start < end:  # prices alone cover no time
         there = quote(str(books.store.folder))
         yield Section(
             lead=f"The books now cover {instant(read_ms(start))} to {instant(read_ms(end))}.",
             suggestions=(Suggestion(f"loadfactor report --store {there}", "how full the fleet was, and what it cost"),),
+        )
+
+
+def _say_unheld(work: Sequence[UnheldWork], store: Path) -> Iterator[Section]:
+    if alone := [one for one in work if one.is_unheld]:
+        one, several = alone[0], f" and {len(alone) - 1:,} more" if len(alone) > 1 else ""
+        yield Section(
+            lead=f"No GPU of {one.name}{several} is known yet, so that what was made has no cost.",
+            suggestions=(
+                Suggestion(f"{say_log(one)} --store {quote(str(store))}", "brings it, also after this import"),
+            ),
+        )
+    if partly := [one for one in work if not one.is_unheld]:
+        worst = max(partly, key=lambda one: one.outside_share)
+        yield Section(
+            lead=f"{percent(worst.outside_share)} of what {worst.name} made is from before or after it held GPUs that the books"
+            " know: it counts in no cost."
         )
 
 

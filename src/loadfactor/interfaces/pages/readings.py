@@ -2,11 +2,23 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import ONES_PER_MILLION
-from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Style, TableColumn, write_cell
+from loadfactor.books.unheld_work import UnheldWork, say_log
+from loadfactor.interfaces.document import (
+    Cell,
+    DataTable,
+    Document,
+    Section,
+    Style,
+    Suggestion,
+    TableColumn,
+    write_cell,
+)
 from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.metrics import metric
@@ -51,9 +63,34 @@ def build_page(request: ShowRequest) -> Document:
         where=request.filters,
         without_idle=request.without_idle,
     )
+    if not readings:
+        with books.snapshot() as snapshot:
+            alone = [work for work in snapshot.list_unheld_work() if work.is_unheld]
+        if alone:
+            return build_unheld(alone, readings, books.store.folder)
     by = request.sort or ""
     descending = by.startswith("-") != request.reverse
     return build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+
+
+def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store: Path) -> Document:
+    """The answer where the books know what jobs made, and none of their GPUs."""
+    many = f" and {len(work) - 1:,} more jobs" if len(work) > 1 else ""
+    return Document(
+        f"The books know what {work[0].name}{many} made and no GPU that it ran on, so nothing has a cost.",
+        (
+            Section(
+                lead="Record its GPUs while it runs, or import what was recorded, before or after its progress.",
+                suggestions=(
+                    Suggestion(
+                        f"{say_log(work[0])} --store {quote(str(store))}", "a log of nvidia-smi from its machine"
+                    ),
+                    Suggestion("loadfactor record -- COMMAND", "runs it and samples its GPUs"),
+                ),
+            ),
+        ),
+        data=readings,
+    )
 
 
 def _say_what_ignores_idle(names: Sequence[str]) -> None:

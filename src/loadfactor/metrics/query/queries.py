@@ -243,21 +243,27 @@ def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
 def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> Expr:
     """Progress in the window by unit and group; an interval that the window or a bucket cuts counts in proportion to time.
 
-    `booked` is the ledger of the jobs that made it: they are called what it calls them.
+    `booked` is the ledger of the jobs that made it: they are called what it calls them, and what they report from before or after
+    they held GPUs counts nothing: of GPUs that nobody knows it has no cost.
     """
     who = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
-    names = booked.group_by("job_id").aggregate(**{c: booked[c].max() for c in who})
+    names = booked.group_by("job_id").aggregate(
+        **{c: booked[c].max() for c in who}, held_from=booked.from_utc.min(), held_to=booked.to_utc.max()
+    )
     start, end = read_input(question, "start_ms"), read_input(question, "end_ms")
     length = (rows.to_utc - rows.from_utc).cast("float64")
     kept = ibis.coalesce(rows.kept, True)
     cause = ibis.ifelse(kept, ibis.null("string"), rows.cause)
     rows = rows.select("unit", "job_id", "from_utc", "to_utc", "amount", length=length, kept=kept, cause=cause)
+    rows = rows.join(names.select("job_id", "held_from", "held_to"), "job_id")
     instants = rows.filter(rows.length == 0)
     instants = instants.filter(instants.from_utc >= start, instants.from_utc < end)
+    instants = instants.filter(instants.from_utc.between(instants.held_from, instants.held_to))
     intervals = rows.filter(rows.length > 0)
     if "hour" in question.by or question.periods:
         intervals = _bucketed(intervals)
-    part = ibis.least(intervals.to_utc, end) - ibis.greatest(intervals.from_utc, start)
+    part = ibis.least(intervals.to_utc, end, intervals.held_to)
+    part = part - ibis.greatest(intervals.from_utc, start, intervals.held_from)
     intervals = intervals.mutate(amount=intervals.amount * part / intervals.length).filter(part > 0)
     columns = ["unit", "job_id", "from_utc", "amount", "kept", "cause"]
     made = ibis.union(instants.select(*columns), intervals.select(*columns)).join(names, "job_id")
@@ -277,6 +283,8 @@ def _bucketed(intervals: Expr) -> Expr:
         "length",
         "kept",
         "cause",
+        "held_from",
+        "held_to",
         from_utc=ibis.greatest(cut.from_utc, cut.first),
         to_utc=ibis.least(cut.to_utc, cut.after),
     )

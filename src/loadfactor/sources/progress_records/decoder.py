@@ -1,5 +1,6 @@
 """Decoder of progress files: all of a folder together, so that what restarts lost is seen over all processes of a run."""
 
+import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +21,12 @@ from loadfactor.sources.progress_records.records import (
     read_record,
     sum_amount,
 )
-from loadfactor.tables.schema import table
+from loadfactor.tables.schema import RUN, table
 from loadfactor.tables.work import SECTION_KINDS
 
 RESTART: Final = "restart"
+NETWORK: Final = "network"
+"""The tag with what a run says of its network, as JSON."""
 Row = dict[str, Any]
 BATCH_ROWS = 50_000
 BY_EPOCH = "runs that number their steps anew in every epoch: what their restarts lost is not known"
@@ -42,6 +45,8 @@ def list_rows(processes: Sequence[ProcessProgress]) -> Iterator[tuple[str, Row]]
         after = later[bisect_left(began, max(process.to_ms, process.begin.at_ms + 1))]
         for name, row in _list_of_process(process, [] if is_unknown else after, is_unknown):
             yield name, {"job_id": process.begin.job, **row}
+        for row in _list_holdings(process):
+            yield "allocations", {"job_id": process.begin.job, **row}
 
 
 def _list_of_process(process: ProcessProgress, after: list[Span], is_unknown: bool) -> Iterator[tuple[str, Row]]:
@@ -72,6 +77,23 @@ def _list_of_process(process: ProcessProgress, after: list[Span], is_unknown: bo
                     "kind": kind,
                 }
                 yield "job_sections", row
+
+
+def _list_holdings(process: ProcessProgress) -> Iterator[Row]:
+    """Whose the run is, from its begin to its last word: on the GPUs that it sees, or on none where it knows of none."""
+    begin = process.begin
+    row = {
+        "attempt": begin.attempt,
+        "user": begin.user,
+        "experiment_id": begin.experiment,
+        "tags": json.dumps({NETWORK: json.dumps(process.network)}) if process.network else None,
+        "from_utc": begin.at_ms,
+        "to_utc": process.to_ms,
+        "known_from": RUN,
+    }
+    if process.to_ms > begin.at_ms:
+        for device in process.devices or (None,):
+            yield {**row, "device_id": device, "gpus": None if device else 0.0}
 
 
 def _list_epochs(process: ProcessProgress, lost_in: Sequence[Sequence[Span]]) -> Iterator[tuple[str, Row]]:
@@ -133,7 +155,7 @@ def _unite(spans: Iterable[Span]) -> list[Span]:
 
 
 def decode_progress(files: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
-    """Rows of `progress` and `job_sections` of these files. Lines that cannot be read are gaps; a kill may leave half of one."""
+    """Rows of `progress`, `job_sections` and `allocations`. Lines that cannot be read are gaps; a kill may leave half of one."""
     del options
     processes: dict[str, ProcessProgress] = {}
     for file in files:

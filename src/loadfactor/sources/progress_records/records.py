@@ -23,6 +23,9 @@ UNITS: Final = {
 MOST_STEPS: Final = 1_000_000
 """Of one record: nobody makes more in a tenth of a second."""
 _LONGEST_TEXT: Final = 200
+_LONGEST_NETWORK: Final = 20_000
+_MOST_DEVICES: Final = 64
+"""Of one process: no machine has more."""
 _MOST: Final = 2**53
 Amount = float | tuple[float | None, ...]
 """Of each step alike, or one a step."""
@@ -45,6 +48,8 @@ class Begin:
     is_rank: bool
     """Amounts are what this rank did, rather than all of them."""
     rank: int
+    experiment: str | None = None
+    user: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,16 @@ class SignOfLife:
     dropped: int = 0
 
 
-Record = Begin | Work | Epoch | SectionTime | SignOfLife
+@dataclass(frozen=True)
+class Facts:
+    """What a process found out: the GPUs that it works on, by their UUIDs, or what is known of its network."""
+
+    at_ms: int
+    devices: tuple[str, ...] = ()
+    network: dict[str, Any] = field(default_factory=dict)
+
+
+Record = Begin | Work | Epoch | SectionTime | SignOfLife | Facts
 
 
 def read_line(line: bytes | str) -> dict[str, Any]:
@@ -122,6 +136,8 @@ def read_record(record: dict[str, Any]) -> Record | None:
             min(to_ms - from_ms, round((_amount(record, "us") or 0) * MS_PER_S / US_PER_S)),
             _text(record, "section"),
         )
+    if kind in ("devices", "network"):
+        return _read_facts(record)
     if kind in ("alive", "end"):
         return SignOfLife(_instant(record, "at"), _count(record, "dropped_calls") or 0)
     return None
@@ -138,7 +154,8 @@ def _read_begin(record: dict[str, Any]) -> Begin:
     replica = f"{str(host)[:_LONGEST_TEXT]}:{pid}" + (
         f":{rank}" if is_rank else ""
     )  # containers of a host may share pids
-    return Begin(_text(record, "id"), at_ms, job, lineage, attempt, replica, is_rank, rank)
+    named = (_text(record, name) if record.get(name) else None for name in ("experiment", "user"))
+    return Begin(_text(record, "id"), at_ms, job, lineage, attempt, replica, is_rank, rank, *named)
 
 
 def _read_work(record: dict[str, Any]) -> Work:
@@ -163,6 +180,15 @@ def _read_flops(record: dict[str, Any]) -> Work:
         raise SourceError("is no record of FLOPs")
     span = 1 if first is None or last is None else last - first + 1
     return Work(at_ms, at_ms, first, last, 0, {UNITS["model_flops"]: total / span}, is_made=False)
+
+
+def _read_facts(record: dict[str, Any]) -> Facts:
+    devices, network = record.get("devices") or [], record.get("network") or {}
+    if not isinstance(devices, list) or not all(isinstance(d, str) and 0 < len(d) <= _LONGEST_TEXT for d in devices):
+        raise SourceError("has devices that are no names")
+    if not isinstance(network, dict) or len(json.dumps(network)) > _LONGEST_NETWORK:
+        raise SourceError("has a network that is none")
+    return Facts(_instant(record, "at"), tuple(devices[:_MOST_DEVICES]), network)
 
 
 def _interval(record: dict[str, Any]) -> tuple[int, int]:
@@ -292,6 +318,8 @@ class ProcessProgress:
     """Its steps are numbered anew in every epoch."""
     ended_epoch: bool = False
     """The last record ended one."""
+    devices: tuple[str, ...] = ()
+    network: dict[str, Any] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
         """Take a record."""
@@ -309,6 +337,10 @@ class ProcessProgress:
         elif isinstance(record, SignOfLife):
             self.to_ms = max(self.to_ms, record.at_ms)
             self.dropped += record.dropped
+        elif isinstance(record, Facts):
+            self.to_ms = max(self.to_ms, record.at_ms)
+            self.devices = record.devices or self.devices
+            self.network = {**self.network, **record.network}
 
     def _work(self, work: Work) -> None:
         self.to_ms = max(self.to_ms, work.to_ms)
