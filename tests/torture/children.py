@@ -102,7 +102,7 @@ def _work(said: Path, task: Callable[..., object], arguments: tuple[object, ...]
 
 def close_month(store: Path) -> None:
     """Keep the statements of the month of the bills."""
-    Books(store).close_month(MONTH)
+    Books(store).close_month(MONTH, is_known_to_lack=True)
 
 
 def import_part(store: Path, part: Path) -> None:

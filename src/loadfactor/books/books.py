@@ -135,16 +135,26 @@ class Books:
         by: str | Sequence[str] = ("team",),
         currency: str | None = None,
         timezone: tzinfo = UTC,
+        is_known_to_lack: bool = False,
+        remark: str = "",
     ) -> "FleetChargeback":
         """Keep the statements of a month. Closed again after late data, they name those they replace; unchanged, nothing is kept.
 
-        Raises as `chargeback`, and where there is no statement to keep.
+        A month that the books do not cover whole is kept only where `is_known_to_lack` says so; what is missing and what it would
+        have cost is kept with it, and a `remark`. Raises as `chargeback`, and where there is no statement to keep.
         """
         from loadfactor.books.charging.closings import close_month
 
         with self.snapshot() as snapshot:
             found, earlier = snapshot.charge(month, by, currency, timezone), snapshot.list_closings(month)
-        return close_month(found, earlier, self.add_rows)
+            missing = snapshot.find_missing(found)
+            if missing and found.statements and not is_known_to_lack:
+                raise InputError(
+                    f"{month} is not whole: {missing}; import the rest, or close it as it is with --yes, which keeps this remark"
+                )
+            words = "; ".join(part for part in (missing, remark) if part)
+            stood_on = snapshot.describe_closing(found, timezone, words)
+        return close_month(found, earlier, self.add_rows, stood_on)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -170,6 +180,7 @@ class Books:
     chargeback = _ask(Snapshot.chargeback)
     bridge = _ask(Snapshot.bridge)
     compare_closed = _ask(Snapshot.compare_closed)
+    show_closed = _ask(Snapshot.show_closed)
     check = _ask(Snapshot.check)
 
     @contextmanager

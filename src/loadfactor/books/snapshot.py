@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loadfactor.books.billed_costs import BilledCommitments
     from loadfactor.books.budgets import BudgetReview, ProjectReview
     from loadfactor.books.charging.bridge import Bridge, Chain
-    from loadfactor.books.charging.closings import ChargebackChanges, Closing
+    from loadfactor.books.charging.closings import ChargebackChanges, Closing, StoodOn
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
     from loadfactor.books.check import CheckResult
     from loadfactor.books.job_account import AlikeJobs
@@ -252,14 +252,41 @@ class Snapshot:
 
         Raises InputError where it was not closed, or was closed by other names.
         """
-        from loadfactor.books.charging.closings import compare_closed
+        from loadfactor.books.charging.closings import compare_closed, list_imports_since
 
         closings = self.list_closings(month)
         if not closings:
-            keep = f"`loadfactor chargeback --month {month} --close`"
-            raise InputError(f"{month} is not closed; {keep} keeps its statements")
+            raise InputError(_say_open(month))
         by = closings[-1].by if by is None else by
-        return compare_closed(closings[-1], self.charge(month, by, currency, timezone))
+        found = self.charge(month, by, currency, timezone)
+        imports = list_imports_since(self._session, closings[-1])
+        return compare_closed(closings[-1], found, self.describe_closing(found, timezone), imports)
+
+    def describe_closing(self, found: "FleetChargeback", timezone: tzinfo = UTC, remark: str = "") -> "StoodOn":
+        """What the statements of a month stand on: imports, prices, days; with a remark on what is missing."""
+        from loadfactor.books.charging.closings import describe_inputs
+        from loadfactor.books.charging.fleet_chargeback import ChargedDays, ChargeQuestion, charge_days
+        from loadfactor.money.lines import choose_column
+
+        question = ChargeQuestion(found.by, found.month, None, settings().chargeback, timezone)
+        column = choose_column(found.totals)
+        charged = charge_days(self._session, question, self._basis, self._ledger.view_span, column)
+        return describe_inputs(self._session, charged or ChargedDays(found, (), {}), str(timezone), remark)
+
+    def find_missing(self, found: "FleetChargeback") -> str:
+        """What the books lack of a month, and about what it would have cost; empty where they know it whole."""
+        from loadfactor.books.charging.closings import find_missing
+
+        return find_missing(self._session, found)
+
+    def show_closed(self, month: str) -> "FleetChargeback":
+        """The statements of a month as they were when it was closed last. Raises InputError where it is not closed."""
+        from loadfactor.books.charging.closings import show_closed
+
+        closings = self.list_closings(month)
+        if not closings:
+            raise InputError(_say_open(month))
+        return show_closed(closings[-1])
 
     def charge(
         self,
@@ -358,9 +385,24 @@ class Snapshot:
         of a bill are settled, `timezone` where days and months begin. Raises InputError where there is no budget.
         """
         from loadfactor.books.budgets import review_budgets
+        from loadfactor.books.charging.bridge import list_months
 
         basis, view = self._check_basis(basis), self._ledger.view_span
-        return review_budgets(self._session, settings().budget, basis, view, month, today, zone=timezone)
+        review = review_budgets(self._session, settings().budget, basis, view, month, today, zone=timezone)
+        closed = tuple(
+            remark for name in list_months(review.statuses[0]) for remark in self._mention_closed(name, timezone)
+        )
+        return replace(review, remarks=(*review.remarks, *closed))
+
+    def _mention_closed(self, month: str, timezone: tzinfo) -> tuple[str, ...]:
+        """That a month is closed, and that what is charged now differs from it where it does; nothing of an open one."""
+        from loadfactor.books.charging.closings import mention_closing
+
+        closings = self.list_closings(month)
+        if not closings:
+            return ()
+        last = closings[-1]
+        return mention_closing(self.charge(month, last.by, None, timezone), closings).remarks[-1:]
 
     def commitments(self) -> "BilledCommitments":
         """Cost of commitments, reservations and spot capacity by the bills. Raises InputError where there are none."""
@@ -446,6 +488,10 @@ class Snapshot:
         window = self._window(start, end, UTC)
         (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
         return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
+
+
+def _say_open(month: str) -> str:
+    return f"{month} is not closed; `loadfactor chargeback --month {month} --close` keeps its statements"
 
 
 def _listed(names: str | Sequence[Any]) -> Sequence[Any]:

@@ -53,6 +53,16 @@ def from_minor(units: int, currency: str) -> Decimal:
     return Decimal(f"{units}E-{count_minor_digits(currency)}")
 
 
+def shorten(amount: Decimal) -> Decimal:
+    """The same amount without zeros at its end.
+
+    >>> shorten(Decimal("12.500000000000000000")), shorten(Decimal("0E-18"))
+    (Decimal('12.5'), Decimal('0'))
+    """
+    text = f"{amount:f}"
+    return Decimal(text.rstrip("0").rstrip(".") or "0") if "." in text else Decimal(text)
+
+
 def add_exactly(amounts: Iterable[Decimal]) -> Decimal:
     """The sum, every digit of it; Python's own sum of decimals keeps 28.
 

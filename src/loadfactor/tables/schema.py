@@ -312,6 +312,9 @@ STATEMENTS = Table(
         Column("hours", "text", "GPU-hours behind them, as a JSON object of decimal texts"),
         Column("policy", "text", "who bears what, as a JSON object"),
         Column("totals", "text", "bill, charged, rounding and difference of the whole month, as JSON"),
+        Column(
+            "stood_on", "text", "what the closing stood on, and the remark on what was missing, as JSON", "not kept"
+        ),
     ),
 )
 

@@ -13,7 +13,9 @@ from tests.books.charging.gpu_bills import tag, write_focus_bill
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.books.import_remarks import find_remarks
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.pages.books import build_receipt
 from loadfactor.interfaces.pages.chargeback import build_changes, build_chargeback, write_focus
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.render.terminal import render_text
@@ -106,20 +108,33 @@ def test_closed_months_are_kept_and_name_what_they_replace(bill: Callable[..., B
     books = bill([{"cost": "10", "Tags": tag("a")}])
     with pytest.raises(InputError, match="is not closed"):
         books.compare_closed("2026-10")
-    first = books.close_month("2026-10")
+    with pytest.raises(
+        InputError, match=r"2026-10 is not whole: the bill covers 0\.0 of its 31 days.*about [\d,.]+ USD.*--yes"
+    ):
+        books.close_month("2026-10")
+    with pytest.raises(InputError, match="is not closed"):
+        books.show_closed("2026-10")
+    first = books.close_month("2026-10", is_known_to_lack=True, remark="the rest comes late")
     assert (first.closing, first.replaces) == ("2026-10.1", None)
-    assert books.close_month("2026-10").closing == "2026-10.1"
-    assert books.chargeback("2026-10").closing == "2026-10.1"
+    assert books.close_month("2026-10", is_known_to_lack=True).closing == "2026-10.1"
+    closed = books.chargeback("2026-10")
+    assert closed.closing == "2026-10.1"
+    assert "was closed on" in closed.remarks[-1]
+    assert "the rest comes late" in closed.remarks[-1]
     assert not books.compare_closed("2026-10").statements
     late = [{"cost": "10", "Tags": tag("a")}, {"cost": "2.5", "Tags": tag("b")}]
     books.add("focus", [write_focus_bill(tmp_path / "late.csv", *late)])
     now = books.chargeback("2026-10")
     assert now.closing is None
     assert "as 2026-10.1, by team in USD; these statements are not those" in now.remarks[-1]
+    assert books.show_closed("2026-10").statements == closed.statements
     changed = books.compare_closed("2026-10")
+    assert [(reason.kind, str(reason.amount)) for reason in changed.reasons] == [("import", "None"), ("day", "2.50")]
+    assert "late.csv" in changed.reasons[0].what
+    assert changed.reasons[1].what == "2026-10-05"
     assert [(c.by["team"], str(c.change["BilledCost"])) for c in changed.statements] == [("b", "2.50")]
     assert "1 statements of 2026-10 changed" in build_changes(changed, "").headline
-    second = books.close_month("2026-10")
+    second = books.close_month("2026-10", is_known_to_lack=True)
     assert (second.closing, second.replaces) == ("2026-10.2", "2026-10.1")
     number = books.imports[-1].number
     with pytest.raises(InputError, match="statements of a closed month"):
@@ -247,3 +262,42 @@ def test_gpu_lines_are_of_kind_gpu_without_devices(bill: Callable[..., Books]) -
         "gpu": "12.00",
         "storage": "5.00",
     }
+
+
+def test_an_import_says_its_control_total_and_prices_of_no_gpu(bill: Callable[..., Books], tmp_path: Path) -> None:
+    """Lines and costs by month, account and currency as the file has them; a price of GPUs that nobody has is named."""
+    rows = [
+        {"cost": "10.005"},
+        {"cost": "-1"},
+        {"cost": "3", "BillingAccountId": "2", "ChargePeriodStart": "2026-09-30T00:00:00Z"},
+    ]
+    books = bill(rows)
+    totals = find_remarks(books.store, 1).control_totals
+    assert [(t.month, t.account, t.currency, t.lines, str(t.billed_cost)) for t in totals] == [
+        ("2026-09", "2", "USD", 1, "3"),
+        ("2026-10", "1", "USD", 2, "9.005"),
+    ]
+    (tmp_path / "prices.csv").write_text(
+        "accelerator,basis,price_per_gpu_hour\nb200-sxm,contracted,4\nh100-sxm,list,3\n"
+    )
+    (tmp_path / "devices.csv").write_text("device_id,accelerator,from_utc\na,h100-sxm,2026-10-05T00:00:00Z\n")
+    books.add("tables", [tmp_path / "devices.csv"])
+    receipt = books.add("tables", [tmp_path / "prices.csv"])
+    page = build_receipt(receipt, books)
+    assert [price.of for price in page.data.unmatched_prices] == ["b200-sxm"]
+    assert "Prices that match no GPU" in render_text(page)
+
+
+def test_a_rate_divides_only_amounts_that_have_these_hours(bill: Callable[..., Books], tmp_path: Path) -> None:
+    """GPUs of a bill on no known node have no hours, and hours of nodes that nobody billed have no amount: no rate of either.
+
+    Where nothing was observed, idle and effective are not known.
+    """
+    books = bill([{"cost": "100", "x_InstanceType": "p5.48xlarge", "ResourceId": "i-0", "Tags": tag("a")}])
+    span = "2026-10-05T00:00:00Z,2026-10-05T04:00:00Z"
+    (tmp_path / "devices.csv").write_text(f"device_id,node,from_utc,to_utc\ng,n1,{span}\n")
+    (tmp_path / "allocations.csv").write_text(f"job_id,device_id,team,from_utc,to_utc\nj,g,a,{span}\n")
+    books.add("tables", [tmp_path / "devices.csv", tmp_path / "allocations.csv"])
+    (of,) = (statement for statement in books.chargeback("2026-10").statements if statement.pool is None)
+    assert (of.hours.total, of.amounts["BilledCost"], of.rates["BilledCost"]) == (4, 100, None)
+    assert (of.hours.idle, of.hours.effective) == (None, None)

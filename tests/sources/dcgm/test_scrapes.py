@@ -167,7 +167,8 @@ def test_replicas_of_a_time_sliced_gpu_are_one_gpu(read, suffix):
 def test_who_holds_it(read, labels, job):
     """Labels of every age name the workload; the exporter's own pod is none."""
     seen = read(line("DEV_GPU_UTIL", 5, f'uuid="{UUID}",hostname="n1",{labels}'))
-    assert [a["job_id"] for a in seen.allocations] == ([job] if job else [])
+    team = "n" if job == "n/p" else None  # as through Prometheus
+    assert [(a["job_id"], a["team"]) for a in seen.allocations] == ([(job, team)] if job else [])
     assert seen.devices[0]["node"] == "n1"
 
 

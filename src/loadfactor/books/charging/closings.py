@@ -1,23 +1,28 @@
 """Closed months: their statements in a table of their own, written by closing alone; a closing names the one that it replaces."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_S
-from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
+from loadfactor.books.charging.bill_lines import EPOCH, find_extent, read_month, view_charges
+from loadfactor.books.charging.fleet_chargeback import BILL, ChargedDays, FleetChargeback
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.money.lines import Statement
+from loadfactor.money.lines import ColumnTotal, StatedHours, Statement, StatementPart, choose_column
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import STATEMENTS
 
 if TYPE_CHECKING:
     from loadfactor.sources.base import Rows, Source
+    from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Receipt
 
 
@@ -27,31 +32,130 @@ Place = tuple[tuple[str | None, ...], str | None]
 
 
 @dataclass(frozen=True)
+class StoodOn:
+    """What a closing stood on: the last import, prices by basis and GPUs, amounts of every day, and a remark on what was missing.
+
+    `days` are of all statements together, in the column that bridges are of.
+    """
+
+    timezone: str = "UTC"
+    last_import: int | None = None
+    prices: Mapping[str, str] = field(default_factory=dict)
+    days: Mapping[str, Decimal] = field(default_factory=dict)
+    cost_source: str = ""
+    basis: str | None = None
+    start_ms: int = 0
+    end_ms: int = 0
+    remark: str = ""
+
+
+@dataclass(frozen=True)
 class Closing:
-    """The statements of a month as they were when it was closed: amounts by owner and pool."""
+    """The statements of a month as they were when it was closed, and their amounts by owner and pool."""
 
     name: str
+    month: str
     closed: datetime
     replaces: str | None
     currency: str
     by: tuple[str, ...]
     amounts: Mapping[Place, Amounts]
+    policy: Mapping[str, str]
+    totals: Mapping[str, ColumnTotal]
+    statements: tuple[Statement, ...]
+    stood_on: StoodOn
+
+    @property
+    def words(self) -> str:
+        """When it was closed, and as what."""
+        return f"{self.month} was closed on {self.closed:%Y-%m-%d} as {self.name}"
 
 
 def read_closings(session: Session, month: str) -> list[Closing]:
     """The closings of a month, the first one first."""
     session.view_table("statements", "statements")
     rows = session.raw.execute(
-        f"SELECT closing, closed_utc, replaces, currency, owner, pool, amounts FROM statements WHERE month = {quote(month)}"
-        " ORDER BY closed_utc, length(closing), closing"
+        "SELECT closing, month, closed_utc, replaces, currency, owner, pool, amounts, parts, hours, policy, totals, stood_on"
+        f" FROM statements WHERE month = {quote(month)} ORDER BY closed_utc, length(closing), closing, number"
     ).fetchall()
     found: dict[str, Closing] = {}
-    for name, closed, replaces, currency, owner, pool, amounts in rows:
+    for name, month_, closed, replaces, currency, owner, pool, amounts, parts, hours, policy, totals, stood_on in rows:
         named: dict[str, str | None] = json.loads(owner)
-        closing = found.setdefault(name, Closing(name, instant(closed), replaces, currency, tuple(named), {}))
-        costs = {column: Decimal(amount) for column, amount in json.loads(amounts).items()}
-        found[name] = replace(closing, amounts={**closing.amounts, (tuple(named.values()), pool): costs})
+        if name not in found:
+            known = {column: ColumnTotal(**_read_amounts(of)) for column, of in json.loads(totals).items()}
+            stood = _read_stood_on(json.loads(stood_on or "{}"))
+            found[name] = Closing(
+                name,
+                month_,
+                instant(closed),
+                replaces,
+                currency,
+                tuple(named),
+                {},
+                json.loads(policy),
+                known,
+                (),
+                stood,
+            )
+        statement = _read_statement(named, pool, json.loads(amounts), json.loads(parts), json.loads(hours))
+        closing = found[name]
+        place = tuple(named.values()), pool
+        found[name] = replace(
+            closing,
+            amounts={**closing.amounts, place: statement.amounts},
+            statements=(*closing.statements, statement),
+        )
     return list(found.values())
+
+
+def _read_amounts(texts: Mapping[str, str | None]) -> dict[str, Any]:
+    return {name: None if text is None else Decimal(text) for name, text in texts.items()}
+
+
+def _read_stood_on(kept: dict[str, Any]) -> StoodOn:
+    days = {day: Decimal(amount) for day, amount in kept.pop("days", {}).items()}
+    return StoodOn(**kept, days=days)
+
+
+def _read_statement(
+    by: Mapping[str, str | None], pool: str | None, amounts: Any, parts: Any, hours: dict[str, Any]
+) -> Statement:
+    held = _read_amounts(hours)
+    charged, billed = held.pop("charged"), held.pop("billed", None) or Decimal(0)
+    listed = tuple(StatementPart(part["name"], _read_amounts(part["amounts"]), part["method"]) for part in parts)
+    owner = tuple(by.values()) if any(by.values()) else None
+    return Statement(owner, pool, by, _read_amounts(amounts), listed, StatedHours(**held), charged, billed)
+
+
+def show_closed(closing: Closing) -> FleetChargeback:
+    """The statements of a month as they were when it was closed."""
+    stood, column = closing.stood_on, choose_column(closing.totals)
+    start, end = (instant(ms) for ms in (stood.start_ms, stood.end_ms))
+    if not stood.end_ms:  # of a closing that was kept by an earlier version
+        start, end = (instant(ms) for ms in read_month(closing.month).limits)
+    held = [s.hours for s in closing.statements if s.pool is None]
+    total, unobserved = (sum((getattr(own, name) for own in held), Decimal(0)) for name in ("total", "unobserved"))
+    remarks = (f"{closing.words}; this is how it was",) + ((f"missing: {stood.remark}",) if stood.remark else ())
+    zone = ZoneInfo(stood.timezone)
+    return FleetChargeback(
+        month=closing.month,
+        start=start.astimezone(zone),
+        end=end.astimezone(zone),
+        currency=closing.currency,
+        policy=closing.policy,
+        by=closing.by,
+        cost_source=stood.cost_source or "kept statements",
+        basis=stood.basis,
+        statements=closing.statements,
+        spreads=(),
+        totals={column: closing.totals[column], **closing.totals},
+        coverage_share=round((total - unobserved) / total, 6) if total else None,
+        tag_coverage_share=None,
+        unpriced_gpu_hours=Decimal(0),
+        remarks=remarks,
+        closing=closing.name,
+        replaces=closing.replaces,
+    )
 
 
 def list_amounts(chargeback: FleetChargeback) -> dict[Place, Amounts]:
@@ -64,11 +168,13 @@ def mention_closing(found: FleetChargeback, closings: Sequence[Closing]) -> Flee
         return found
     last = closings[-1]
     if _says_same(last, found):
-        return replace(found, closing=last.name, replaces=last.replaces)
+        lacking = f"; {last.stood_on.remark}" if last.stood_on.remark else ""
+        kept = (f"{last.words}, and these are its statements{lacking}",)
+        return replace(found, closing=last.name, replaces=last.replaces, remarks=(*found.remarks, *kept))
     compare = f"loadfactor chargeback --month {found.month} --diff"
     remark = (
-        f"{found.month} was closed on {last.closed:%Y-%m-%d} as {last.name}, by {','.join(last.by)} in {last.currency}; these"
-        f" statements are not those, `{compare}` shows what changed since"
+        f"{last.words}, by {','.join(last.by)} in {last.currency}; these statements are not those: `{compare}` says what changed"
+        " and why, --as-closed prints them as they were"
     )
     return replace(found, remarks=(*found.remarks, remark))
 
@@ -78,7 +184,10 @@ def _says_same(closing: Closing, found: FleetChargeback) -> bool:
 
 
 def close_month(
-    found: FleetChargeback, earlier: Sequence[Closing], add_rows: "Callable[[Source, list[Rows], str], Receipt]"
+    found: FleetChargeback,
+    earlier: Sequence[Closing],
+    add_rows: "Callable[[Source, list[Rows], str], Receipt]",
+    stood_on: StoodOn,
 ) -> FleetChargeback:
     """As `Books.close_month`: where the last closing says the same, that one, and nothing is written.
 
@@ -91,9 +200,14 @@ def close_month(
         raise InputError(f"nothing of {found.month} is charged to anybody: there are no statements to keep")
     name = f"{found.month}.{len(earlier) + 1}"
     closed = replace(found, closing=name, replaces=last.name if last else None)
-    if add_rows(_describe_source(), _make_rows(closed), f"statements {name}").already:
+    if add_rows(_describe_source(), _make_rows(closed, stood_on), f"statements {name}").already:
         raise InputError(f"{found.month} was closed by somebody else just now; ask again")
-    return closed
+    remarks = (
+        (*found.remarks, f"closed as {name} with what is missing: {stood_on.remark}")
+        if stood_on.remark
+        else found.remarks
+    )
+    return replace(closed, remarks=remarks)
 
 
 def _describe_source() -> "Source":
@@ -103,7 +217,7 @@ def _describe_source() -> "Source":
     return Source(STATEMENTS.name, lambda paths: paths, lambda _paths, _options: iter(()))
 
 
-def _make_rows(closed: FleetChargeback) -> "list[Rows]":
+def _make_rows(closed: FleetChargeback, stood_on: StoodOn) -> "list[Rows]":
     import pyarrow as pa
 
     from loadfactor.sources.base import Rows
@@ -116,6 +230,7 @@ def _make_rows(closed: FleetChargeback) -> "list[Rows]":
         "replaces": closed.replaces,
         "policy": _write(closed.policy),
         "totals": _write({column: vars(total) for column, total in closed.totals.items()}),
+        "stood_on": _write(vars(stood_on)),
     }
     rows = [repeated | _describe(number, statement) for number, statement in enumerate(closed.statements)]
     schema = STATEMENTS.schema
@@ -134,7 +249,7 @@ def _describe(number: int, statement: Statement) -> dict[str, Any]:
         "pool": statement.pool,
         "amounts": _write(statement.amounts),
         "parts": _write(parts),
-        "hours": _write(vars(statement.hours) | {"charged": statement.charged_hours}),
+        "hours": _write(vars(statement.hours) | {"charged": statement.charged_hours, "billed": statement.billed_hours}),
     }
 
 
@@ -155,8 +270,17 @@ class StatementChange:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """Something that changed since a month was closed: an import, a price, a rule, GPU-hours or a day; `amount` where known."""
+
+    kind: str
+    what: str
+    amount: Decimal | None = None
+
+
+@dataclass(frozen=True)
 class ChargebackChanges:
-    """The statements that differ from those of a closing, in the order of statements."""
+    """The statements that differ from those of a closing, in the order of statements, and why."""
 
     month: str
     currency: str
@@ -164,10 +288,16 @@ class ChargebackChanges:
     closed: datetime
     statements: tuple[StatementChange, ...]
     change: Mapping[str, Decimal]
+    reasons: tuple[Reason, ...] = ()
 
 
-def compare_closed(last: Closing, found: FleetChargeback) -> ChargebackChanges:
-    """A closing beside the statements of now. Raises InputError where they are by other names, or in another currency."""
+def compare_closed(
+    last: Closing, found: FleetChargeback, now_on: StoodOn, imports: "Sequence[ImportRecord]"
+) -> ChargebackChanges:
+    """A closing beside the statements of now, and why they differ; `imports` are those since it.
+
+    Raises InputError where they are by other names, or in another currency.
+    """
     if found.by != last.by:
         raise InputError(f"{last.name} is by {','.join(last.by)}; compare it with --by {','.join(last.by)}")
     if found.currency != last.currency:
@@ -182,4 +312,99 @@ def compare_closed(last: Closing, found: FleetChargeback) -> ChargebackChanges:
             named = dict(zip(last.by, place[0], strict=True))
             changes.append(StatementChange(named, place[1], before, after, change))
     whole = {c: sum((of.change[c] for of in changes), Decimal(0)) for c in columns}
-    return ChargebackChanges(found.month or "", found.currency, last.name, last.closed, tuple(changes), whole)
+    reasons = tuple(_explain(last, found, now_on, imports)) if changes else ()
+    return ChargebackChanges(found.month or "", found.currency, last.name, last.closed, tuple(changes), whole, reasons)
+
+
+def _explain(
+    last: Closing, found: FleetChargeback, now_on: StoodOn, imports: "Sequence[ImportRecord]"
+) -> Iterator[Reason]:
+    """What changed between a closing and now: imports, prices, rules, GPU-hours, and the days whose amounts differ."""
+    before = last.stood_on
+    for record in imports:
+        rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in record.rows.items())
+        when = "" if record.at_ms is None else f" on {instant(record.at_ms):%Y-%m-%d %H:%M} UTC"
+        files = ", ".join(path.rsplit("/", 1)[-1] for path in record.paths[:2])
+        yield Reason("import", f"import {record.number} ({record.source} {files}){when}: {rows}")
+    for name in sorted({*before.prices, *now_on.prices}):
+        then, now = before.prices.get(name), now_on.prices.get(name)
+        if then != now:
+            yield Reason("price", f"{name}: {then or 'none'} → {now or 'none'} a GPU-hour")
+    for name in found.policy:
+        if name in last.policy and last.policy[name] != found.policy[name]:
+            yield Reason("rule", f"[chargeback] {name}: {last.policy[name]} → {found.policy[name]}")
+    if before.timezone != now_on.timezone:
+        yield Reason("rule", f"the month of {before.timezone} → of {now_on.timezone}")
+    held, holds = (
+        sum((s.hours.total for s in of if s.pool is None), Decimal(0)) for of in (last.statements, found.statements)
+    )
+    if held != holds:
+        yield Reason("hours", f"held GPU-hours {held:,.1f} → {holds:,.1f}")
+    for day in sorted({*before.days, *now_on.days}) if before.days else ():
+        if change := now_on.days.get(day, Decimal(0)) - before.days.get(day, Decimal(0)):
+            yield Reason("day", day, change)
+
+
+def describe_inputs(session: Session, charged: ChargedDays, timezone: str, remark: str = "") -> StoodOn:
+    """What statements of a month stand on now."""
+    found = charged.found
+    days: dict[str, Fraction] = defaultdict(Fraction)
+    for of_days in charged.days.values():
+        for when, exact in of_days.items():
+            days[(EPOCH + timedelta(when.first)).isoformat()] += exact
+    session.view_table("closed_prices", "prices")
+    prices = session.raw.execute(
+        "SELECT concat_ws(' ', basis, accelerator, pool, device_id, strftime(make_timestamp(from_utc * 1000), '%Y-%m-%d')),"
+        " max(price_per_gpu_hour) FROM closed_prices GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    start, end = (round(at.timestamp() * MS_PER_S) for at in (found.start, found.end))
+    return StoodOn(
+        timezone,
+        session.manifest.last_import,
+        {name: f"{price:g}" for name, price in prices},
+        {day: Decimal(round(amount * 100)).scaleb(-2) for day, amount in days.items()},
+        found.cost_source,
+        found.basis,
+        start,
+        end,
+        remark,
+    )
+
+
+def find_missing(session: Session, found: FleetChargeback) -> str:
+    """What the books lack of a month, and what that would have cost at the rate of what they know; empty where they are whole."""
+    start, end = (round(at.timestamp() * MS_PER_S) for at in (found.start, found.end))
+    first, last = session.span()
+    known = {"GPUs": (first, last)} if first < last else {}
+    if found.cost_source == BILL and view_charges(session, None):
+        known["bill"] = find_extent(session)
+    column = choose_column(found.totals)
+    sentences = []
+    for name, (since, until) in known.items():
+        gap_ms = max(0, min(since, end) - start) + max(0, end - max(until, start))
+        covered_ms = min(until, end) - max(since, start)
+        if gap_ms <= 0 or covered_ms <= 0:
+            continue
+        sides = [f"before {instant(since).astimezone(found.start.tzinfo):%Y-%m-%d %H:%M}"] if since > start else []
+        sides += [f"after {instant(until).astimezone(found.start.tzinfo):%Y-%m-%d %H:%M}"] if until < end else []
+        cost = found.totals[column].charged * gap_ms / covered_ms
+        worth = f"which at the rate of the rest would have cost about {cost:,.2f} {found.currency}"
+        if name == "GPUs" and found.cost_source == BILL:
+            worth = "whose cost is on the bill and whose holders nobody knows"
+        where = "the bill covers" if name == "bill" else "the books know GPUs of"
+        days = (end - start - gap_ms) / MS_PER_DAY
+        sentences.append(
+            f"{where} {days:,.1f} of its {(end - start) / MS_PER_DAY:,.0f} days; nothing is known {' and '.join(sides)}, {worth}"
+        )
+    return "; ".join(sentences)
+
+
+def list_imports_since(session: Session, closing: Closing) -> "list[ImportRecord]":
+    """Imports since a closing that brought anything that statements stand on."""
+    from loadfactor.store.import_records import list_imports
+
+    last = closing.stood_on.last_import
+    if last is None:
+        return []
+    own = STATEMENTS.name
+    return [record for record in list_imports(session, "import_no > ?", [last]) if {*record.rows} - {own}]

@@ -30,7 +30,7 @@ from loadfactor.books.charging.instances import SOLD, view_bill_gpus, view_sold
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.query.calendar import Window, instant, milliseconds, write_local_day
 from loadfactor.money.chargeback import charge, charge_parts
-from loadfactor.money.currency import EXACT, add_exactly
+from loadfactor.money.currency import EXACT, add_exactly, shorten
 from loadfactor.money.lines import (
     EFFECTIVE_COST,
     Chargeback,
@@ -509,8 +509,7 @@ def _conclude(
         statements=found.statements,
         spreads=found.spreads,
         totals={
-            name: replace(of, bill=_shorten(of.bill), rounding=_shorten(of.rounding))
-            for name, of in found.totals.items()
+            name: replace(of, bill=shorten(of.bill), rounding=shorten(of.rounding)) for name, of in found.totals.items()
         },
         coverage_share=round((total - unobserved) / total, 6) if total else None,
         tag_coverage_share=_round(measure_tag_coverage(lines, column)),
@@ -521,16 +520,6 @@ def _conclude(
 
 def _round(share: Decimal | None) -> Decimal | None:
     return None if share is None else round(share, 6)
-
-
-def _shorten(amount: Decimal) -> Decimal:
-    """The same amount without zeros at its end.
-
-    >>> _shorten(Decimal("12.500000000000000000")), _shorten(Decimal("0E-18"))
-    (Decimal('12.5'), Decimal('0'))
-    """
-    text = f"{amount:f}"
-    return Decimal(text.rstrip("0").rstrip(".") or "0") if "." in text else Decimal(text)
 
 
 def _say_nothing(session: Session, month: str | None) -> str:

@@ -9,6 +9,7 @@ from loadfactor.base.errors import StoreError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
 from loadfactor.books.check import Balance, Finding
+from loadfactor.books.import_remarks import ControlTotal, ImportRemarks, UnmatchedPrice, find_remarks
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
@@ -22,6 +23,14 @@ from loadfactor.store.import_records import ImportRecord
 from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss, has_books
 from loadfactor.tables.charges import CHARGES
+
+
+@dataclass(frozen=True)
+class ImportReceipt(Receipt):
+    """A receipt with what the import is checked by."""
+
+    control_totals: Sequence[ControlTotal] = ()
+    unmatched_prices: Sequence[UnmatchedPrice] = ()
 
 
 @dataclass(frozen=True)
@@ -145,7 +154,41 @@ def build_receipt(receipt: Receipt, books: Books) -> Document:
         return Document(f"Already in the books, nothing added: {rows}.", data=receipt)
     numbers = ", ".join(map(str, receipt.replaced))
     place = f" in place of import {numbers}, of the same log when it was shorter" if numbers else ""
-    return Document(f"Imported {rows}{place}.", tuple(_sections(receipt, books)), data=receipt)
+    remarks = ImportRemarks() if receipt.number is None else find_remarks(books.store, receipt.number)
+    data = ImportReceipt(**vars(receipt), **vars(remarks))
+    return Document(f"Imported {rows}{place}.", (*_list_remarks(remarks), *_sections(receipt, books)), data=data)
+
+
+def _list_remarks(remarks: ImportRemarks) -> Iterator[Section]:
+    """The control total of a bill, to compare with what the provider says, and prices that match no GPU."""
+    if totals := remarks.control_totals:
+        summed = table(
+            totals[:SHOWN_GAPS],
+            col("month (UTC)", "month"),
+            col("account", lambda of: of.account or ""),
+            col("currency", lambda of: of.currency or ""),
+            col("lines", "lines", "number", digits=9),
+            col("billed", "billed_cost", "money"),
+            col("effective cost", "effective_cost", "money"),
+            note=_say_more(len(totals)),
+        )
+        yield Section("Control total of this bill", tables=(summed,))
+    if prices := remarks.unmatched_prices:
+        yield Section(
+            "Prices that match no GPU",
+            "No GPU of the books is of this model, pool or name then, so these prices price nothing; `loadfactor show"
+            " paid_gpu_hours --by accelerator,pool` lists what there is.",
+            tables=(
+                table(
+                    prices[:SHOWN_GAPS],
+                    col("price of", "of"),
+                    col("basis", "basis"),
+                    col("per GPU-hour", "price_per_gpu_hour", "number"),
+                    col("currency", lambda price: price.currency or ""),
+                    note=_say_more(len(prices)),
+                ),
+            ),
+        )
 
 
 def name_rows(rows: dict[str, int]) -> str:

@@ -126,17 +126,23 @@ _HOURS = Decimal("0.1")
 
 def build_page(request: ChargebackRequest) -> Document:
     """The statements of a month, or the changes in them since it was closed."""
-    if request.close and request.diff:
-        raise InputError("--close keeps statements and --diff compares them with those kept; use one of the two")
-    if (request.close or request.diff) and request.month is None:
-        raise InputError(f"--{'close' if request.close else 'diff'} is of one month; name it: --month 2026-10")
+    chosen = [name for name in ("close", "diff", "as_closed") if getattr(request, name)]
+    flags = [f"--{name.replace('_', '-')}" for name in chosen]
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(flags)} are different things to do with kept statements; use one of them")
+    if chosen and request.month is None:
+        raise InputError(f"{flags[0]} is of one month; name it: --month 2026-10")
     books, words, zone = request.books, request.words, request.zone
     if request.diff:
         changes = books.compare_closed(request.month or "", request.by or None, request.currency, zone)
         return build_changes(changes, words)
+    if request.as_closed:
+        return build_chargeback(books.show_closed(request.month or ""), words)
     by = request.by or ("team",)
     if request.close:
-        return build_chargeback(books.close_month(request.month or "", by, request.currency, zone), words)
+        remark = request.remark or ""
+        closed = books.close_month(request.month or "", by, request.currency, zone, request.yes, remark)
+        return build_chargeback(closed, words)
     return build_chargeback(books.chargeback(request.month, by, request.currency, zone), words)
 
 
@@ -176,7 +182,7 @@ def _say_who(found: FleetChargeback, column: str) -> str:
     whole = f"{found.totals[column].charged:,f} {found.currency}"
     who = f"{owners:,} owner{'s' * (owners != 1)} and {pools:,} pool{'s' * (pools != 1)}"
     kept = (
-        f" Kept as {found.closing}{f', which replaces {found.replaces}' if found.replaces else ''}."
+        f" Closed: kept as {found.closing}{f', which replaces {found.replaces}' if found.replaces else ''}."
         if found.closing
         else ""
     )
@@ -293,10 +299,18 @@ def build_changes(found: ChargebackChanges, store_words: str) -> Document:
         f"loadfactor chargeback --month {found.month} --by {','.join(by)} --close{store_words}",
         "keeps the statements of now, which name the ones they replace",
     )
-    table = DataTable(heads, rows, note=_say_more(len(found.statements)))
+    changed = DataTable(heads, rows, note=_say_more(len(found.statements)))
+    why = table(
+        found.reasons[:MOST_ROWS],
+        col("what", "kind"),
+        col("which", "what"),
+        col(f"change, {found.currency}", lambda reason: reason.amount, "money"),
+        note=_say_more(len(found.reasons)),
+    )
+    reasons = Section("Why", tables=(why,)) if found.reasons else Section("Why", "Nothing is kept of what it stood on.")
     return Document(
         f"{len(found.statements):,} statements of {found.month} changed since it was closed as {found.closing} ({day}): {moved}.",
-        (Section("Changed", tables=(table,), suggestions=(close,)),),
+        (Section("Changed", tables=(changed,), suggestions=(close,)), reasons),
         data=found,
     )
 

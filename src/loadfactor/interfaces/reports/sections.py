@@ -247,7 +247,8 @@ def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
     except InputError as error:
         return ChargebackFacts("chargeback", Section(WHO_PAID, f"No statements: {error}."), (), None)
     page = build_statements(found, f" --store {quote(str(inquiry.folder))}")
-    section = Section(WHO_PAID, f"{page.headline} {page.subtitle}", tables=page.sections[0].tables)
+    closed = f" {found.remarks[-1]}." if found.remarks and " was closed on " in found.remarks[-1] else ""
+    section = Section(WHO_PAID, f"{page.headline} {page.subtitle}{closed}", tables=page.sections[0].tables)
     return ChargebackFacts("chargeback", section, (), found)
 
 

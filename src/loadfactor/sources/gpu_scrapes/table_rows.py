@@ -134,11 +134,7 @@ class HeldSpan:
 class ScrapeRows:
     """Turns scrapes into rows, in batches. Gaps are counted under `where`: a scrape may come from several inputs."""
 
-    def __init__(
-        self, pool: str | None, where: str, known: KnownDevices, gaps: TextGaps, names_team: bool = False
-    ) -> None:
-        """`names_team`: the namespace of a pod is its team."""
-        self._names_team = names_team
+    def __init__(self, pool: str | None, where: str, known: KnownDevices, gaps: TextGaps) -> None:
         self._pool, self._where, self._known, self._gaps = pool, where, known, gaps
         self.gpus: dict[int, GpuFacts] = {}
         self.changed: set[int] = set()  # GPUs whose labels changed, until the change is taken
@@ -278,11 +274,10 @@ class ScrapeRows:
         for i in range(0, len(held), BATCH_ROWS):
             part = held[i : i + BATCH_ROWS]
             facts = [self._known.holder_facts.get(h.job_id, HolderFacts()) for h in part]
-            team = {"team": [find_team(h.job_id) for h in part]} if self._names_team else {}
             yield self._make_rows(
                 "allocations",
                 {
-                    **team,
+                    "team": [find_team(h.job_id) for h in part],
                     "user": [t.user for t in facts],
                     "experiment_id": [t.experiment_id for t in facts],
                     "tags": [t.tags for t in facts],

@@ -164,7 +164,7 @@ class GpuSource:
         self.gaps = TextGaps()
         self.steps = RunningSteps()
         self.events = DeviceEvents(self.known, name)
-        self.rows = ScrapeRows(None, name, self.known, self.gaps, names_team=True)
+        self.rows = ScrapeRows(None, name, self.known, self.gaps)
         self._window_ms = find_window_ms(name)
         self._watched = WatchedRows(self.rows, self.known, name)
 
