@@ -154,8 +154,10 @@ class SampleStream(PayloadStream):
         readers, before = self._readers, self._scanner.samples
         points, ahead = _read(readers, payload)
         samples = self._scanner.samples - before if payload.format == REMOTE_WRITE else len(points.at_ms)
-        skips = self._scanner.take_skipped() if held_as is None else []  # else it was counted when it came
-        if held_as is None:
+        skips = self._scanner.take_skipped()
+        if held_as is not None:
+            skips = []  # they were counted when it came
+        else:
             self._see_skew(points, ahead, payload.received_ms)
         bodies = [payload] if len(points.at_ms) or not len(ahead.at_ms) or payload.format == QUERY else []
         if len(ahead.at_ms):
