@@ -121,7 +121,7 @@ def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
     headroom = f"{percent(p.headroom_share)} of capacity in the equations"
     yield Assumption("headroom", headroom, "kept for unevenness; the simulation has the last word")
     if p.simulated_share < 1:
-        simulated = f"{percent(p.simulated_share)} of the requests on {p.simulated_replicas} replicas"
+        simulated = f"{percent(p.simulated_share)} of the requests on {p.simulated_replicas} of {counted(p.replicas, 'replica')}"
         yield Assumption("simulated", simulated, "a small fleet is less even than a large one: on the safe side")
 
 
@@ -239,7 +239,7 @@ def _draw_simulated(p: ServingPlan, day: str) -> Section:
         (f"cost {PER_MTOK}", cost(t.cost_per_mtok)),
         (f"cost {PER_MTOK}: prompt · output", f"{cost(t.cost_per_prompt_mtok)} · {cost(t.cost_per_output_mtok)}"),
         ("cost of a token, times the benchmark price", number(p.multiplier.multiplier)),
-        ("requests · rejected", f"{t.requests:,} · {t.rejected:,}"),
+        ("requests · rejected", f"{_of_fleet(p, t.requests):,} · {_of_fleet(p, t.rejected):,}"),
         ("requests within the objective", percent(t.slo_share)),
         ("time to first token p50 · p90 · p99 (s)", _join(t.ttft_p50_s, t.ttft_p90_s, t.ttft_p99_s)),
         ("time per token p50 · p90 · p99 (ms)", _join(*(_ms(x) for x in (t.tpot_p50_s, t.tpot_p90_s, t.tpot_p99_s)))),
@@ -252,9 +252,15 @@ def _draw_simulated(p: ServingPlan, day: str) -> Section:
         ("compute, of peak FLOP/s while busy", percent(t.compute_share)),
         ("bandwidth, of peak bytes/s while busy", percent(t.bandwidth_share)),
     ]
-    scaled = f", {percent(p.simulated_share)} of the demand on {p.simulated_replicas} replicas"
-    lead = f"{day}, request by request{scaled if p.simulated_share < 1 else ''}."
-    return Section("The fleet, simulated", lead, tables=(table(rows, "what", "value"),))
+    part = f"{p.simulated_replicas} of {counted(p.replicas, 'replica')}, with their share of the demand; counts are the fleet's"
+    lead = f"{day}, request by request{f' on {part}' if p.simulated_share < 1 else ''}."
+    note = "Tokens of an average day pay for the fleet of every day." if t.busy_factor > 1 else ""
+    return Section("The fleet, simulated", lead, tables=(table(rows, "what", "value", note=note),))
+
+
+def _of_fleet(p: ServingPlan, simulated: float) -> int:
+    """A count of the simulated part, of the whole fleet."""
+    return round(simulated / p.simulated_share)
 
 
 def _draw_hours(p: ServingPlan) -> Section:
@@ -273,7 +279,7 @@ def _draw_hours(p: ServingPlan) -> Section:
     shown = table(
         [
             (
-                *(float(i), float(h.requests), h.replicas, h.duty_share, h.mean_batch),
+                *(float(i), _of_fleet(p, h.requests), h.replicas / p.simulated_share, h.duty_share, h.mean_batch),
                 *(h.ttft_p90_s, _ms(h.tpot_p90_s), h.slo_share, h.cost_per_mtok),
             )
             for i, h in hours[:H_PER_DAY]

@@ -6,9 +6,9 @@
 The three factors multiply to the multiplier exactly. Duty is the share of minutes in which any request came.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import log
+from math import ceil, log
 
 import numpy as np
 
@@ -94,6 +94,7 @@ def exponential_peak_multiplier(quantile: float) -> float:
 
 
 HOPELESS_SHARE = 0.6  # of what was missing, still missing after two more sizes
+LEAST_MISSED = 1e-4  # share of requests below which misses are chance
 
 
 @dataclass(frozen=True)
@@ -185,20 +186,47 @@ def run_fleet(
     return FleetRun(fleet, run, multiplier)
 
 
-def find_fewest_replicas(run: Callable[[int], FleetRun], first: int, slo_share: float) -> tuple[int, FleetRun]:
-    """The fewest replicas, from `first` on, that keep the objective for that share of requests.
+def find_fewest_replicas(
+    run: Callable[[int], FleetRun], first: int, slo_share: float, least: int = 1
+) -> tuple[int, FleetRun]:
+    """The fewest replicas, `least` or more, that keep the objective for that share of requests: these do, and one less does not.
 
-    Gives up, with the last fleet tried, at three times the first size, or when two more sizes have left more than `HOPELESS_SHARE`
-    of what was missing: then replicas are not what is missing.
+    Looks from `first` in growing steps, then between a size that does not and one that does, by how fast misses fall. Gives up,
+    with the last fleet tried, at three times the first size, or when two more sizes have left more than `HOPELESS_SHARE` of what
+    was missing: then replicas are not what is missing.
     """
-    n, missing = max(1, first), [1.0, 1.0]
-    while True:
+    n = max(least, first)
+    low, high, missing, step = least - 1, None, [1.0, 1.0], max(1, n // 16)
+    missed: dict[int, float] = {}
+    while high is None or high[0] - low > 1:
         found = run(n)
-        missing.append(slo_share - (found.run.total.slo_share or 0.0))
-        hopeless = len(missing) > 4 and missing[-1] > HOPELESS_SHARE * missing[-3]
-        if missing[-1] <= 0 or n >= 3 * first + 4 or hopeless:
-            return n, found
-        n += max(1, n // 8)
+        missed[n] = 1 - (found.run.total.slo_share or 0.0)
+        if missed[n] <= 1 - slo_share:
+            high = n, found
+        else:
+            low = n
+        if high is not None and low < least:  # all sizes so far do
+            n, step = max(least, high[0] - step), 2 * step
+        elif high is not None:
+            n = _choose_between(low, high[0], missed, 1 - slo_share)
+        else:
+            missing.append(missed[n] - (1 - slo_share))
+            hopeless = len(missing) > 4 and missing[-1] > HOPELESS_SHARE * missing[-3]
+            if n >= 3 * first + 4 or hopeless:
+                return n, found
+            n, step = n + step, 2 * step
+    return high
+
+
+def _choose_between(low: int, high: int, missed: Mapping[int, float], most: float) -> int:
+    """A size between one whose requests miss the objective too often and one where they do not: misses fall by a constant factor."""
+    if high - low <= 2:
+        return (low + high) // 2
+    few, many = (log(max(missed[n], LEAST_MISSED)) for n in (high, low))
+    if many <= few:
+        return (low + high) // 2
+    at = low + (high - low) * (many - log(max(most, LEAST_MISSED))) / (many - few)
+    return min(high - 1, max(low + 1, ceil(at)))
 
 
 class _Minutes:

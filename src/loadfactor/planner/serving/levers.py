@@ -3,7 +3,7 @@
 A lever that makes a replica faster makes tokens cheaper at scale, and needs more users to get there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from loadfactor.base.units import H_PER_DAY, S_PER_DAY, S_PER_MIN, TOKENS_PER_MTOK
@@ -49,9 +49,12 @@ class FleetPricing:
     price_per_gpu_hour: float
     headroom_share: float
 
-    def price_demand(self, option: LayoutOption, demand: RequestDemand, factor: float) -> CostPoint:
+    def price_demand(
+        self, option: LayoutOption, demand: RequestDemand, factor: float, replicas: int | None = None
+    ) -> CostPoint:
+        """The point of so many times this demand, on `replicas` where they are known."""
         scaled, capacity = demand.scale(factor), option.require_capacity()
-        replicas = count_replicas(scaled.peak_rate_per_s(), capacity, self.headroom_share)
+        replicas = replicas or count_replicas(scaled.peak_rate_per_s(), capacity, self.headroom_share)
         gpus = replicas * capacity.gpus
         tokens = scaled.requests_per_day * (scaled.lengths.prompt_mean + scaled.lengths.output_mean)
         cost = gpus * self.price_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
@@ -73,9 +76,10 @@ class FleetPricing:
 
 
 def price_demands(
-    option: LayoutOption, demand: RequestDemand, pricing: FleetPricing, factors: Sequence[float] = FACTORS
+    option: LayoutOption, demand: RequestDemand, pricing: FleetPricing, replicas: int
 ) -> tuple[CostPoint, ...]:
-    return tuple(pricing.price_demand(option, demand, factor) for factor in factors)
+    """The cost of a token by demand; that of today on the replicas that the simulation says it takes."""
+    return tuple(pricing.price_demand(option, demand, f, replicas if f == 1 else None) for f in FACTORS)
 
 
 Change = tuple[Replica, Traffic]
@@ -210,7 +214,7 @@ def compute_batch_gains(r: Replica, context: float) -> BatchGains:
 
 OPEN_SHARE = 0.4
 REPLICAS_OF_LOAD = 8.0  # mean rate while open, in capacities of one replica: enough that whole replicas hardly matter
-MOST_REQUESTS = 100_000  # of one simulated interval
+MOST_REQUESTS = 40_000  # of one simulated interval
 LONGEST_S, SHORTEST_S = 7200.0, 600.0
 BURSTS_IN_INTERVAL = 12
 
@@ -255,6 +259,7 @@ def simulate_traffic_costs(
             arrivals = kind.arrivals(open_s / S_PER_DAY, seed)
             return run_fleet(option, n, arrivals, traffic, slo, horizon_s=horizon_s, seed=seed)
 
-        n, fleet_run = find_fewest_replicas(run, int(REPLICAS_OF_LOAD * burst), slo_share)
+        first = int(REPLICAS_OF_LOAD * burst)
+        n, fleet_run = find_fewest_replicas(run, first, slo_share, least=first)
         found.append(TrafficCost(name, condition, n, fleet_run.run.total.slo_share, fleet_run.multiplier))
     return tuple(found)

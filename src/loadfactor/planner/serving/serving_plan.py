@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 
 import numpy as np
 
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.limits import MOST_GPUS, shorten
-from loadfactor.base.units import MS_PER_S, NS_PER_S, S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
+from loadfactor.base.units import H_PER_DAY, MS_PER_S, NS_PER_S, S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
@@ -55,10 +56,12 @@ class PricedStatistics(Statistics):
     """Statistics of replicas of `option` at a price per GPU-hour. Shares of the accelerator are of its peaks while busy.
 
     The cost of tokens is split between prompt and output in the proportion of the time each takes on this replica at capacity.
+    `busy_factor` is the tokens that came over those of average time as long: a fleet is paid in quiet time, too.
     """
 
     option: LayoutOption = field(repr=False)
     price_per_gpu_hour: float = field(repr=False)
+    busy_factor: float = 1.0
 
     @property
     def batch_fill_share(self) -> float | None:
@@ -87,30 +90,25 @@ class PricedStatistics(Statistics):
 
     @property
     def cost_per_mtok(self) -> float | None:
-        """Cost per million tokens served, prompt and output together."""
-        return _per_mtok(self.cost, self.counters.prompt_tokens_out + self.counters.output_tokens_out)
+        """Cost of average time per million tokens served, prompt and output together."""
+        return self._per_mtok(1.0, self.counters.prompt_tokens_out + self.counters.output_tokens_out)
 
     @property
     def cost_per_prompt_mtok(self) -> float | None:
         """Cost of prompts per million prompt tokens."""
-        return _per_mtok(self.cost * self.option.require_capacity().prompt_share, self.counters.prompt_tokens_out)
+        return self._per_mtok(self.option.require_capacity().prompt_share, self.counters.prompt_tokens_out)
 
     @property
     def cost_per_output_mtok(self) -> float | None:
         """Cost of decoding per million output tokens."""
-        return _per_mtok(self.cost * (1 - self.option.require_capacity().prompt_share), self.counters.output_tokens_out)
+        return self._per_mtok(1 - self.option.require_capacity().prompt_share, self.counters.output_tokens_out)
+
+    def _per_mtok(self, share: float, tokens: int) -> float | None:
+        return self.cost * self.busy_factor * share / (tokens / TOKENS_PER_MTOK) if tokens else None
 
     def _of_busy_time(self, amount: float, peak_per_s: float) -> float | None:
         busy_s = self.counters.busy_ns / NS_PER_S
         return amount / (busy_s * peak_per_s) if busy_s else None
-
-
-def price_statistics(found: Statistics, option: LayoutOption, price_per_gpu_hour: float) -> PricedStatistics:
-    return PricedStatistics(**vars(found), option=option, price_per_gpu_hour=price_per_gpu_hour)
-
-
-def _per_mtok(cost: float, tokens: int) -> float | None:
-    return cost / (tokens / TOKENS_PER_MTOK) if tokens else None
 
 
 MOST_SIMULATED_REQUESTS = 600_000
@@ -118,6 +116,7 @@ MOST_SIMULATED_STEPS = (
     16_000_000  # of engines: many slow replicas take more of them than requests, some ten seconds for these
 )
 MOST_SIMULATED_REPLICAS = 4000  # each keeps a ring of its sequences in memory: a quarter of a MiB
+BEYOND_BENCHMARK = 1.2  # times what a replica takes in a benchmark, by equation: no simulated one takes as much
 HOPELESS_LOAD = 10.0  # times what replicas take in a benchmark
 TUESDAY = 1
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -171,7 +170,8 @@ class ServingPlan:
     """The result; its fields and properties are what `plan serve` writes as JSON.
 
     `total`, `hours`, `multiplier` and `traffic` are simulated, the rest is by equation. Simulated demand is `simulated_share` of
-    the real one where that would be too many requests or steps of engines. `crowd` is the cost per token by demand, `claims`
+    the real one where that would be too many requests or steps of engines. Costs per token of `total` and `multiplier` are those
+    of an average day, whose tokens share a fleet that is paid for the busiest. `crowd` is the cost per token by demand, `claims`
     what batches gain.
     """
 
@@ -269,43 +269,90 @@ class ServingPlan:
 
     @property
     def multiplier(self) -> CostMultiplier:
-        return self.fleet_run.multiplier
+        """Of an average day: the quiet ones are paid for the peaks of the busiest."""
+        simulated = self.fleet_run.multiplier
+        return replace(simulated, peaks_factor=simulated.peaks_factor * self.total.busy_factor)
 
 
 Progress = Callable[[str], None]
 
 
-def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> ServingPlan:
-    """Plan a fleet: equations choose, the simulation checks and sizes. PlanError when nothing fits or none keeps the objective."""
+@dataclass(frozen=True)
+class SizedFleet:
+    """A fleet, by equation and simulated: its layout, its replicas, and the run of the part of it that was simulated."""
+
+    considered: tuple[LayoutOption, ...]
+    chosen: LayoutOption
+    traffic: Traffic
+    fleet_run: FleetRun
+    simulated_replicas: int
+    simulated_share: float
+    replicas: int
+
+    @property
+    def gpus(self) -> int:
+        return self.replicas * self.chosen.replica.layout.gpus
+
+    def keeps(self, wanted_share: float) -> bool:
+        """Whether so many requests met the objective."""
+        return (self.fleet_run.run.total.slo_share or 0.0) >= wanted_share
+
+
+def size_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> SizedFleet:
+    """The layout that equations choose on the replicas given, or on the fewest that keep the objective in the simulation.
+
+    What `plan serve` recommends, and what the other plans ask. PlanError when nothing fits or none keeps the objective.
+    """
     lengths = q.demand.lengths
     traffic = q.traffic or Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
     considered = list_options(q.network, q.accelerator, q.precision, q.engine, traffic, q.slo, q.fixed)
     chosen = choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
-    _check_number(q, chosen)
+    first = count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
+    if first * chosen.replica.layout.gpus > MOST_GPUS:
+        raise PlanError(
+            f"{q.demand.peak_rate_per_s():,.3g} requests/s at the peak take {first * chosen.replica.layout.gpus:,.3g} × "
+            f"{q.accelerator.name}, more than {MOST_GPUS:,}; give fewer --users or --requests-per-user"
+        )
+    _check_overload(q, chosen)
     progress("simulating a day of the fleet")
-    sized = _size_fleet(q, chosen, traffic)
-    run = sized.fleet_run.run
+    sized: dict[int, SizedFleet] = {}
+
+    def run(n: int) -> FleetRun:
+        sized[n] = _simulate_part(q, chosen, considered, traffic, n)
+        return sized[n].fleet_run
+
+    if q.replicas is not None:
+        run(q.replicas)
+        return sized[q.replicas]
+    fewest, _ = find_fewest_replicas(run, first, q.wanted_share, _count_least(q, chosen))
+    return sized[fewest]
+
+
+def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> ServingPlan:
+    """Plan a fleet: equations choose, the simulation checks and sizes. PlanError when nothing fits or none keeps the objective."""
+    fleet = size_fleet(q, progress)
+    chosen, traffic, run = fleet.chosen, fleet.traffic, fleet.fleet_run.run
     progress("cost by demand, levers and bursts")
     pricing = FleetPricing(q.price_per_gpu_hour, q.headroom_share)
-    gpus = sized.replicas * chosen.replica.layout.gpus
     seen = predict_latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output)
     rate_per_s = run.total.finished / run.elapsed_s / run.total.replicas
+    priced = partial(PricedStatistics, option=chosen, price_per_gpu_hour=q.price_per_gpu_hour)
     return ServingPlan(
         chosen=chosen,
-        fleet_run=sized.fleet_run,
+        fleet_run=fleet.fleet_run,
         headroom_share=q.headroom_share,
-        replicas=sized.replicas,
-        gpus=gpus,
+        replicas=fleet.replicas,
+        gpus=fleet.gpus,
         price_per_gpu_hour=q.price_per_gpu_hour,
-        cost_per_hour=gpus * q.price_per_gpu_hour,
-        slo=Objective(q.slo.ttft_s, q.slo.tpot_s, q.wanted_share, kept=(run.total.slo_share or 0.0) >= q.wanted_share),
-        simulated_replicas=sized.simulated_replicas,
-        simulated_share=sized.simulated_share,
-        total=price_statistics(run.total, chosen, q.price_per_gpu_hour),
-        hours=tuple(price_statistics(hour, chosen, q.price_per_gpu_hour) for hour in run.hours),
+        cost_per_hour=fleet.gpus * q.price_per_gpu_hour,
+        slo=Objective(q.slo.ttft_s, q.slo.tpot_s, q.wanted_share, kept=fleet.keeps(q.wanted_share)),
+        simulated_replicas=fleet.simulated_replicas,
+        simulated_share=fleet.simulated_share,
+        total=priced(**vars(run.total), busy_factor=_compare_with_average_day(q, fleet)),
+        hours=tuple(priced(**vars(hour)) for hour in run.hours),
         mean_batch_by_equation=predict_mean_batch(chosen.replica, chosen.require_capacity().batch, rate_per_s, traffic),
-        layouts=considered,
-        crowd=price_demands(chosen, q.demand, pricing),
+        layouts=fleet.considered,
+        crowd=price_demands(chosen, q.demand, pricing, fleet.replicas),
         cost_per_mtok_at_unlimited_demand=pricing.price_unlimited_demand(chosen, q.demand),
         efficient_requests_per_day=pricing.find_efficient_requests_per_day(chosen, q.demand),
         levers=compare_levers(chosen, traffic, q.slo, q.demand, pricing),
@@ -316,63 +363,54 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
     )
 
 
-def _check_number(q: ServingInputs, chosen: LayoutOption) -> None:
-    peak = q.demand.peak_rate_per_s()
-    gpus = count_replicas(peak, chosen.require_capacity(), q.headroom_share) * chosen.replica.layout.gpus
-    if gpus > MOST_GPUS:
-        raise PlanError(
-            f"{peak:,.3g} requests/s at the peak take {gpus:,.3g} × {q.accelerator.name}, more than {MOST_GPUS:,}; "
-            "give fewer --users or --requests-per-user"
-        )
+def _compare_with_average_day(q: ServingInputs, fleet: SizedFleet) -> float:
+    """Tokens that came over those of an average day; 1 where a trace is all the demand there is, or replicas follow the load."""
+    if q.trace is not None or q.policy.autoscale is not None:
+        return 1.0
+    counted, lengths = fleet.fleet_run.run.total.counters, q.demand.lengths
+    average = q.demand.requests_per_day * q.days * fleet.simulated_share * (lengths.prompt_mean + lengths.output_mean)
+    return (counted.prompt_tokens_in + counted.output_tokens_asked) / average
 
 
-@dataclass(frozen=True)
-class _SizedFleet:
-    """A simulated fleet and the real one it stands for."""
+def _simulate_part(
+    q: ServingInputs, chosen: LayoutOption, considered: tuple[LayoutOption, ...], traffic: Traffic, replicas: int
+) -> SizedFleet:
+    """A fleet of so many replicas, simulated whole, or a whole number of its replicas with exactly their share of the demand.
 
-    fleet_run: FleetRun
-    simulated_replicas: int
-    simulated_share: float
-    replicas: int
-
-
-def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _SizedFleet:
-    """The replicas given, or the fewest with which the objective is kept for that share of requests.
-
-    Where the demand has too many requests or steps to simulate, a whole number of replicas is simulated with exactly its share
-    of the demand, so that the fleet it stands for has the number of replicas given.
+    A part is simulated where the demand has too many requests or steps of engines.
     """
-    first = q.replicas or count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
-    _check_overload(q, chosen)
-    drawn = _choose_share(q, chosen, first) if q.trace is None else 1.0
-    simulated = max(1, round(first * drawn))
+    drawn = _choose_share(q, chosen, replicas) if q.trace is None else 1.0
+    simulated = max(1, round(replicas * drawn))
     if simulated > MOST_SIMULATED_REPLICAS:
         what = "give fewer --replicas" if q.replicas else "give fewer --users or shorter --output-tokens"
         raise PlanError(
-            f"{q.demand.requests_per_day:,.3g} requests a day on {first:,} replicas cannot be simulated: "
+            f"{q.demand.requests_per_day:,.3g} requests a day on {replicas:,} replicas cannot be simulated: "
             f"at most {MOST_SIMULATED_REPLICAS:,} replicas fit into memory; {what}"
         )
-    share = simulated / first
+    share = simulated / replicas
+    arrivals = q.trace() if q.trace else q.demand.scale(share).arrivals(q.days, q.seed, TUESDAY)
+    policy = q.policy
+    if policy.autoscale is not None:
+        policy = replace(policy, autoscale=replace(policy.autoscale, least=min(policy.autoscale.least, simulated)))
     horizon_s = None if q.trace else q.days * S_PER_DAY
-    demand = q.demand.scale(share)
-
-    def run(n: int) -> FleetRun:
-        arrivals = q.trace() if q.trace else demand.arrivals(q.days, q.seed, TUESDAY)
-        policy = q.policy
-        if policy.autoscale is not None:
-            policy = replace(policy, autoscale=replace(policy.autoscale, least=min(policy.autoscale.least, n)))
-        return run_fleet(chosen, n, arrivals, traffic, q.slo, policy, horizon_s, q.seed)
-
-    if q.replicas is not None:
-        return _SizedFleet(run(simulated), simulated, share, q.replicas)
-    fewest, fleet_run = find_fewest_replicas(run, simulated, q.wanted_share)
-    return _SizedFleet(fleet_run, fewest, share, -(-fewest * first // simulated))
+    run = run_fleet(chosen, simulated, arrivals, traffic, q.slo, policy, horizon_s, q.seed)
+    return SizedFleet(considered, chosen, traffic, run, simulated, share, replicas)
 
 
 def _choose_share(q: ServingInputs, chosen: LayoutOption, replicas: int) -> float:
     """Share of the demand and fleet that is simulated: as much as there is time for, by requests and by steps of engines."""
     steps = replicas * q.days * S_PER_DAY / chosen.require_capacity().tpot_s
     return min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days), MOST_SIMULATED_STEPS / steps)
+
+
+def _count_least(q: ServingInputs, chosen: LayoutOption) -> int:
+    """Replicas below which no simulation is needed: hours with more requests than may miss have a rate beyond any benchmark."""
+    if q.trace is not None or q.policy.order != "first-come":
+        return 1
+    rates = sorted((q.demand.rate_per_s(TUESDAY * H_PER_DAY + hour) for hour in range(H_PER_DAY)), reverse=True)
+    missing = np.cumsum(rates) > (1 - q.wanted_share) * sum(rates)
+    rate = rates[int(np.argmax(missing))]
+    return max(1, ceil(rate / (BEYOND_BENCHMARK * chosen.benchmark.requests_per_s)))
 
 
 def _check_overload(q: ServingInputs, chosen: LayoutOption) -> None:
