@@ -49,6 +49,13 @@ class ChosenPrice:
     listed: GpuHourPrice | None = None
 
     @property
+    def range(self) -> tuple[float, float]:
+        """Factors on it from the lowest to the highest listed; 1 and 1 where no range is."""
+        if self.listed is None or self.listed.low is None or self.listed.high is None:
+            return 1.0, 1.0
+        return self.listed.low / self.per_gpu_hour, self.listed.high / self.per_gpu_hour
+
+    @property
     def is_given(self) -> bool:
         """True for a price the user typed."""
         return not self.basis

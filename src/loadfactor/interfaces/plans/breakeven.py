@@ -3,16 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from loadfactor.base.units import MS_PER_S
-from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import read_engine_constants
-from loadfactor.catalog.models import read_network
+from loadfactor.base.units import H_PER_DAY, MS_PER_S, S_PER_DAY, TOKENS_PER_MTOK
+from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
 from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent, short
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import (
+    ask_serving,
     choose_measured_price,
     draw_load,
     find_load,
@@ -22,9 +21,9 @@ from loadfactor.interfaces.plans.inputs import (
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.breakeven import (
-    DEFAULT_MODEL,
     ApiChoice,
     BreakEvenPlan,
+    Fleet,
     MeanRequest,
     MeasuredLoad,
     ReplicaCost,
@@ -35,8 +34,11 @@ from loadfactor.planner.economics.breakeven import (
     plan_break_even,
 )
 from loadfactor.planner.economics.request import BreakEvenRequest
-from loadfactor.planner.serving.service import Traffic, choose_throughput, measured_tokens_per_s
-from loadfactor.planner.serving.simulation.fleet import Slo
+from loadfactor.planner.hardware.workload import MODEL
+from loadfactor.planner.serving.demand import peak_over_mean
+from loadfactor.planner.serving.fleet_floor import find_floor_fleet
+from loadfactor.planner.serving.service import LayoutOption, measured_tokens_per_s
+from loadfactor.planner.serving.serving_plan import choose_layout, list_layout_options, read_ranges, size_fleet
 
 NEVER = "never"
 
@@ -59,23 +61,16 @@ def build_document(request: BreakEvenRequest) -> Document:
         request = _fill_from_load(request, load)
     model = choose_model(request)
     api = choose_api(request, model)
-    stated = _read_throughput(request) if request.is_measured else _plan_throughput(request, model)
-    throughput = state_busiest(load, stated.gpus) if load is not None and is_busiest else stated.about
-    plan = plan_break_even(
-        ReplicaCost(price.per_gpu_hour * stated.gpus, stated.tokens_per_s, stated.gpus),
-        api.name,
-        api.price,
-        MeanRequest(request.input_tokens, request.output_tokens),
-        request.requests_per_s,
-        request.peak_ratio,
-        request.requests_per_user_hour,
-        load,
-        stated.range,
-    )
-    of_load = () if load is None else (draw_load(load, stated.tokens_per_s / stated.gpus, plan.floor_share),)
+    stated = _read_throughput(request, price) if request.is_measured else _plan_throughput(request, model, api, price)
+    replica = stated.replica
+    throughput = state_busiest(load, replica.gpus) if load is not None and is_busiest else stated.about
+    if request.peak_ratio is None:
+        request = replace(request, peak_ratio=peak_over_mean(request.shape))
+    plan = plan_break_even(replica, api, request, price, stated.fleet, load, stated.range)
+    of_load = () if load is None else (draw_load(load, replica.tokens_per_s / replica.gpus, plan.floor_share),)
     return Document(
         headline=_write_headline(plan),
-        sections=(_draw_floor(plan), *of_load, *_draw_tables(plan)),
+        sections=(_draw_ways(plan), _draw_floor(plan), *of_load, *_draw_tables(plan)),
         assumptions=(
             state_price("GPU of the replica", price),
             *(() if load is None else (state_load(load),)),
@@ -111,10 +106,10 @@ def _fill_from_load(request: BreakEvenRequest, load: MeasuredLoad) -> BreakEvenR
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens_each,
         requests_per_s=load.requests_per_s,
-        peak_ratio=load.peak_ratio,
     )
     if request.model:
         return filled
+    filled = replace(filled, peak_ratio=load.peak_ratio)
     gpus = request.gpus or load.gpus_per_replica
     if request.is_measured:
         return replace(filled, gpus=gpus)
@@ -123,15 +118,15 @@ def _fill_from_load(request: BreakEvenRequest, load: MeasuredLoad) -> BreakEvenR
 
 @dataclass(frozen=True)
 class StatedThroughput:
-    """Tokens per second, input and output together, GPUs of a replica, where from; `range` where it is planned: factors on it."""
+    """A replica, where its throughput is from, and the fleets and the factors on it where it is planned."""
 
-    tokens_per_s: float
-    gpus: int
+    replica: ReplicaCost
     about: Assumption
+    fleet: Fleet | None = None
     range: tuple[float, float] | None = None
 
 
-def _read_throughput(request: BreakEvenRequest) -> StatedThroughput:
+def _read_throughput(request: BreakEvenRequest, price: ChosenPrice) -> StatedThroughput:
     tokens_per_s = measured_tokens_per_s(
         request.tokens_per_s, request.output_tokens_per_s, request.input_tokens, request.output_tokens
     )
@@ -140,26 +135,40 @@ def _read_throughput(request: BreakEvenRequest) -> StatedThroughput:
     else:
         words = f"{request.output_tokens_per_s:g} output tokens/s saturated, with the input read beside them"
         about = Assumption("throughput", words, "your --output-tokens-per-s")
-    return StatedThroughput(tokens_per_s, request.gpus or 1, about)
+    gpus = request.gpus or 1
+    return StatedThroughput(ReplicaCost(price.per_gpu_hour * gpus, tokens_per_s, gpus), about)
 
 
-def _plan_throughput(request: BreakEvenRequest, model: str) -> StatedThroughput:
-    """The throughput of the layout with the most requests per GPU that keeps the objective.
+def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, price: ChosenPrice) -> StatedThroughput:
+    """The fleets that `plan serve` recommends for the demand, and for the smallest that pays; closed forms where a peak is given.
 
     Raises InputError where the network does not fit, or keeps the objective on no layout (or not on the GPUs requested).
     """
-    network, card = read_network(model), accelerator(request.accelerator)
-    constants = read_engine_constants(card, request.engine)
-    traffic = Traffic(request.input_tokens, request.output_tokens)
-    slo = Slo(request.ttft, request.tpot / MS_PER_S)
-    best = choose_throughput(network, card, constants, traffic, slo, request.gpus)
+    users = max(1.0, request.mean_requests_per_s * S_PER_DAY / request.requests_per_user_day)
+    each = {"requests_per_user": request.requests_per_user_day, "gpus_per_replica": request.gpus}
+    question = ask_serving(request, users, price, model=model, **each)
+    mean, fleet = MeanRequest(request.input_tokens, request.output_tokens), None
+    chosen = choose_layout(question, list_layout_options(question))
+
+    def describe(of: LayoutOption) -> ReplicaCost:
+        gpus = of.replica.layout.gpus
+        return ReplicaCost(price.per_gpu_hour * gpus, of.require_capacity().requests_per_s * mean.tokens, gpus)
+
+    if request.peak_ratio is None:
+        asked = size_fleet(question)
+        floor = find_floor_fleet(question, mean.cost(api.price) / mean.tokens * TOKENS_PER_MTOK)
+        chosen = floor.fleet.chosen if floor else asked.chosen
+        reach = question.demand.requests_per_day / S_PER_DAY / question.demand.peak_rate_per_s()
+        fleet = Fleet(describe(asked.chosen), asked.replicas, floor.fleet.replicas if floor else 0, reach)
+    replica, engine = describe(chosen), chosen.replica.engine
     words = (
-        f"{number(best.tokens_per_s)} tokens/s in and out on {counted(best.gpus, 'GPU')}, {network.name} in {request.engine}, "
-        f"while the first token comes within {duration(slo.ttft_s)} and the next every {duration(slo.tpot_s)}"
+        f"{number(replica.tokens_per_s)} tokens/s in and out on {counted(replica.gpus, 'GPU')}, {model} in "
+        f"{request.engine}, while the first token comes within {duration(request.ttft)} and the next every "
+        f"{duration(request.tpot / MS_PER_S)}"
     )
-    status = "estimate" if constants.is_estimate else "equations with constants fitted to measurements"
+    status = "estimate" if engine.is_estimate else "equations with constants fitted to measurements"
     about = Assumption("throughput", words, "the serving planner", status)
-    return StatedThroughput(best.tokens_per_s, best.gpus, about, best.range)
+    return StatedThroughput(replica, about, fleet, read_ranges(engine)["tokens_per_s"])
 
 
 plan_breakeven = make_function(
@@ -168,33 +177,61 @@ plan_breakeven = make_function(
 
 
 def _write_headline(plan: BreakEvenPlan) -> str:
-    """The choice in a sentence, and that it is open where it turns inside the range of the throughput."""
-    text = _write_choice(plan)
+    """The bills of one demand, the floor, and that the choice is open where it turns inside the ranges."""
+    text = f"{_write_bills(plan)} {_write_floor(plan)}"
     if not plan.is_open or plan.floor_range is None:
         return text
     low, high = (percent(share) for share in plan.floor_range)
-    turns = f"in four of five cases the floor lies between {low} and {high}, which turns it"
+    turns = f"in four of five cases, at the prices listed, the floor lies between {low} and {high}, which turns it"
     return f"{text} The choice is open: {turns}; measure the throughput."
 
 
-def _write_choice(plan: BreakEvenPlan) -> str:
+def _write_bills(plan: BreakEvenPlan) -> str:
+    """What one demand costs a month in each way, and when the cheapest changes."""
+    names = {"API": plan.api, "rented": f"{plan.ways[1].gpus:,} × {plan.accelerator} rented", "owned": "owned"}
+    bills = ", ".join(f"{money(way.cost_per_month, plan.currency)} {names[way.name]}" for way in plan.ways)
+    turn, best = plan.turn, plan.cheapest.name
+    first = min((way for way in plan.ways if way.life_months is None), key=lambda way: way.cost_per_month).name
+    later = "" if turn is None else f", by what is paid until then {turn.name} from month {turn.month} on"
+    cheapest = f"{first} is cheapest at first{later}" if turn else f"{best} is the cheapest in every month"
+    return f"{short(plan.users)} users cost a month {bills}: {cheapest}."
+
+
+def _write_floor(plan: BreakEvenPlan) -> str:
     if not plan.pays:
+        full, api = (money(cost, plan.currency) for cost in (plan.full_cost_per_mtok, plan.api_price_per_mtok))
+        if plan.floor_share > 1:
+            return f"Self-hosting never pays: even always full, a million tokens costs {full} against {api}."
         return (
-            "Use the API: self-hosting never pays. Even always full, a million tokens costs "
-            f"{money(plan.full_cost_per_mtok, plan.currency)} against {money(plan.api_price_per_mtok, plan.currency)} "
-            f"at {plan.api}."
+            f"Self-hosting never pays: it takes a fleet {percent(plan.floor_share)} full, nights included, and one that keeps the "
+            f"objective at its peaks is at most {percent(plan.reach_share)} full."
         )
-    floor = (
-        f"{percent(plan.floor_share)} of saturated throughput, nights included: {number(plan.floor_requests_per_s)} requests/s "
-        f"on each replica, about {short(plan.floor_users)} users"
+    fleet = "each replica" if plan.floor_replicas == 1 else f"each of {plan.floor_replicas} replicas"
+    return (
+        f"Self-host only above {percent(plan.floor_share)} of saturated throughput, nights included: "
+        f"{number(plan.floor_requests_per_s)} requests/s on {fleet}, about {short(plan.floor_users)} users."
     )
-    if plan.demand is None:
-        return f"Self-host only above {floor}; below that {plan.api} is cheaper."
-    fleet = f"{counted(plan.demand.replicas, 'replica')} {percent(plan.demand.utilization_share)} full"
-    self_hosted = money(plan.demand.self_hosted_cost_per_hour, plan.currency)
-    bills = f"{fleet} cost {self_hosted} an hour, the API {money(plan.demand.api_price_per_hour, plan.currency)}"
-    lead = "Self-host" if plan.demand.self_hosting_pays else "Use the API or bring demand first"
-    return f"{lead}: {bills}. The floor is {floor}."
+
+
+def _draw_ways(plan: BreakEvenPlan) -> Section:
+    turn = plan.turn
+    changes = "The cheapest does not change within the life of the servers."
+    if turn is not None:
+        changes = f"{turn.name.capitalize()} has cost the least by month {turn.month}, its servers paid."
+    ways = table(
+        plan.ways,
+        col("way", "name"),
+        col("GPUs", "gpus", "number"),
+        col("a month", "cost_per_month", "money"),
+        col("per M tokens", "cost_per_mtok", "money"),
+        col("paid first", "upfront_cost", "money"),
+        col("then a month", "paid_per_month", "money"),
+        currency=plan.currency,
+        note=f"{changes} A month of owned GPUs writes their price off over their life.",
+    )
+    full = f"{counted(plan.demand.replicas, 'replica')}, {percent(plan.demand.utilization_share)} full"
+    lead = f"{number(plan.demand.requests_per_s)} requests/s on average: {full}."
+    return Section(f"{short(plan.users)} users, served in each way", lead, tables=(ways,))
 
 
 def _draw_floor(plan: BreakEvenPlan) -> Section:
@@ -202,7 +239,7 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
     rows = [("utilization floor", floor if pays else f"{NEVER} ({floor} would be needed)")]
     if plan.floor_range is not None:
         low, high = plan.floor_range
-        rows.append(("in four of five cases", f"{percent(low)} to {percent(high) if high <= 1 else NEVER}"))
+        rows.append(("in four of five cases", f"{percent(low)} to {percent(high) if high <= plan.reach_share else NEVER}"))
     rows += [
         ("API, per million tokens of this mix", money(plan.api_price_per_mtok, plan.currency)),
         ("self-hosted and always full, per million tokens", money(plan.full_cost_per_mtok, plan.currency)),
@@ -214,27 +251,12 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
 
 
 def _draw_tables(plan: BreakEvenPlan) -> Iterator[Section]:
-    """The bills at the demand given, what moves the floor, and a much quoted claim."""
-    if plan.demand is not None:
-        demand = plan.demand
-        rows = [
-            ("self-hosted", demand.replicas, demand.utilization_share, demand.self_hosted_cost_per_hour),
-            ("API", None, None, demand.api_price_per_hour),
-        ]
-        bills = table(
-            rows,
-            col("way"),
-            col("replicas", style="number"),
-            col("full", style="percent"),
-            col("cost per hour", style="money"),
-            currency=plan.currency,
-        )
-        yield Section("At your demand", tables=(bills,))
+    """What moves the floor, and a much quoted claim."""
     changes = table(
         plan.sensitivities,
         col("change", "changed"),
         col("floor", "floor_share", "percent"),
-        col("", lambda s: "" if s.floor_share <= 1 else NEVER),
+        col("", lambda s: "" if s.floor_share <= plan.reach_share else NEVER),
     )
     yield Section("What moves the floor", tables=(changes,))
     claim = plan.claimed_floors
@@ -264,7 +286,7 @@ def _chart_cost(plan: BreakEvenPlan) -> Chart:
         "share of saturated throughput, over all hours",
         f"{plan.currency} per million tokens",
         marks=(floor,) if plan.pays else (),
-        references=() if plan.demand is None else (Reference(plan.demand.utilization_share, "your demand", "x"),),
+        references=(Reference(plan.demand.utilization_share, f"{short(plan.users)} users", "x"),),
     )
 
 
@@ -282,12 +304,12 @@ def _state_api(api: ApiChoice) -> Assumption:
 
 def _list_assumptions(request: BreakEvenRequest, plan: BreakEvenPlan, api: ApiChoice) -> Iterator[Assumption]:
     if not (request.model or request.is_measured):
-        yield Assumption("network", DEFAULT_MODEL, "assumed, as nothing is given; set --model or --tokens-per-s")
+        yield Assumption("network", MODEL, "assumed, as nothing is given; set --model or --tokens-per-s")
     yield _state_api(api)
     tokens = f"{number(plan.request.input_tokens)} tokens in, {number(plan.request.output_tokens)} out"
     yield Assumption("mean request", tokens, "--input-tokens, --output-tokens")
-    users = f"{counted(plan.requests_per_user_hour, 'request')} each an hour"
-    yield Assumption("users", users, "--requests-per-user-hour")
+    users = f"{number(plan.requests_per_user_hour * H_PER_DAY)} requests each an average day, {request.shape} hours"
+    yield Assumption("users", users, "--requests-per-user, --shape")
     left_out = "staff, idle spare replicas, retries, quality of the answers"
     yield Assumption("not counted", left_out, "add them to the GPU-hour")
 

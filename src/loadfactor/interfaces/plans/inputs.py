@@ -1,10 +1,14 @@
 """Inputs that pages of several plans share: the demand a plan is made for, the load measured in a store, and prices in words."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loadfactor.base.errors import InputError
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import read_engine_constants
+from loadfactor.catalog.models import read_network
 from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Section
@@ -12,8 +16,10 @@ from loadfactor.interfaces.formats import counted, duration, money, number, perc
 from loadfactor.interfaces.tables import table
 from loadfactor.planner.economics.breakeven import MeasuredLoad
 from loadfactor.planner.economics.load_duration import LoadDuration
+from loadfactor.planner.hardware.workload import ServiceRequest
 
 if TYPE_CHECKING:
+    from loadfactor.planner.serving.serving_plan import ServingInputs
     from loadfactor.planner.sizing.cluster.jobs import Jobs
     from loadfactor.sources.demand import Demand, JobTrace
 
@@ -70,6 +76,17 @@ def _read_books(store: Path | None) -> "JobTrace":
     )
 
 
+def ask_serving(request: ServiceRequest, users: float, price: ChosenPrice, **more: Any) -> "ServingInputs":
+    """What `plan serve` asks for so many users of the service of another plan; `more` are other options of it."""
+    from loadfactor.planner.serving.request import ServingRequest
+    from loadfactor.planner.serving.serving_plan import build_inputs
+
+    service = {item.name: getattr(request, item.name) for item in fields(ServiceRequest)}
+    serving = ServingRequest(**service | {"users": users} | more)
+    card = accelerator(serving.accelerator)
+    return build_inputs(serving, read_network(serving.model), card, read_engine_constants(card, serving.engine), price)
+
+
 PLAN_CURRENCY = "USD"
 """That of API prices and of the catalog."""
 
@@ -105,12 +122,12 @@ def find_load(request: MeasuredRequest) -> MeasuredLoad | None:
         return find_serving_load(books, request.job, window.window(books))
 
 
-def choose_measured_price(accelerator: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice:
+def choose_measured_price(card: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice:
     """The price given, else what the GPUs of the load cost, else the catalog's."""
     known = None if load is None or load.currency != PLAN_CURRENCY else load.price_per_gpu_hour
     if given is None and known:
         return ChosenPrice(known, PLAN_CURRENCY, "what the GPUs held cost in the books of --store")
-    return choose_price(accelerator, given)
+    return choose_price(card, given)
 
 
 def state_load(load: MeasuredLoad) -> Assumption:

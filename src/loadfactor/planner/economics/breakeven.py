@@ -4,6 +4,8 @@ A replica costs as much an hour whether it is full or empty; saturated it serves
 pays above the utilization floor u* = (replica cost per request at full load) / (API price per request), and never when u* > 1.
 Utilization here is the share of saturated throughput over all paid hours, nights included; nothing else may be put in its place.
 
+What one demand costs stands beside it in three ways: at the API, on rented GPUs, and on owned ones, which are paid for first.
+
 Two models compared: the larger has the lower floor only if its API price exceeds the smaller's by more than its cost per token
 does (p₂/p₁ > c₂/c₁). Against the same API price it never does while it costs more to serve.
 """
@@ -13,9 +15,14 @@ from math import ceil
 
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.limits import MOST_GPUS
-from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
+from loadfactor.base.units import H_PER_DAY, S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.catalog.token_prices import TokenPrice, hosted_prices, token_price
+from loadfactor.planner.economics.ownership import find_owned_server
 from loadfactor.planner.economics.request import BreakEvenRequest
+from loadfactor.planner.economics.ways import Turn, Way, find_turn, list_ways
+from loadfactor.planner.hardware.workload import MODEL
 
 
 @dataclass(frozen=True)
@@ -135,9 +142,14 @@ class MeanDemand:
 
 
 def compare_at_demand(
-    replica: ReplicaCost, price: ApiPrice, request: MeanRequest, requests_per_s: float, peak_ratio: float = 1.0
+    replica: ReplicaCost,
+    price: ApiPrice,
+    request: MeanRequest,
+    requests_per_s: float,
+    peak_ratio: float = 1.0,
+    replicas: int | None = None,
 ) -> MeanDemand:
-    """Cost of both at a mean demand whose peak is `peak_ratio` times as high; replicas are whole and sized for the peak.
+    """Cost of both at a mean demand whose peak is `peak_ratio` times as high; whole replicas, sized for the peak if not given.
 
     >>> compare_at_demand(ReplicaCost(2.0, 1000), ApiPrice(1, 1), MeanRequest(500, 500), requests_per_s=2.5, peak_ratio=2.0)
     MeanDemand(requests_per_s=2.5, replicas=5, utilization_share=0.5, self_hosted_cost_per_hour=10.0, api_price_per_hour=9.0)
@@ -145,7 +157,7 @@ def compare_at_demand(
     if peak_ratio < 1:
         raise PlanError(f"the peak is at least the mean: a ratio of 1 or more, got {peak_ratio:g}")
     saturated = replica.tokens_per_s / request.tokens
-    replicas = ceil(requests_per_s * peak_ratio / saturated)
+    replicas = replicas or ceil(requests_per_s * peak_ratio / saturated)
     if replicas * replica.gpus > MOST_GPUS:
         raise PlanError(
             f"{requests_per_s * peak_ratio:,.6g} requests/s at the peak take {replicas * replica.gpus:,.3g} GPUs, more than "
@@ -243,9 +255,6 @@ def lower_floor_needs_price_ratio(smaller: ReplicaCost, larger: ReplicaCost) -> 
     return (larger.cost_per_hour / larger.tokens_per_s) / (smaller.cost_per_hour / smaller.tokens_per_s)
 
 
-DEFAULT_MODEL = "llama-3.1-8b"  # small, and hosted by many
-
-
 @dataclass(frozen=True)
 class ApiChoice:
     """The API's name and price; `listed` is the catalog's entry, None where the price was given.
@@ -270,7 +279,7 @@ def choose_model(request: BreakEvenRequest) -> str:
         raise InputError(
             "say what would replace the API: --tokens-per-s (in and out), --output-tokens-per-s, or --model"
         )
-    return DEFAULT_MODEL
+    return MODEL
 
 
 def choose_api(request: BreakEvenRequest, model: str) -> ApiChoice:
@@ -381,14 +390,22 @@ class MeasuredLoad:
 
 @dataclass(frozen=True)
 class BreakEvenPlan(BreakEven):
-    """The floor and what it means. `demand` compares the bills at the demand given; `measured` is the load in a store."""
+    """The floor and what it means. `demand` and `ways` compare the bills of one demand; `measured` is the load in a store.
 
+    `floor_replicas` is the smallest fleet that pays, `reach_share` how full a fleet can be on average with its peaks served.
+    """
+
+    accelerator: str
     replica: ReplicaCost
     api: str
     api_price: ApiPrice
     request: MeanRequest
     requests_per_user_hour: float
-    demand: MeanDemand | None
+    demand: MeanDemand
+    is_demand_given: bool
+    ways: tuple[Way, ...]
+    floor_replicas: int
+    reach_share: float
     sensitivities: tuple[Sensitivity, ...]
     claimed_floors: tuple[ClaimedFloor, ...] = field(default_factory=reproduce_claimed_floors)
     currency: str = "USD"
@@ -396,31 +413,36 @@ class BreakEvenPlan(BreakEven):
     peak_ratio: float = 1.0
     throughput_range: tuple[float, float] | None = None
     """Factors on a planned throughput between which four of five measured ones lie; None where it was measured."""
+    price_range: tuple[float, float] = (1.0, 1.0)
+    """Factors on the price of a GPU-hour between which the catalog lists it."""
+
+    @property
+    def pays(self) -> bool:
+        """False when no demand that keeps the objective reaches the API's price."""
+        return self.floor_share <= self.reach_share
 
     @property
     def floor_range(self) -> tuple[float, float] | None:
-        """The floor from the higher to the lower end of the throughput; None where that was measured."""
+        """The floor at the ends of the throughput and of the listed price of a GPU-hour; None where both are known."""
         if self.throughput_range is None:
             return None
-        low, high = self.throughput_range
-        return self.floor_share / high, self.floor_share / low
+        (slow, fast), (low, high) = self.throughput_range, self.price_range
+        return self.floor_share * low / fast, self.floor_share * high / slow
 
     @property
     def is_open(self) -> bool:
-        """True where the choice between a replica and the API turns inside the range of the throughput."""
-        if self.throughput_range is None:
+        """True where the choice between a fleet and the API turns inside the ranges of throughput and price."""
+        if self.floor_range is None:
             return False
-        return any(self._pays_at(factor) != self.self_hosting_pays for factor in self.throughput_range)
+        factors = (end / self.floor_share for end in self.floor_range)
+        return any(self._pays_at(factor) != self.self_hosting_pays for factor in factors)
 
     def _pays_at(self, factor: float) -> bool:
-        """Whether self-hosting pays, at the demand given where there is one, when throughput is so many times the planned."""
-        replica = replace(self.replica, tokens_per_s=self.replica.tokens_per_s * factor)
-        if not find_break_even(replica, self.api_price, self.request).pays:
+        """Whether self-hosting pays, at the demand given where there is one, when a token costs so many times the planned."""
+        if self.floor_share * factor > self.reach_share:
             return False
-        if self.demand is None:
-            return True
-        rate = self.demand.requests_per_s
-        return compare_at_demand(replica, self.api_price, self.request, rate, self.peak_ratio).self_hosting_pays
+        given = self.demand if self.is_demand_given else None
+        return given is None or given.self_hosted_cost_per_hour * factor < given.api_price_per_hour
 
     @property
     def measured_share(self) -> float | None:
@@ -430,45 +452,91 @@ class BreakEvenPlan(BreakEven):
     @property
     def floor_users(self) -> float | None:
         """Users whose requests reach the floor; None where nothing does."""
-        return self.count_users(self.requests_per_user_hour) if self.pays else None
+        return self.floor_replicas * self.count_users(self.requests_per_user_hour) if self.pays else None
+
+    @property
+    def users(self) -> float:
+        """Users whose bills are compared."""
+        return self.demand.requests_per_s * S_PER_HOUR / self.requests_per_user_hour
 
     @property
     def self_hosting_pays(self) -> bool:
         """True when it pays at some utilization, and at the demand given."""
-        return self.pays and (self.demand is None or self.demand.self_hosting_pays)
+        return self.pays and (not self.is_demand_given or self.demand.self_hosting_pays)
+
+    @property
+    def cheapest(self) -> Way:
+        """The way with the smallest bill of a month, owned GPUs written off over their life."""
+        return min(self.ways, key=lambda way: way.cost_per_month)
+
+    @property
+    def turn(self) -> Turn | None:
+        """When owned GPUs become the cheapest by all that is paid until then; None where they never do."""
+        return find_turn(self.ways)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Fleets that are planned: `replicas` of `replica` serve the demand, `floor_replicas` (0: none) are the smallest that pay.
+
+    `reach_share` is how full a fleet can be on average.
+    """
+
+    replica: ReplicaCost
+    replicas: int
+    floor_replicas: int
+    reach_share: float
 
 
 def plan_break_even(
     replica: ReplicaCost,
-    api: str,
-    price: ApiPrice,
-    request: MeanRequest,
-    requests_per_s: float | None = None,
-    peak_ratio: float = 1.0,
-    requests_per_user_hour: float = 1.0,
+    api: ApiChoice,
+    request: BreakEvenRequest,
+    price: ChosenPrice,
+    fleet: Fleet | None = None,
     measured: MeasuredLoad | None = None,
     throughput_range: tuple[float, float] | None = None,
 ) -> BreakEvenPlan:
-    """One replica against one API.
+    """One kind of replica against one API; the `fleet` where one is planned, else whole replicas for the peak.
 
-    >>> plan = plan_break_even(ReplicaCost(1.006, 559), "an API", ApiPrice(0.5, 1.5), MeanRequest(500, 500), 0.5)
-    >>> round(plan.floor_share, 3), plan.demand.replicas, plan.self_hosting_pays
-    (0.5, 1, True)
+    >>> given = BreakEvenRequest(input_tokens=500, output_tokens=500, requests_per_s=0.5, peak_ratio=1)
+    >>> price = ChosenPrice(1.006, "USD", "yours")
+    >>> plan = plan_break_even(ReplicaCost(1.006, 559), ApiChoice("an API", ApiPrice(0.5, 1.5)), given, price)
+    >>> round(plan.floor_share, 3), plan.demand.replicas, plan.self_hosting_pays, [way.name for way in plan.ways]
+    (0.5, 1, True, ['API', 'rented', 'owned'])
     """
-    found = find_break_even(replica, price, request)
-    demand = None
-    if requests_per_s is not None:
-        demand = compare_at_demand(replica, price, request, requests_per_s, peak_ratio)
+    mean = MeanRequest(request.input_tokens, request.output_tokens)
+    found = find_break_even(replica, api.price, mean)
+    peak_ratio, of_demand = request.peak_ratio or 1.0, fleet.replica if fleet else replica
+    rate = request.mean_requests_per_s
+    demand = compare_at_demand(of_demand, api.price, mean, rate, peak_ratio, fleet and fleet.replicas)
+    reach = 1.0
+    if fleet is not None:  # the simulation has the last word on whether a fleet can be so full
+        reach = max(fleet.reach_share, found.floor_share) if fleet.floor_replicas else fleet.reach_share
+        if not fleet.floor_replicas:
+            reach = min(reach, found.floor_share * (1 - 1e-9))
     return BreakEvenPlan(
         **vars(found),
+        accelerator=accelerator(request.accelerator).id,
         replica=replica,
-        api=api,
-        api_price=price,
-        request=request,
-        requests_per_user_hour=requests_per_user_hour,
+        api=api.name,
+        api_price=api.price,
+        request=mean,
+        requests_per_user_hour=request.requests_per_user_day / H_PER_DAY,
         demand=demand,
-        sensitivities=vary_inputs(replica, price, request),
+        is_demand_given=request.is_demand_given,
+        ways=list_ways(
+            demand.api_price_per_hour,
+            demand.requests_per_s * S_PER_HOUR * mean.tokens / TOKENS_PER_MTOK,
+            demand.replicas * of_demand.gpus,
+            price.per_gpu_hour,
+            find_owned_server(request.accelerator),
+        ),
+        floor_replicas=1 if fleet is None else fleet.floor_replicas,
+        reach_share=reach,
+        sensitivities=vary_inputs(replica, api.price, mean),
         measured=measured,
         peak_ratio=peak_ratio,
         throughput_range=throughput_range,
+        price_range=price.range,
     )

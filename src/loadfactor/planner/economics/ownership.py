@@ -206,10 +206,10 @@ def choose_kept_price(name: str, given: float | None, option: str = "--price-per
     >>> round(choose_kept_price("h100-sxm", None).per_gpu_hour, 4), choose_kept_price("l4", None).basis
     (1.8586, 'l4 on demand')
     """
-    server = find_server(accelerator(name).id)
-    if given is not None or server is None or server.price is None or server.power_w is None:
+    server, owned = find_server(accelerator(name).id), find_owned_server(name)
+    if given is not None or owned is None:
         return choose_price(name, given, option, "one_year_contract")
-    owned = OwnedServer(server.price.value, int(server.gpus.value), power_w=server.power_w.value)
+    assert server is not None and server.price is not None and server.power_w is not None
     return ChosenPrice(
         compute_owned_cost(owned).cost_per_available_gpu_hour,
         server.currency,
@@ -217,6 +217,14 @@ def choose_kept_price(name: str, given: float | None, option: str = "--price-per
         f"owned {server.accelerator}, as plan own counts it",
         describe_server(server),
     )
+
+
+def find_owned_server(name: str) -> OwnedServer | None:
+    """The server of an accelerator on the terms that `plan own` takes by default; None where the catalog does not know it."""
+    server = find_server(accelerator(name).id)
+    if server is None or server.price is None or server.power_w is None:
+        return None
+    return OwnedServer(server.price.value, int(server.gpus.value), power_w=server.power_w.value)
 
 
 def require_server(name: str, price: float | None, power_w: float | None, gpus: int | None) -> tuple[float, float, int]:

@@ -4,19 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadfactor.base.limits import (
-    GPU_COUNT,
-    GPU_HOUR_PRICE,
-    GROWTH_PERCENT,
-    LATENCY_MS,
-    LATENCY_S,
-    PAUSE_S,
-    WAIT_H,
-)
-from loadfactor.base.request import Request, option
-from loadfactor.base.units import PERCENT
+from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, GROWTH_PERCENT, PAUSE_S, WAIT_H
+from loadfactor.base.request import option
+from loadfactor.base.units import H_PER_DAY, PERCENT, S_PER_DAY
 from loadfactor.planner.economics.ownership import SERVER_LIMITS, OwnedServer
-from loadfactor.planner.hardware import EngineName
+from loadfactor.planner.hardware.workload import MODEL, USER_COUNT, USERS, ServiceRequest
 
 
 def _of_server(help: str, name: str, *default: None) -> Any:
@@ -33,13 +25,13 @@ def _of_server(help: str, name: str, *default: None) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRequest(Request):
+class OwnRequest(ServiceRequest):
     """A demand, an accelerator, the server's price, and the prices of renting. What is None comes from the catalog."""
 
     demand: Path | None = option("CSV of hours (hour, gpus), of jobs, or a published trace; .gz too.", None)
     store: Path | None = option("Take the jobs from the books in this folder.", None)
     demand_gpus: str = option("Demand typed in, as GPUs x hours of a day: 20x6,40x6,60x4,80x8.", "")
-    accelerator: str = option("Accelerator whose server and prices the catalog gives.", "h100-sxm")
+    users: float | None = option("Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT)
     server_price: float | None = _of_server(
         "Price of one server with all its GPUs; the catalog's if not given.", "server_price", None
     )
@@ -89,7 +81,7 @@ class OwnRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BreakEvenRequest(Request):
+class BreakEvenRequest(ServiceRequest):
     """A replica's throughput (measured, or planned from a network), its price, and an API. All have defaults."""
 
     api: str = option(
@@ -107,7 +99,6 @@ class BreakEvenRequest(Request):
     output_tokens_per_s: float | None = option(
         "The same, counting output tokens only.", None, at_least=0.01, at_most=1e12
     )
-    accelerator: str = option("Accelerator of the replica; gives its price if none is typed in.", "h100-sxm")
     gpus: int | None = option(
         "GPUs of one replica; 1, or the planner's choice for a network, if not given.",
         None,
@@ -115,25 +106,26 @@ class BreakEvenRequest(Request):
         at_most=100_000,
     )
     model: str = option(
-        "Network (catalog name or config.json) whose throughput is planned where none is measured; "
-        "llama-3.1-8b if nothing is given.",
+        "Network (catalog name or config.json) whose fleet is planned where no throughput is measured; "
+        f"{MODEL} if nothing is given.",
         "",
         short="-m",
     )
-    engine: EngineName = option("Serving engine of a planned throughput.", "vllm")
-    ttft: float = option("Objective of a planned throughput: seconds to the first token.", 2.0, within=LATENCY_S)
-    tpot: float = option("Objective of a planned throughput: milliseconds per output token.", 50.0, within=LATENCY_MS)
+    users: float | None = option(f"Users whose bills are compared; {USERS:,.0f} if not given.", None, within=USER_COUNT)
     price_per_gpu_hour: float | None = option(
         "Price of a GPU-hour, used or not; the catalog's on-demand price if not given.", None, within=GPU_HOUR_PRICE
     )
-    input_tokens: float = option("Input tokens of the mean request.", 500.0, at_least=0, at_most=1e8)
-    output_tokens: float = option("Output tokens of the mean request.", 250.0, at_least=0, at_most=1e8)
     requests_per_s: float | None = option(
-        "Your mean demand, nights included: compares the bills.", None, at_least=0.000_001, at_most=1e9
+        "Your mean demand, nights included, in place of users.", None, at_least=0.000_001, at_most=1e9
     )
-    peak_ratio: float = option("Peak demand over mean demand.", 3.0, at_least=1, at_most=1000)
-    requests_per_user_hour: float = option(
-        "What one user sends in an hour, around the clock.", 1.0, at_least=0.000_1, at_most=1e6
+    peak_ratio: float | None = option(
+        "Peak demand over mean demand, of even hours; that of --shape if not given.", None, at_least=1, at_most=1000
+    )
+    requests_per_user_hour: float | None = option(
+        "What one user sends in an hour, around the clock; a 24th of --requests-per-user if not given.",
+        None,
+        at_least=0.000_1,
+        at_most=40_000,
     )
     store: Path | None = option(
         "Take demand, lengths, price and, where no network is named, throughput from the serving jobs of the books in this folder.",
@@ -147,3 +139,19 @@ class BreakEvenRequest(Request):
     @property
     def is_measured(self) -> bool:
         return self.tokens_per_s is not None or self.output_tokens_per_s is not None
+
+    @property
+    def requests_per_user_day(self) -> float:
+        each = self.requests_per_user_hour
+        return self.requests_per_user if each is None else each * H_PER_DAY
+
+    @property
+    def mean_requests_per_s(self) -> float:
+        """The demand whose bills are compared."""
+        if self.requests_per_s is not None:
+            return self.requests_per_s
+        return (USERS if self.users is None else self.users) * self.requests_per_user_day / S_PER_DAY
+
+    @property
+    def is_demand_given(self) -> bool:
+        return self.users is not None or self.requests_per_s is not None

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
-from loadfactor.planner.serving.request import Process, Shape
+from loadfactor.planner.hardware.workload import Shape
+from loadfactor.planner.serving.request import Process
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
 
@@ -127,6 +128,16 @@ SHAPES: dict[Shape, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "office": (OFFICE_DAY, OFFICE_WEEK),
     "daily": (OFFICE_DAY, FLAT_WEEK),
 }
+
+
+def peak_over_mean(shape: Shape) -> float:
+    """Demand of the busiest hour of the week over the mean.
+
+    >>> round(peak_over_mean("office"), 2), peak_over_mean("flat")
+    (2.13, 1.0)
+    """
+    day, week = SHAPES[shape]
+    return max(day) * H_PER_DAY / sum(day) * max(week) * 7 / sum(week)
 
 
 @dataclass(frozen=True)

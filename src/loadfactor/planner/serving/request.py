@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, LATENCY_MS, LATENCY_S, MOST_GPUS, SEED, TOKEN_COUNT
-from loadfactor.base.request import Request, option
+from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, MOST_GPUS, SEED
+from loadfactor.base.request import option
 from loadfactor.base.units import S_PER_DAY
-from loadfactor.planner.hardware import EngineName
+from loadfactor.planner.hardware.workload import USER_COUNT, USERS, ServiceRequest
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp32"]
-Shape = Literal["office", "daily", "flat"]  # of a day and a week
 Process = Literal["poisson", "gamma", "bursts"]  # arrivals within the hour
 Router = Literal["round-robin", "least-loaded", "prefix-affine", "shared-queue"]
 Order = Literal["first-come", "shortest-first"]  # of a queue
@@ -20,18 +19,11 @@ FREE = "Searched where not given."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingRequest(Request):
+class ServingRequest(ServiceRequest):
     """A model, its demand and objective, and what may be fixed about the fleet that serves it."""
 
-    model: str = option("Model of the catalog, or a path to its config.json.", "llama-3.1-70b", short="-m")
-    accelerator: str = option("Accelerator of the catalog.", "h100-sxm", short="-a")
-    engine: EngineName = option("Serving engine.", "vllm")
     precision: WeightPrecision | None = option("Weight quantization; as published when left out.", None)
-    users: float = option("Users of the service.", 20_000.0, at_least=1, at_most=1e11)
-    requests_per_user: float = option("Requests of one user on an average day.", 20.0, at_least=0.001, at_most=1e6)
-    input_tokens: float = option("Mean input of a request, tokens.", 1500.0, within=TOKEN_COUNT)
-    output_tokens: float = option("Mean output of a request, tokens.", 300.0, within=TOKEN_COUNT)
-    shape: Shape = option("Shape of day and week.", "office")
+    users: float = option("Users of the service.", USERS, within=USER_COUNT)
     arrivals: Process = option("Arrivals within the hour.", "poisson")
     burst_factor: float = option(
         "Rate while bursting over the calm rate, with --arrivals bursts.", 5.0, at_least=1, at_most=1000
@@ -43,9 +35,6 @@ class ServingRequest(Request):
         "Requests of a trace instead: Azure CSV, Mooncake JSON lines or a ServeGen folder.", None
     )
     trace_scale: float = option("Multiply the rate of the trace.", 1.0, at_least=0.000_001, at_most=1000)
-    ttft: float = option("Objective: time to first token, seconds.", 2.0, within=LATENCY_S)
-    tpot: float = option("Objective: time per output token, milliseconds.", 50.0, within=LATENCY_MS)
-    attainment: float = option("Share of requests that must meet the objective.", 0.95, at_least=0.01, at_most=1)
     price_per_gpu_hour: float | None = option(
         "Price of a GPU-hour; the catalog's when left out.", None, within=GPU_HOUR_PRICE
     )

@@ -11,7 +11,6 @@ from typing import Any
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.serving.latency import ahead_s, fill_s, prompt_time
@@ -19,7 +18,6 @@ from loadfactor.planner.serving.layouts import (
     EVERY_LAYOUT,
     FixedLayout,
     Precision,
-    choose_precision,
     explain_no_layout,
     list_layouts,
 )
@@ -271,56 +269,6 @@ def count_replicas(requests_per_s: float, capacity_of_one: Service, headroom_sha
     """
     needed = requests_per_s / (capacity_of_one.requests_per_s * (1 - headroom_share))
     return max(1, -int(-needed // 1))
-
-
-@dataclass(frozen=True)
-class ReplicaThroughput:
-    """Tokens per second of a replica under its objective, input and output together, and the GPUs it holds.
-
-    `range`: factors on it between which four of five measured rows lie that the equations were not fitted to.
-    """
-
-    tokens_per_s: float
-    gpus: int
-    range: tuple[float, float]
-
-
-def choose_throughput(
-    network: Network,
-    accelerator: Accelerator,
-    engine: EngineConstants,
-    traffic: Traffic,
-    slo: Slo,
-    gpus: int | None = None,
-) -> ReplicaThroughput:
-    """The layout with the most requests per GPU that keeps the objective, on `gpus` GPUs where they are given.
-
-    Raises PlanError where the network does not fit, or keeps the objective on no layout (or not on `gpus`).
-    """
-    if traffic.output < 1:
-        raise PlanError(
-            f"a planned throughput needs an output token a request, got {traffic.output:g}; "
-            "give --output-tokens 1 or more, or a measured --tokens-per-s"
-        )
-    kept = choose_precision(network, None, None if engine.narrow_cache else 2.0)
-    found = list_options(network, accelerator, kept, engine, traffic, slo)
-    able = [o for o in found if o.capacity is not None and gpus in (None, o.replica.layout.gpus)]
-    if not able:
-        where = f"any number of {accelerator.id}" if gpus is None else f"{gpus} {accelerator.id}"
-        sizes = sorted({o.replica.layout.gpus for o in found if o.capacity is not None})
-        others = f", or take a replica of {', '.join(map(str, sizes))} GPUs" if sizes else ""
-        raise PlanError(
-            f"{network.name} on {where} does not keep {slo.ttft_s:g} s to the first token and {slo.tpot_s * MS_PER_S:g} ms a "
-            f"token, not even with one request at a time; relax --ttft or --tpot{others}"
-        )
-
-    def requests_per_gpu_s(o: LayoutOption) -> float:
-        return o.require_capacity().requests_per_gpu_s
-
-    best = max(able, key=requests_per_gpu_s)
-    tokens_per_s = best.require_capacity().requests_per_s * (traffic.prompt + traffic.output)
-    ranges = read_serving_errors().ranges["borrowed" if engine.is_estimate else "fitted"]
-    return ReplicaThroughput(tokens_per_s, best.replica.layout.gpus, ranges["tokens_per_s"])
 
 
 def measured_tokens_per_s(

@@ -144,6 +144,12 @@ class ServingInputs:
     days: float = 1.0
     seed: int = 1
 
+    @property
+    def mean_traffic(self) -> Traffic:
+        """The traffic given, else the mean request of the demand."""
+        lengths = self.demand.lengths
+        return self.traffic or Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -265,13 +271,18 @@ class ServingPlan:
 
     @property
     def _ranges(self) -> Mapping[str, tuple[float, float]]:
-        return read_serving_errors().ranges["borrowed" if self.chosen.replica.engine.is_estimate else "fitted"]
+        return read_ranges(self.chosen.replica.engine)
 
     @property
     def multiplier(self) -> CostMultiplier:
         """Of an average day: the quiet ones are paid for the peaks of the busiest."""
         simulated = self.fleet_run.multiplier
         return replace(simulated, peaks_factor=simulated.peaks_factor * self.total.busy_factor)
+
+
+def read_ranges(engine: EngineConstants) -> Mapping[str, tuple[float, float]]:
+    """Factors on what is predicted between which four of five measured rows lie that the equations were not fitted to."""
+    return read_serving_errors().ranges["borrowed" if engine.is_estimate else "fitted"]
 
 
 Progress = Callable[[str], None]
@@ -283,7 +294,6 @@ class SizedFleet:
 
     considered: tuple[LayoutOption, ...]
     chosen: LayoutOption
-    traffic: Traffic
     fleet_run: FleetRun
     simulated_replicas: int
     simulated_share: float
@@ -298,15 +308,23 @@ class SizedFleet:
         return (self.fleet_run.run.total.slo_share or 0.0) >= wanted_share
 
 
+def list_layout_options(q: ServingInputs) -> tuple[LayoutOption, ...]:
+    """Every layout of the question. PlanError when nothing fits."""
+    return list_options(q.network, q.accelerator, q.precision, q.engine, q.mean_traffic, q.slo, q.fixed)
+
+
+def choose_layout(q: ServingInputs, considered: tuple[LayoutOption, ...]) -> LayoutOption:
+    """The layout on which the demand's peak takes the fewest GPUs, by equation. PlanError when none keeps the objective."""
+    return choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
+
+
 def size_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> SizedFleet:
     """The layout that equations choose on the replicas given, or on the fewest that keep the objective in the simulation.
 
     What `plan serve` recommends, and what the other plans ask. PlanError when nothing fits or none keeps the objective.
     """
-    lengths = q.demand.lengths
-    traffic = q.traffic or Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
-    considered = list_options(q.network, q.accelerator, q.precision, q.engine, traffic, q.slo, q.fixed)
-    chosen = choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
+    considered = list_layout_options(q)
+    chosen = choose_layout(q, considered)
     first = count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
     if first * chosen.replica.layout.gpus > MOST_GPUS:
         raise PlanError(
@@ -318,20 +336,20 @@ def size_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> SizedFl
     sized: dict[int, SizedFleet] = {}
 
     def run(n: int) -> FleetRun:
-        sized[n] = _simulate_part(q, chosen, considered, traffic, n)
+        sized[n] = _simulate_part(q, chosen, considered, n)
         return sized[n].fleet_run
 
     if q.replicas is not None:
         run(q.replicas)
         return sized[q.replicas]
-    fewest, _ = find_fewest_replicas(run, first, q.wanted_share, _count_least(q, chosen))
+    fewest, _ = find_fewest_replicas(run, first, q.wanted_share, count_least_replicas(q, chosen))
     return sized[fewest]
 
 
 def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> ServingPlan:
     """Plan a fleet: equations choose, the simulation checks and sizes. PlanError when nothing fits or none keeps the objective."""
     fleet = size_fleet(q, progress)
-    chosen, traffic, run = fleet.chosen, fleet.traffic, fleet.fleet_run.run
+    chosen, traffic, run = fleet.chosen, q.mean_traffic, fleet.fleet_run.run
     progress("cost by demand, levers and bursts")
     pricing = FleetPricing(q.price_per_gpu_hour, q.headroom_share)
     seen = predict_latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output)
@@ -373,7 +391,7 @@ def _compare_with_average_day(q: ServingInputs, fleet: SizedFleet) -> float:
 
 
 def _simulate_part(
-    q: ServingInputs, chosen: LayoutOption, considered: tuple[LayoutOption, ...], traffic: Traffic, replicas: int
+    q: ServingInputs, chosen: LayoutOption, considered: tuple[LayoutOption, ...], replicas: int
 ) -> SizedFleet:
     """A fleet of so many replicas, simulated whole, or a whole number of its replicas with exactly their share of the demand.
 
@@ -393,8 +411,8 @@ def _simulate_part(
     if policy.autoscale is not None:
         policy = replace(policy, autoscale=replace(policy.autoscale, least=min(policy.autoscale.least, simulated)))
     horizon_s = None if q.trace else q.days * S_PER_DAY
-    run = run_fleet(chosen, simulated, arrivals, traffic, q.slo, policy, horizon_s, q.seed)
-    return SizedFleet(considered, chosen, traffic, run, simulated, share, replicas)
+    run = run_fleet(chosen, simulated, arrivals, q.mean_traffic, q.slo, policy, horizon_s, q.seed)
+    return SizedFleet(considered, chosen, run, simulated, share, replicas)
 
 
 def _choose_share(q: ServingInputs, chosen: LayoutOption, replicas: int) -> float:
@@ -403,7 +421,7 @@ def _choose_share(q: ServingInputs, chosen: LayoutOption, replicas: int) -> floa
     return min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days), MOST_SIMULATED_STEPS / steps)
 
 
-def _count_least(q: ServingInputs, chosen: LayoutOption) -> int:
+def count_least_replicas(q: ServingInputs, chosen: LayoutOption) -> int:
     """Replicas below which no simulation is needed: hours with more requests than may miss have a rate beyond any benchmark."""
     if q.trace is not None or q.policy.order != "first-come":
         return 1

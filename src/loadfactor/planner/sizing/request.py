@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Literal
 
 from loadfactor.base.limits import CLUSTER_GPUS, COST, GPU_HOUR_PRICE, GROWTH_PERCENT, MOST_YEARS, PAUSE_S
-from loadfactor.base.request import Request, option
+from loadfactor.base.request import option
+from loadfactor.planner.hardware.workload import USER_COUNT, ServiceRequest
 
 Scheduler = Literal["slurm", "fifo", "any", "shortest", "priority", "preempt", "srtf", "srsf", "fair"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SizeRequest(Request):
+class SizeRequest(ServiceRequest):
     """A history of jobs (or of a cluster's state, or hours of demand), prices, and how the queue is worked off."""
 
     trace: Path | None = option(
@@ -20,10 +21,10 @@ class SizeRequest(Request):
         is_argument=True,
     )
     store: Path | None = option("Take the jobs from the books in this folder.", None)
+    users: float | None = option("Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT)
     gpus: int | None = option(
         "GPUs of today's cluster, to judge it; from the books where they are given.", None, within=CLUSTER_GPUS
     )
-    accelerator: str = option("Accelerator whose catalog prices hold where none is typed in.", "h100-sxm")
     price_per_gpu_hour: float | None = option(
         "What an hour of a GPU of this cluster costs, used or not; what owning one costs if not given.",
         None,

@@ -5,6 +5,7 @@ from typing import Literal
 
 from loadfactor.base.limits import COST, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.base.request import Request, option
+from loadfactor.planner.hardware.workload import ACCELERATOR
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.search import SearchSpace
@@ -24,7 +25,7 @@ class TrainingRequest(Request):
     gpus: tuple[int, ...] = option(
         "How many GPUs; several (8,64,512) draw the scaling curve.", short="-g", within=GPU_COUNT
     )
-    accelerator: str = option("An accelerator of the catalog.", "h100-sxm", short="-a")
+    accelerator: str = option("An accelerator of the catalog.", ACCELERATOR, short="-a")
     cluster: str | None = option("A cluster of the catalog: its accelerator and its network.", None)
     tokens: float = option("Tokens to train on, as 15T.", 1e12, at_least=1, at_most=MOST_TOKENS)
     seq: int | None = option(

@@ -1,0 +1,31 @@
+"""The service that plans are made for: network, hardware, demand and objective, each option and its default declared once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loadfactor.base.limits import LATENCY_MS, LATENCY_S, TOKEN_COUNT, Limits
+from loadfactor.base.request import Request, option
+from loadfactor.planner.hardware import EngineName
+
+Shape = Literal["office", "daily", "flat"]  # of a day and a week
+
+ACCELERATOR = "h100-sxm"
+MODEL = "llama-3.1-70b"
+USERS = 20_000.0
+USER_COUNT = Limits(at_least=1, at_most=1e11)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRequest(Request):
+    """A model, what serves it, what its users send, and how fast they are answered."""
+
+    model: str = option("Model of the catalog, or a path to its config.json.", MODEL, short="-m")
+    accelerator: str = option("Accelerator of the catalog.", ACCELERATOR, short="-a")
+    engine: EngineName = option("Serving engine.", "vllm")
+    requests_per_user: float = option("Requests of one user on an average day.", 20.0, at_least=0.001, at_most=1e6)
+    input_tokens: float = option("Mean input of a request, tokens.", 1500.0, within=TOKEN_COUNT)
+    output_tokens: float = option("Mean output of a request, tokens.", 300.0, within=TOKEN_COUNT)
+    shape: Shape = option("Shape of day and week.", "office")
+    ttft: float = option("Objective: time to first token, seconds.", 2.0, within=LATENCY_S)
+    tpot: float = option("Objective: time per output token, milliseconds.", 50.0, within=LATENCY_MS)
+    attainment: float = option("Share of requests that must meet the objective.", 0.95, at_least=0.01, at_most=1)
