@@ -14,7 +14,7 @@ KINDS: dict[str, str] = {"on_demand": "on demand", "one_year_contract": "one-yea
 
 @dataclass(frozen=True)
 class GpuHourPrice:
-    """A dated price range of one accelerator per GPU-hour; `as_of` is YYYY-MM."""
+    """A dated price range of one accelerator per GPU-hour; `as_of` is YYYY-MM. A placeholder is listed and never taken."""
 
     accelerator: str
     kind: str
@@ -26,6 +26,7 @@ class GpuHourPrice:
     high: float | None = None
     note: str = ""
     currency: str = "USD"
+    is_placeholder: bool = False
 
     @property
     def age(self) -> str:
@@ -68,12 +69,12 @@ def gpu_hour_prices() -> tuple[GpuHourPrice, ...]:
 
 
 def gpu_hour_price(accelerator: str, kind: str = "on_demand") -> GpuHourPrice | None:
-    """The newest price of this kind for an accelerator id, or None when the catalog has none.
+    """The newest price of this kind for an accelerator id, or None when the catalog has none that is more than a placeholder.
 
-    >>> gpu_hour_price("h100-sxm").typical
-    2.95
+    >>> gpu_hour_price("h100-sxm").typical, gpu_hour_price("gb200-nvl72")
+    (2.95, None)
     """
-    rows = [p for p in gpu_hour_prices() if p.accelerator == accelerator and p.kind == kind]
+    rows = [p for p in gpu_hour_prices() if (p.accelerator, p.kind) == (accelerator, kind) and not p.is_placeholder]
     return max(rows, key=lambda p: p.as_of, default=None)
 
 

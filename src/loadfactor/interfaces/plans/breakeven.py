@@ -158,8 +158,7 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
         asked = size_fleet(question)
         floor = find_floor_fleet(question, mean.cost(api.price) / mean.tokens * TOKENS_PER_MTOK)
         chosen = floor.fleet.chosen if floor else asked.chosen
-        reach = question.demand.requests_per_day / S_PER_DAY / question.demand.peak_rate_per_s()
-        fleet = Fleet(describe(asked.chosen), asked.replicas, floor.fleet.replicas if floor else 0, reach)
+        fleet = Fleet(describe(asked.chosen), asked.replicas, floor.fleet.replicas if floor else 0)
     replica, engine = describe(chosen), chosen.replica.engine
     words = (
         f"{number(replica.tokens_per_s)} tokens/s in and out on {counted(replica.gpus, 'GPU')}, {model} in "
@@ -188,7 +187,7 @@ def _write_headline(plan: BreakEvenPlan) -> str:
 
 def _write_bills(plan: BreakEvenPlan) -> str:
     """What one demand costs a month in each way, and when the cheapest changes."""
-    names = {"API": plan.api, "rented": f"{plan.ways[1].gpus:,} × {plan.accelerator} rented", "owned": "owned"}
+    names = {"API": f"at {plan.api}", "rented": f"on {plan.ways[1].gpus:,} rented {plan.accelerator}", "owned": "on owned ones"}
     bills = ", ".join(f"{money(way.cost_per_month, plan.currency)} {names[way.name]}" for way in plan.ways)
     turn, best = plan.turn, plan.cheapest.name
     first = min((way for way in plan.ways if way.life_months is None), key=lambda way: way.cost_per_month).name
@@ -239,7 +238,9 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
     rows = [("utilization floor", floor if pays else f"{NEVER} ({floor} would be needed)")]
     if plan.floor_range is not None:
         low, high = plan.floor_range
-        rows.append(("in four of five cases", f"{percent(low)} to {percent(high) if high <= plan.reach_share else NEVER}"))
+        rows.append(
+            ("in four of five cases", f"{percent(low)} to {percent(high) if high <= plan.reach_share else NEVER}")
+        )
     rows += [
         ("API, per million tokens of this mix", money(plan.api_price_per_mtok, plan.currency)),
         ("self-hosted and always full, per million tokens", money(plan.full_cost_per_mtok, plan.currency)),

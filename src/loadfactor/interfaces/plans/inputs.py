@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.units import H_PER_DAY, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
@@ -21,7 +22,7 @@ from loadfactor.planner.hardware.workload import ServiceRequest
 if TYPE_CHECKING:
     from loadfactor.planner.serving.serving_plan import ServingInputs
     from loadfactor.planner.sizing.cluster.jobs import Jobs
-    from loadfactor.sources.demand import Demand, JobTrace
+    from loadfactor.sources.demand import Demand, DemandTrace, JobTrace
 
 
 def state_price(name: str, price: ChosenPrice) -> Assumption:
@@ -36,7 +37,9 @@ def state_price(name: str, price: ChosenPrice) -> Assumption:
 def find_demand(path: Path | None, store: Path | None) -> "Demand":
     """The trace in the file, or the history of the books; exactly one must be given."""
     if (path is None) == (store is None):
-        raise InputError("give the demand once: a CSV file of jobs or hours, or --store with the folder of your books")
+        raise InputError(
+            "give the demand once: a CSV file of jobs or hours, --store with the folder of your books, or --users"
+        )
     from loadfactor.sources.demand_files import read_demand
 
     return read_demand(path) if path is not None else _read_books(store)
@@ -85,6 +88,30 @@ def ask_serving(request: ServiceRequest, users: float, price: ChosenPrice, **mor
     serving = ServingRequest(**service | {"users": users} | more)
     card = accelerator(serving.accelerator)
     return build_inputs(serving, read_network(serving.model), card, read_engine_constants(card, serving.engine), price)
+
+
+def ask_hours(request: ServiceRequest, users: float, price: ChosenPrice) -> "DemandTrace":
+    """GPUs that so many users take in each hour of a week: in the busiest the fleet of `plan serve`, else replicas by the rate."""
+    import numpy as np
+
+    from loadfactor.planner.serving.serving_plan import size_fleet
+    from loadfactor.sources.demand import DemandTrace
+
+    question = ask_serving(request, users, price)
+    fleet = size_fleet(question)
+    rates = np.array([question.demand.rate_per_s(hour) for hour in range(7 * H_PER_DAY)])
+    replicas = np.ceil(fleet.replicas * rates / rates.max() - 1e-9)
+    name = f"the fleet of plan serve for {users:,.0f} users of {question.network.name}"
+    return DemandTrace(name, float(S_PER_HOUR), replicas * fleet.chosen.replica.layout.gpus)
+
+
+def state_hours(served: "DemandTrace", price: ChosenPrice) -> Assumption:
+    """The fleet of a service as a demand for GPUs, and its cost where every hour of it is rented, as `plan serve` counts."""
+    peak = float(served.demand_gpus.max())
+    kept = f"{money(peak * price.per_gpu_hour, price.currency)} an hour if rented for all hours"
+    return Assumption(
+        "fleet", f"{number(peak)} GPUs in the busiest hours ({kept}), fewer replicas in the others", served.name
+    )
 
 
 PLAN_CURRENCY = "USD"

@@ -6,13 +6,20 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.limits import MOST_GPUS
 from loadfactor.base.units import H_PER_DAY, W_PER_KW
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.prices import choose_price
+from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.catalog.servers import Server, find_server
 from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.plans.inputs import draw_load_duration, find_demand, read_jobs, state_price
+from loadfactor.interfaces.plans.inputs import (
+    ask_hours,
+    draw_load_duration,
+    find_demand,
+    read_jobs,
+    state_hours,
+    state_price,
+)
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import LoadDuration, Tier, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
@@ -29,7 +36,7 @@ def build_document(request: OwnRequest) -> Document:
     if request.committed_price is not None:
         committed = choose_price(request.accelerator, request.committed_price, "--committed-price")
         assumptions.append(state_price("committed", committed))
-    demand, about = _read_demand(request)
+    demand, about = _read_demand(request, rent)
     plan = plan_own(make_question(request, rent.per_gpu_hour, demand))
     sections = [_draw_year(plan), _draw_tiers(plan)]
     if demand is not None:
@@ -50,10 +57,13 @@ plan_ownership = make_function(
 )
 
 
-def _read_demand(request: OwnRequest) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:
-    path, store, typed = request.demand, request.store, request.demand_gpus
-    if typed and (path is not None or store is not None):
-        raise InputError("give the demand once: --demand FILE, --store DIR or --demand-gpus, not both")
+def _read_demand(request: OwnRequest, rent: ChosenPrice) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:
+    path, store, typed, users = request.demand, request.store, request.demand_gpus, request.users
+    if sum((path is not None, store is not None, bool(typed), users is not None)) > 1:
+        raise InputError("give the demand once: --demand FILE, --store DIR, --demand-gpus or --users, not both")
+    if users is not None:
+        served = ask_hours(request, users, rent)
+        return load_duration(served.demand_gpus), (state_hours(served, rent),)
     if typed:
         gpus, hours = _parse_day(typed)
         about = Assumption("demand", f"{typed} (GPUs x hours), again and again", "your --demand-gpus")
@@ -97,7 +107,7 @@ def _write_headline(plan: OwnPlan) -> str:
     if plan.mix is None or plan.owned_gpus is None:
         return (
             f"An owned GPU-hour costs {hour}, used or not: own only GPUs that work more than {needed} of the time, "
-            f"rent the others at {rent}. Give --demand to learn how many."
+            f"rent the others at {rent}. Give --demand or --users to learn how many."
         )
     if plan.owned_gpus == 0:
         return f"Rent all of it: no GPU of this demand works the {needed} of the time that owning at {hour} needs."
@@ -189,7 +199,7 @@ def _draw_mix(plan: OwnPlan, demand: LoadDuration) -> Section:
         (use.tier.name, use.gpus, use.used_gpu_hours_per_hour / use.gpus, use.cost_per_hour) for use in plan.mix.uses
     ]
     peak = len(demand.marginal_share)
-    rows.append(("together", peak, demand.load_factor, plan.mix.cost_per_hour))
+    rows.append(("together", peak, demand.mean_of_peak_share, plan.mix.cost_per_hour))
     rows += [(f"everything {name}", peak, None, cost) for name, cost in plan.mix.single_tier_cost_per_hour.items()]
     note = f"Demand: {number(demand.mean_gpus)} GPUs on average, {number(demand.peak_gpus)} at the peak."
     held, normal = plan.commitment, plan.normal_demand

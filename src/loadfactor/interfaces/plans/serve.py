@@ -170,7 +170,8 @@ def _write_ranges(p: ServingPlan) -> Iterator[str]:
     yield f"In four of five cases {ranges} what is said here."
     if p.cost_per_mtok_range is not None:
         low_cost, high_cost = (money(c, p.currency) for c in p.cost_per_mtok_range)
-        yield f"The cost per million tokens lies between {low_cost} and {high_cost} in four of five cases."
+        at = " at the prices listed" if p.price_range != (1.0, 1.0) else ""
+        yield f"The cost per million tokens lies between {low_cost} and {high_cost} in four of five cases{at}."
     low, high = p.replicas_range
     if low != high:
         yield f"The number of replicas is open: {low:,} to {high:,} ({p.gpus_range[0]:,} to {p.gpus_range[1]:,} GPUs)."

@@ -3,13 +3,21 @@
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_DAY
 from loadfactor.catalog.prices import choose_price
 from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.plans.inputs import draw_load_duration, find_demand, read_jobs, state_price
+from loadfactor.interfaces.plans.inputs import (
+    ask_hours,
+    draw_load_duration,
+    find_demand,
+    read_jobs,
+    state_hours,
+    state_price,
+)
 from loadfactor.interfaces.plans.size_from_jobs import build_jobs_document
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.ownership import choose_kept_price
@@ -41,7 +49,7 @@ def build_state_document(trace: StateTrace | DemandTrace, plan: StatePlan, price
         assumptions=(
             *prices,
             Assumption("demand", f"{len(demand):,} intervals of {duration(trace.step_s)}{held}", trace.name),
-            Assumption("jobs", "not in this file: no waits can be simulated", "give one row a job for waits"),
+            Assumption("jobs", "not known: no waits can be simulated", "give one row a job for waits"),
         ),
         notes=(
             plan.next_gpu.sentence,
@@ -85,8 +93,17 @@ def _draw_reasons(why: IdleReasons) -> Section:
 def build_document(request: SizeRequest) -> Document:
     price = choose_kept_price(request.accelerator, request.price_per_gpu_hour)
     rent = choose_price(request.accelerator, request.rent_price, "--rent-price")
-    prices = (state_price("GPU of this cluster", price), state_price("GPU rented at peaks", rent))
-    trace = find_demand(request.trace, request.store)
+    prices: tuple[Assumption, ...] = (
+        state_price("GPU of this cluster", price),
+        state_price("GPU rented at peaks", rent),
+    )
+    if request.users is None:
+        trace = find_demand(request.trace, request.store)
+    elif request.trace is None and request.store is None:
+        trace = ask_hours(request, request.users, rent)
+        prices = (*prices, state_hours(trace, rent))
+    else:
+        raise InputError("give the demand once: a CSV file of jobs or hours, --store or --users")
     if isinstance(trace, JobTrace):
         question = make_question(request, price.per_gpu_hour, rent.per_gpu_hour, trace.have_gpus, _name_teams(trace))
         return build_jobs_document(request, _simulate(trace, question), prices)

@@ -4,7 +4,7 @@ from operator import attrgetter
 
 from loadfactor.base.units import S_PER_HOUR
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
-from loadfactor.interfaces.document import Assumption, Document, Section
+from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import MarginalGpu
@@ -34,8 +34,10 @@ def build_jobs_document(request: SizeRequest, plan: SizePlan, prices: tuple[Assu
 
 
 def _write_headline(plan: SizePlan) -> str:
-    """One recommendation: the cheapest size of a cluster whose jobs wait when it is full."""
+    """One recommendation, the cheapest plan of the page: waiting for a full cluster, or renting its peaks."""
     best, today = plan.cheapest, plan.today
+    if plan.renting_is_cheaper:
+        return _recommend_renting(plan)
     cost = f"{money(best.cost_per_used_gpu_hour, plan.currency)} per used GPU-hour with the waiting"
     facts = f"{percent(best.utilization_share)} full, {_write_waits(best)}, {cost}"
     if today is None:
@@ -45,6 +47,18 @@ def _write_headline(plan: SizePlan) -> str:
     now = f"{percent(today.utilization_share)} full, {_write_waits(today)}, {money(today.cost_per_used_gpu_hour, plan.currency)}"
     lead = "Smaller is cheaper" if plan.smaller_is_cheaper else "Larger is cheaper"
     return f"{lead}: {counted(best.gpus, 'GPU')} ({facts}) instead of your {today.gpus} ({now})."
+
+
+def _recommend_renting(plan: SizePlan) -> str:
+    best, rented = plan.cheapest, money(plan.base_cost_per_used_gpu_hour, plan.currency)
+    keep = counted(plan.base_gpus or 0, "GPU")
+    lead = f"Keep {keep}, rent every peak by the hour, and nobody waits: {rented} per used GPU-hour"
+    cost = money(best.cost_per_used_gpu_hour, plan.currency)
+    waiting = f"{cost} on the {counted(best.gpus, 'GPU')} that are cheapest with waiting"
+    now = ""
+    if plan.today is not None and plan.today is not best:
+        now = f", and {money(plan.today.cost_per_used_gpu_hour, plan.currency)} on your {plan.today.gpus}"
+    return f"{lead}, against {waiting} ({percent(best.utilization_share)} full, {_write_waits(best)}){now}."
 
 
 def _write_waits(point: SizePoint) -> str:
@@ -63,16 +77,22 @@ def _choose_rows(plan: SizePlan) -> list[SizePoint]:
 
 
 def _draw_choice(plan: SizePlan) -> Section:
-    rows = [("the cheapest size", plan.cheapest)]
+    named = [("the cheapest size", plan.cheapest)]
     if plan.today is not None and plan.today is not plan.cheapest:
-        rows.append(("today's", plan.today))
+        named.append(("today's", plan.today))
+    rows: list[tuple[Cell, ...]] = [
+        (name, p.gpus, p.utilization_share, p.p90_wait_s, p.cost_per_used_gpu_hour) for name, p in named
+    ]
+    if plan.base_gpus is not None:
+        rows.append(("keep the base, rent the peaks", plan.base_gpus, None, 0.0, plan.base_cost_per_used_gpu_hour))
+    rows.sort(key=lambda row: float(row[4] or 0))
     sizes = table(
         rows,
-        "size",
-        col("GPUs", lambda row: row[1].gpus, "number"),
-        col("full", lambda row: row[1].utilization_share, "percent"),
-        col("p90 wait", lambda row: row[1].p90_wait_s, "duration"),
-        col("cost per used GPU-hour", lambda row: row[1].cost_per_used_gpu_hour, "money"),
+        "plan",
+        col("GPUs", style="number"),
+        col("full", style="percent"),
+        col("p90 wait", style="duration"),
+        col("cost per used GPU-hour", style="money"),
         currency=plan.currency,
         note="Costs include the cost of waiting.",
     )
@@ -177,7 +197,7 @@ def _draw_waste(plan: SizePlan) -> Section:
 
 
 def _draw_renting(plan: SizePlan) -> Section:
-    """Change if peaks were rented instead of waited for: apart from the size recommended."""
+    """What renting the peaks instead of waiting changes, and what one GPU more or less is worth."""
 
     def advise(gpu: MarginalGpu) -> str:
         return gpu.verdict if gpu is plan.next_gpu or gpu.verdict == "add it" else f"give it back: {gpu.verdict}"
@@ -210,7 +230,7 @@ def _draw_renting(plan: SizePlan) -> Section:
         "share of time",
         references=() if plan.base_gpus is None else (Reference(float(plan.base_gpus), f"base {plan.base_gpus}", "x"),),
     )
-    return Section("Apart from that: renting the peaks instead of waiting", lead, charts=(load,), tables=(judged,))
+    return Section("Renting the peaks instead of waiting", lead, charts=(load,), tables=(judged,))
 
 
 def _chart_cost(plan: SizePlan) -> Chart:

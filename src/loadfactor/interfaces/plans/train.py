@@ -15,9 +15,17 @@ from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import state_price
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.training.explanations import EvaluatedLayout
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.request import TrainingRequest
-from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
+from loadfactor.planner.training.scaling import (
+    NO_PRICE,
+    USUAL_BATCH_TOKENS,
+    USUAL_SEQ,
+    TrainingFacts,
+    TrainingPlans,
+    plan_runs,
+)
 from loadfactor.planner.training.training_plan import PlannedProject, ProjectNeeds, TrainingPlan
 
 SOFTWARE_WORDS = {
@@ -48,6 +56,7 @@ TERM_NAMES = {
 }
 SMALL = 0.002  # of the step: terms below are drawn together as "other"
 MOST_PARETO = 8
+MOST_ROUNDED = 0.5  # of the usual batch: beyond that a batch is another one
 PRICE_STEP = 0.1  # per GPU-hour, for what a change of the price does
 
 
@@ -90,8 +99,14 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     what = "Fine-tuning" if p.job.adapters else "Training"
     return (
         f"{what} {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
-        f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {write_layout(p.best.layout)}."
+        f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {write_layout(p.best.layout)}, with a risk of "
+        f"{write_risk(p.best)} of running out of memory."
     )
+
+
+def write_risk(layout: EvaluatedLayout) -> str:
+    """The risk of running out of memory in whole percent, as exact as it is known."""
+    return f"{max(layout.out_of_memory_share, 0.01):.0%}".replace("%", " %")
 
 
 def _write_project(project: PlannedProject, p: TrainingPlan) -> str:
@@ -104,8 +119,9 @@ def _write_project(project: PlannedProject, p: TrainingPlan) -> str:
 
 def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | None) -> Iterator[Assumption]:
     yield state_price("price", price) if price else Assumption("price", "none", NO_PRICE)
-    source = "--global-batch" if r.global_batch else "about 4 M tokens"
-    yield Assumption("batch", counted(p.global_batch, "sequence"), source)
+    yield _state_batch(r, p)
+    source = "--seq" if r.seq else f"{USUAL_SEQ:,}, or all the network can see"
+    yield Assumption("sequence", f"{p.seq:,} tokens", source)
     if r.adapters is not None:
         trained = short(r.adapters.parameters(p.job.network))
         words = f"{trained} weights: adapters of rank {r.adapter_rank} on attention"
@@ -119,6 +135,18 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | 
     failures = f"one per {r.gpu_mtbf_h:,.0f} GPU-hours"
     yield Assumption("failures", failures, "Llama 3: 419 in 54 days on 16,384 H100")
     yield Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train --about")
+
+
+def _state_batch(r: TrainingRequest, p: TrainingPlan) -> Assumption:
+    """Sequences in a step, and where the default of tokens gave way to what GPUs divide."""
+    words = f"{counted(p.global_batch, 'sequence')}, {short(p.global_batch * p.seq)} tokens"
+    if r.global_batch is not None:
+        return Assumption("batch", words, "--global-batch")
+    usual = f"about {short(USUAL_BATCH_TOKENS)} tokens"
+    if abs(p.global_batch * p.seq / USUAL_BATCH_TOKENS - 1) <= MOST_ROUNDED:
+        return Assumption("batch", words, usual)
+    why = "it grows with the GPUs" if r.scaling == "weak" else f"so that ranks of {p.gpus:,} GPUs divide it"
+    return Assumption("batch", words, f"in place of {usual}: {why}; set --global-batch")
 
 
 def _list_notes(answer: TrainingPlans) -> Iterator[str]:
@@ -140,12 +168,10 @@ def _list_notes(answer: TrainingPlans) -> Iterator[str]:
     if p.open_rivals:
         ways = counted(len(p.open_rivals), "other way")
         yield f"{ways} to cut the run {'is' if len(p.open_rivals) == 1 else 'are'} too close to call: measure them."
-    if p.open_recomputation:
-        ways = "; ".join(f"{c.layout.recomputed}: {c.why_it_loses}" for c in p.open_recomputation)
-        yield f"Recomputation is open ({p.best.layout.recomputed} is planned): {ways}. Measure the peak."
     if p.cost_range is not None:
         low, high = (about_money(c, p.currency) for c in p.cost_range)
-        yield f"The cost lies between {low} and {high} in four of five cases."
+        at = " at the prices listed" if p.price_range != (1.0, 1.0) else ""
+        yield f"The cost lies between {low} and {high} in four of five cases{at}."
     if p.price_per_gpu_hour is not None:
         step, change = money(PRICE_STEP, p.currency), about_money(p.gpu_hours * PRICE_STEP, p.currency)
         yield f"Each {step} per GPU-hour is {change} of the run."
@@ -304,11 +330,12 @@ def _draw_rivals(p: TrainingPlan) -> Section:
         col("layout", lambda c: write_layout(c.layout)),
         col("step", "step_s", "duration"),
         col("GiB", lambda c: c.memory_bytes / BYTES_PER_GIB, "number"),
+        col("out of memory", write_risk),
     )
     rivals = table(
         (p.best, *p.rivals, *p.too_large),
         *columns,
-        col("why not", lambda c: "the best of those that fit" if c is p.best else c.why_it_loses),
+        col("why not", lambda c: "the least time with the risk of memory" if c is p.best else c.why_it_loses),
         note=f"{p.layouts_scored:,} legal layouts scored, {p.layouts_fitting:,} fit; the best of each way to cut. "
         f"Tensor ranks belong inside the domain of {p.job.machine.fabric.domain_gpus} GPUs, "
         "pipeline stages across nodes, data ranks outermost.",

@@ -477,15 +477,11 @@ class BreakEvenPlan(BreakEven):
 
 @dataclass(frozen=True)
 class Fleet:
-    """Fleets that are planned: `replicas` of `replica` serve the demand, `floor_replicas` (0: none) are the smallest that pay.
-
-    `reach_share` is how full a fleet can be on average.
-    """
+    """Fleets that are planned: `replicas` of `replica` serve the demand, `floor_replicas` (0: none) are the smallest that pay."""
 
     replica: ReplicaCost
     replicas: int
     floor_replicas: int
-    reach_share: float
 
 
 def plan_break_even(
@@ -509,12 +505,11 @@ def plan_break_even(
     found = find_break_even(replica, api.price, mean)
     peak_ratio, of_demand = request.peak_ratio or 1.0, fleet.replica if fleet else replica
     rate = request.mean_requests_per_s
-    demand = compare_at_demand(of_demand, api.price, mean, rate, peak_ratio, fleet and fleet.replicas)
-    reach = 1.0
+    demand = compare_at_demand(of_demand, api.price, mean, rate, peak_ratio, fleet.replicas if fleet else None)
+    reach = 1 / peak_ratio
     if fleet is not None:  # the simulation has the last word on whether a fleet can be so full
-        reach = max(fleet.reach_share, found.floor_share) if fleet.floor_replicas else fleet.reach_share
-        if not fleet.floor_replicas:
-            reach = min(reach, found.floor_share * (1 - 1e-9))
+        pays = fleet.floor_replicas > 0
+        reach = max(reach, found.floor_share) if pays else min(reach, found.floor_share * (1 - 1e-9))
     return BreakEvenPlan(
         **vars(found),
         accelerator=accelerator(request.accelerator).id,

@@ -40,9 +40,19 @@ class LoadDuration:
         return float(np.sqrt((self.demand_gpus - self.mean_gpus) ** 2 @ self.time_share))
 
     @property
-    def load_factor(self) -> float:
-        """Mean over peak: how full a fleet bought for the peak would be."""
+    def mean_of_peak_share(self) -> float:
+        """Mean over peak: the load factor of a fleet bought for the peak."""
         return self.mean_gpus / self.peak_gpus
+
+    def load_factor(self, kept_gpus: int) -> float:
+        """GPU-hours used over those paid for, where so many GPUs are paid every hour and what exceeds them as it is used.
+
+        >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
+        >>> round(day.load_factor(80), 3), round(day.load_factor(60), 3), day.load_factor(0)
+        (0.646, 0.775, 1.0)
+        """
+        rented = self.mean_gpus - float(self.marginal_share[:kept_gpus].sum())
+        return self.mean_gpus / (kept_gpus + rented)
 
     def utilization_share(self, gpu: int) -> float:
         """Marginal utilization of the `gpu`-th GPU, counted from 1; zero beyond the peak."""
@@ -55,7 +65,7 @@ def load_duration(demand_gpus: ArrayLike, weight: ArrayLike | None = None) -> Lo
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
     >>> [round(day.utilization_share(k), 4) for k in (20, 40, 60, 80)]
     [1.0, 0.75, 0.5, 0.3333]
-    >>> round(day.load_factor, 3), round(float(day.marginal_share.sum()), 4) == round(day.mean_gpus, 4)
+    >>> round(day.mean_of_peak_share, 3), round(float(day.marginal_share.sum()), 4) == round(day.mean_gpus, 4)
     (0.646, True)
     """
     demand = np.asarray(demand_gpus, dtype=np.float64).ravel()

@@ -209,7 +209,9 @@ def choose_kept_price(name: str, given: float | None, option: str = "--price-per
     server, owned = find_server(accelerator(name).id), find_owned_server(name)
     if given is not None or owned is None:
         return choose_price(name, given, option, "one_year_contract")
-    assert server is not None and server.price is not None and server.power_w is not None
+    assert server is not None
+    assert server.price is not None
+    assert server.power_w is not None
     return ChosenPrice(
         compute_owned_cost(owned).cost_per_available_gpu_hour,
         server.currency,

@@ -31,7 +31,9 @@ class OwnRequest(ServiceRequest):
     demand: Path | None = option("CSV of hours (hour, gpus), of jobs, or a published trace; .gz too.", None)
     store: Path | None = option("Take the jobs from the books in this folder.", None)
     demand_gpus: str = option("Demand typed in, as GPUs x hours of a day: 20x6,40x6,60x4,80x8.", "")
-    users: float | None = option("Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT)
+    users: float | None = option(
+        "Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT
+    )
     server_price: float | None = _of_server(
         "Price of one server with all its GPUs; the catalog's if not given.", "server_price", None
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from loadfactor.base.limits import LATENCY_MS, LATENCY_S, TOKEN_COUNT, Limits
+from loadfactor.base.limits import LATENCY_MS, LATENCY_S, Limits
 from loadfactor.base.request import Request, option
 from loadfactor.planner.hardware import EngineName
 
@@ -12,6 +12,7 @@ Shape = Literal["office", "daily", "flat"]  # of a day and a week
 ACCELERATOR = "h100-sxm"
 MODEL = "llama-3.1-70b"
 USERS = 20_000.0
+TOKENS = Limits(at_least=0, at_most=1e8)  # a fleet needs one of each, what only is priced does not
 USER_COUNT = Limits(at_least=1, at_most=1e11)
 
 
@@ -23,8 +24,8 @@ class ServiceRequest(Request):
     accelerator: str = option("Accelerator of the catalog.", ACCELERATOR, short="-a")
     engine: EngineName = option("Serving engine.", "vllm")
     requests_per_user: float = option("Requests of one user on an average day.", 20.0, at_least=0.001, at_most=1e6)
-    input_tokens: float = option("Mean input of a request, tokens.", 1500.0, within=TOKEN_COUNT)
-    output_tokens: float = option("Mean output of a request, tokens.", 300.0, within=TOKEN_COUNT)
+    input_tokens: float = option("Mean input of a request, tokens.", 1500.0, within=TOKENS)
+    output_tokens: float = option("Mean output of a request, tokens.", 300.0, within=TOKENS)
     shape: Shape = option("Shape of day and week.", "office")
     ttft: float = option("Objective: time to first token, seconds.", 2.0, within=LATENCY_S)
     tpot: float = option("Objective: time per output token, milliseconds.", 50.0, within=LATENCY_MS)

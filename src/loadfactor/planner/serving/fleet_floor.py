@@ -46,7 +46,7 @@ def find_floor_fleet(q: ServingInputs, price_per_mtok: float) -> FloorFleet | No
 
 
 def _try_fleet(q: ServingInputs, price_per_mtok: float, replicas: int) -> FloorFleet | None:
-    """The fleet of so many replicas for the demand at which its tokens cost the price; None where it does not keep the objective."""
+    """The fleet of so many replicas for the demand at which its tokens cost the price; None where the objective is not kept."""
     considered = list_layout_options(q)
     tokens_per_request = q.demand.lengths.prompt_mean + q.demand.lengths.output_mean
     mtok_per_gpu_day = q.price_per_gpu_hour * H_PER_DAY / price_per_mtok

@@ -219,7 +219,7 @@ def find_fewest_replicas(
 
 
 def _choose_between(low: int, high: int, missed: Mapping[int, float], most: float) -> int:
-    """A size between one whose requests miss the objective too often and one where they do not: misses fall by a constant factor."""
+    """A size between one that misses the objective too often and one that does not: misses fall by a constant factor."""
     if high - low <= 2:
         return (low + high) // 2
     few, many = (log(max(missed[n], LEAST_MISSED)) for n in (high, low))

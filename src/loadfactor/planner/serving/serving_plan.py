@@ -134,6 +134,7 @@ class ServingInputs:
     slo: Slo
     price_per_gpu_hour: float
     currency: str = "USD"
+    price_range: tuple[float, float] = (1.0, 1.0)  # factors on it between which the catalog lists it
     wanted_share: float = 0.95
     headroom_share: float = 0.1
     traffic: Traffic | None = None
@@ -203,6 +204,7 @@ class ServingPlan:
     traffic: tuple[TrafficCost, ...]
     load_test: LoadTest
     currency: str
+    price_range: tuple[float, float]
 
     @property
     def model(self) -> str:
@@ -257,10 +259,13 @@ class ServingPlan:
 
     @property
     def cost_per_mtok_range(self) -> tuple[float, float] | None:
-        """Cost per million tokens on a fleet of just the size it takes, over that range; None where no token was served."""
+        """Cost per million tokens on a fleet of just the size it takes, over that range and that of the listed price.
+
+        None where no token was served.
+        """
         cost = self.total.cost_per_mtok
-        low, high = self._ranges["tokens_per_s"]
-        return None if cost is None else (cost / high, cost / low)
+        (slow, fast), (cheap, dear) = self._ranges["tokens_per_s"], self.price_range
+        return None if cost is None else (cost * cheap / fast, cost * dear / slow)
 
     @property
     def open_layouts(self) -> tuple[str, ...]:
@@ -377,6 +382,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
         claims=compute_batch_gains(chosen.replica, traffic.context),
         traffic=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
         currency=q.currency,
+        price_range=q.price_range,
         load_test=LoadTest(CONCURRENCIES, seen.ttft_s, seen.tpot_s, seen.output_tokens_per_s),
     )
 
@@ -480,6 +486,7 @@ def build_inputs(
         slo=Slo(request.ttft, request.tpot / MS_PER_S),
         price_per_gpu_hour=price.per_gpu_hour,
         currency=price.currency,
+        price_range=price.range,
         wanted_share=request.attainment,
         traffic=Traffic(
             lengths.prompt_mean,

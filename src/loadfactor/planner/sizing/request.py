@@ -21,7 +21,9 @@ class SizeRequest(ServiceRequest):
         is_argument=True,
     )
     store: Path | None = option("Take the jobs from the books in this folder.", None)
-    users: float | None = option("Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT)
+    users: float | None = option(
+        "Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT
+    )
     gpus: int | None = option(
         "GPUs of today's cluster, to judge it; from the books where they are given.", None, within=CLUSTER_GPUS
     )

@@ -229,11 +229,11 @@ class SizeQuestion:
 
 @dataclass(frozen=True)
 class SizePlan:
-    """The answer. `cheapest` is the size to choose, `today` the cluster there is; costs are in `currency`.
+    """The answer. `cheapest` is the size to choose where jobs wait, `today` the cluster there is; costs are in `currency`.
 
     `mean_wait_s_after_warm_up` is the chosen size's mean wait with a 95 % interval from batch means, None for too few jobs. The
-    share lost is Erlang B's, the share turned away the simulated one, if nobody could wait. `base_gpus` is apart from all that:
-    how many to keep when every peak is rented instead of waited for; None where nothing can be rented.
+    share lost is Erlang B's, the share turned away the simulated one, if nobody could wait. `base_gpus` is how many to keep when
+    every peak is rented instead of waited for; None where nothing can be rented.
     """
 
     trace: str
@@ -266,6 +266,12 @@ class SizePlan:
     outcome: Outcome = field(repr=False)
     demand: LoadDuration = field(repr=False)
     currency: str = "USD"
+
+    @property
+    def renting_is_cheaper(self) -> bool:
+        """True where keeping the base and renting every peak costs less than any size whose jobs wait."""
+        rented = self.base_cost_per_used_gpu_hour
+        return rented is not None and rented < self.cheapest.cost_per_used_gpu_hour
 
     @property
     def smaller_is_cheaper(self) -> bool:

@@ -169,7 +169,7 @@ def plan_size_from_state(
         trace=trace,
         mean_gpus=demand.mean_gpus,
         peak_gpus=demand.peak_gpus,
-        load_factor=demand.load_factor,
+        load_factor=demand.load_factor(keep),
         keep_gpus=keep,
         have_gpus=have,
         price_per_gpu_hour=price,

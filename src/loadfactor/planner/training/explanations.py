@@ -11,7 +11,7 @@ from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
+from loadfactor.planner.training.memory import PEAK_RANGE, estimate_memory, out_of_memory_risk, recompute_as_needed
 from loadfactor.planner.training.search import (
     MOST_MISSING_SHARE,
     ScoredLayouts,
@@ -46,6 +46,11 @@ class EvaluatedLayout:
     @property
     def fits(self) -> bool:
         return self.memory_bytes <= self.usable_bytes
+
+    @property
+    def out_of_memory_share(self) -> float:
+        """How probable it is that it runs out of memory, for what predicted peaks are off by."""
+        return float(out_of_memory_risk(self.memory_bytes, self.usable_bytes))
 
 
 def evaluate_layout(job: TrainingJob, layout: TrainingLayout) -> EvaluatedLayout:
@@ -230,8 +235,12 @@ def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) 
     """How much slower than `best` a layout is and through which terms; and whether it fits at all."""
     gap = one.step_s - best.step_s
     needs = [] if one.fits else [describe_need(one)]
+    risk = f"runs out of memory in {one.out_of_memory_share:.0%}".replace("%", "% of cases")
+    if gap <= 0 and not needs:
+        riskier = one.out_of_memory_share > best.out_of_memory_share
+        return f"is {_format_percent(-gap / best.step_s)} faster, but {risk}" if gap < 0 and riskier else "is as fast"
     if gap <= 0:
-        return f"would be {_format_percent(-gap / best.step_s)} faster, but {needs[0]}" if needs else "is as fast"
+        return f"would be {_format_percent(-gap / best.step_s)} faster, but {needs[0]}"
     parts = []
     for name, terms in GROUPS:
         more = sum(one.terms[t] - best.terms[t] for t in terms)
@@ -272,9 +281,6 @@ def _describe(name: str, job: TrainingJob, x: TrainingLayout) -> str:
         "launch": "kernel launches",
         "optimizer": "optimizer step",
     }[name]
-
-
-PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
 
 
 def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[EvaluatedLayout, ...]:

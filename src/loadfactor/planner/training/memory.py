@@ -23,6 +23,8 @@ from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLa
 
 RERUN_KEPT_SHARE = 0.75  # of activations, where every other product runs again
 USABLE_SHARE = 0.96  # the rest is the driver, the communication library and fragmentation
+PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
+OUT_OF_MEMORY_COST = 0.2  # of a run's time, where it runs out of memory: it begins again, in a slower layout
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,19 @@ class TrainingMemory:
     @property
     def fits(self) -> Any:
         return self.total_bytes <= self.usable_bytes
+
+
+def out_of_memory_risk(memory_bytes: Any, usable_bytes: float) -> Any:
+    """How probable it is that a layout predicted to take so much takes more than there is.
+
+    Peaks over predictions are taken as log-logistic through the ends of `PEAK_RANGE`, beyond which one of ten lies at each side.
+
+    >>> [round(float(out_of_memory_risk(used, 100.0)), 2) for used in (50.0, 100 / 1.35, 99.7, 100 / 0.82)]
+    [0.0, 0.1, 0.6, 0.9]
+    """
+    low, high = np.log(PEAK_RANGE)
+    spread = (high - low) / (2 * np.log(9))  # odds of 1 to 9 at each end
+    return 1 / (1 + np.exp((np.log(usable_bytes / np.maximum(memory_bytes, 1.0)) - (low + high) / 2) / spread))
 
 
 def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
@@ -90,7 +105,12 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         "logits_bytes": np.where(ends_on_last, logits, 0.0),
         "gathered_bytes": gathered,
     }
-    return TrainingMemory(parts, job.machine.memory_bytes * USABLE_SHARE)
+    return TrainingMemory(parts, usable_bytes(job))
+
+
+def usable_bytes(job: TrainingJob) -> float:
+    """Memory of an accelerator that a run may fill."""
+    return job.machine.memory_bytes * USABLE_SHARE
 
 
 def micro_batches_in_flight(x: TrainingLayout) -> Any:
@@ -143,8 +163,10 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     return tokens * (full * inputs + (1 - full) * kept)
 
 
-def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLayout:
+def recompute_as_needed(job: TrainingJob, layout: TrainingLayout, room_share: float = 1.0) -> TrainingLayout:
     """Layouts with full recomputation, each for the fewest layers of a stage with which it fits; others stay as they are.
+
+    They fit into `room_share` of the usable memory where they can.
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
@@ -161,8 +183,11 @@ def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLay
     before, after = estimate_memory(job, none), estimate_memory(job, x)
     working = activation_bytes_per_layer(job, none)
     most = before.total_bytes + working
-    share = (most - after.usable_bytes) / np.maximum(most - after.total_bytes, 1.0)
+    room_bytes = after.usable_bytes * room_share
+    share = (most - room_bytes) / np.maximum(most - after.total_bytes, 1.0)
     layers = stage_layers(job.network.layers, x)
     share = np.clip(np.ceil(share * layers) / layers, 1 / layers, 1.0)
-    share = np.where(before.fits, 1.0, share)  # where nothing has to be, all of it is another trade of time for memory
+    share = np.where(
+        before.total_bytes <= room_bytes, 1.0, share
+    )  # where nothing has to be, all of it is another trade of time for memory
     return replace(x, recompute_share=np.where(x.recompute == FULL, share, x.recompute_share))

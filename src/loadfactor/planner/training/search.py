@@ -1,7 +1,7 @@
 """Search over the legal layouts of a training job, scored by the equations that give the breakdown of a step."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,14 @@ import numpy.typing as npt
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
+from loadfactor.planner.training.memory import (
+    OUT_OF_MEMORY_COST,
+    PEAK_RANGE,
+    estimate_memory,
+    out_of_memory_risk,
+    recompute_as_needed,
+    usable_bytes,
+)
 from loadfactor.planner.training.step import estimate_step
 
 MISSING_LAYERS = 2  # a pipeline may be this many layers short: the embedding and the head stand in for them
@@ -151,6 +158,14 @@ class ScoredLayouts:
     def __len__(self) -> int:
         return len(self.step_s)
 
+    def pick(self, index: Array) -> "ScoredLayouts":
+        """Some of them, by positions or a mask."""
+        return ScoredLayouts(self.layouts.pick(index), self.step_s[index], self.memory_bytes[index], self.fits[index])
+
+    def join(self, other: "ScoredLayouts") -> "ScoredLayouts":
+        columns = ((self.step_s, other.step_s), (self.memory_bytes, other.memory_bytes), (self.fits, other.fits))
+        return ScoredLayouts(TrainingLayout.join([self.layouts, other.layouts]), *map(np.concatenate, columns))
+
 
 def _batch_layouts(layouts: Iterator[TrainingLayout]) -> Iterator[TrainingLayout]:
     waiting: list[TrainingLayout] = []
@@ -171,21 +186,48 @@ def search_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING)
     Where the space leaves recomputation open, a layout that needs it has it for as few layers of a stage as memory allows.
     """
     layouts, seconds, needed = [], [], []
-    usable = 0.0
     for listed in _batch_layouts(enumerate_layouts(job, gpus, space)):
         chunk = listed if space.recompute else recompute_as_needed(job, listed)
         layouts.append(chunk)
         seconds.append(estimate_step(job, chunk).step_s)
-        needs = estimate_memory(job, chunk)
-        needed.append(needs.total_bytes)
-        usable = needs.usable_bytes
+        needed.append(estimate_memory(job, chunk).total_bytes)
     if not layouts:
         empty = np.zeros(0)
         return ScoredLayouts(TrainingLayout.join([]), empty, empty, empty.astype(bool))
     all_layouts, step_s, memory_bytes = TrainingLayout.join(layouts), np.concatenate(seconds), np.concatenate(needed)
-    fits = memory_bytes <= usable
+    fits = memory_bytes <= usable_bytes(job)
     order = np.lexsort((memory_bytes, np.round(step_s, 9), ~fits))
-    return ScoredLayouts(all_layouts.pick(order), step_s[order], memory_bytes[order], fits[order])
+    return ScoredLayouts(all_layouts, step_s, memory_bytes, fits).pick(order)
+
+
+CAUTIOUS_ROOM_SHARE = 1 / PEAK_RANGE[1]  # of memory, which nine of ten runs keep
+CONSIDERED = 64  # ways whose recomputation is looked at again
+
+
+def rank_by_risk(job: TrainingJob, found: ScoredLayouts, space: SearchSpace = EVERYTHING) -> ScoredLayouts:
+    """The layouts that fit, least expected time first: a step, and the risk that the run stops for want of memory.
+
+    The best of them also with the recomputation that leaves room for what memory may be mispredicted by.
+    """
+    usable = usable_bytes(job)
+    fitting = found.pick(found.fits)
+    fitting = fitting.pick(np.argsort(expect_step_s(fitting, usable), kind="stable"))
+    if not space.recompute and len(fitting):
+        layouts = fitting.layouts.pick(np.arange(min(CONSIDERED, len(fitting))))
+        cautious = recompute_as_needed(
+            job, replace(layouts, recompute=FULL + 0 * layouts.recompute), CAUTIOUS_ROOM_SHARE
+        )
+        memory = estimate_memory(job, cautious)
+        more = ScoredLayouts(cautious, estimate_step(job, cautious).step_s, memory.total_bytes, memory.fits)
+        fitting = fitting.join(more.pick(more.fits))
+        fitting = fitting.pick(np.argsort(expect_step_s(fitting, usable), kind="stable"))
+    return fitting
+
+
+def expect_step_s(found: ScoredLayouts, usable_bytes: float) -> Array:
+    """Seconds of a step with the cost of running out of memory, by its risk."""
+    risk: Array = out_of_memory_risk(found.memory_bytes, usable_bytes)
+    return found.step_s * (1 + OUT_OF_MEMORY_COST * risk)
 
 
 def pick_distinct(found: ScoredLayouts, most: int, fitting: bool = True) -> list[int]:

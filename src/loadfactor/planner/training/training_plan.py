@@ -26,6 +26,7 @@ from loadfactor.planner.training.search import (
     SearchSpace,
     find_pareto_front,
     pick_distinct,
+    rank_by_risk,
     search_layouts,
 )
 
@@ -70,6 +71,8 @@ class TrainingPlan:
     checkpoints: CheckpointPlan = field(repr=False)
     price_per_gpu_hour: float | None
     currency: str
+    price_range: tuple[float, float] = (1.0, 1.0)
+    """Factors on the price between which the catalog lists it."""
 
     @property
     def global_batch(self) -> int:
@@ -126,9 +129,9 @@ class TrainingPlan:
 
     @property
     def cost_range(self) -> tuple[float, float] | None:
-        """Cost, from the lower to the upper end of that range; None without a price."""
-        low, high = self.time_range
-        return None if self.cost is None else (self.cost * low, self.cost * high)
+        """Cost, from the lower to the upper end of that range and of the listed price; None without a price."""
+        (low, high), (cheap, dear) = self.time_range, self.price_range
+        return None if self.cost is None else (self.cost * low * cheap, self.cost * high * dear)
 
     @property
     def open_rivals(self) -> Sequence[EvaluatedLayout]:
@@ -172,7 +175,8 @@ def plan_run(
         raise explain_no_legal_layout(job, gpus, space)
     if not found.fits.any():
         raise explain_nothing_fits(job, gpus, space, found)
-    best = evaluate_layout(job, found.layouts.pick(0))
+    ranked = rank_by_risk(job, found, space)
+    best = evaluate_layout(job, ranked.layouts.pick(0))
     mtbf_s = job_mtbf_s(reliability.gpu_mtbf_h, gpus)
     checkpoints = plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s)
     if checkpoints.efficiency_share < LEAST_EFFICIENCY_SHARE:
@@ -185,7 +189,7 @@ def plan_run(
         job=job,
         tokens=tokens,
         best=best,
-        rivals=[_evaluate_rival(job, found.layouts.pick(i), best) for i in pick_distinct(found, RIVALS + 1)[1:]],
+        rivals=[_evaluate_rival(job, ranked.layouts.pick(i), best) for i in pick_distinct(ranked, RIVALS + 1)[1:]],
         too_large=_list_too_large(job, found, best),
         pareto=[evaluate_layout(job, found.layouts.pick(i)) for i in find_pareto_front(found)],
         open_recomputation=() if space.recompute else list_open_recomputation(job, best),
@@ -195,6 +199,7 @@ def plan_run(
         checkpoints=checkpoints,
         price_per_gpu_hour=price.per_gpu_hour if price else None,
         currency=price.currency if price else "USD",
+        price_range=price.range if price else (1.0, 1.0),
     )
     if plan.days > LONGEST_D:
         raise PlanError(
@@ -243,7 +248,7 @@ class PlannedProject:
     costs: Mapping[str, float] | None
     cost: float | None
     cost_range: tuple[float, float] | None
-    """From the lower to the upper end of the range of the runs' time; evaluation, storage and staff are as given."""
+    """From the lower to the upper end of the runs' time and of the listed price; evaluation's hours, storage and staff as given."""
 
 
 def cost_project(plan: TrainingPlan, needs: ProjectNeeds) -> PlannedProject:
@@ -265,8 +270,12 @@ def cost_project(plan: TrainingPlan, needs: ProjectNeeds) -> PlannedProject:
     costs = {name: h * price for name, h in hours.items()} | {"storage": needs.storage_cost, "staff": needs.staff_cost}
     total = sum(costs.values())
     uncertain = costs["runs"] + costs["padding"] + costs["retries"]
-    low, high = plan.time_range
-    return PlannedProject(needs, hours, costs, total, (total + (low - 1) * uncertain, total + (high - 1) * uncertain))
+    fixed = needs.storage_cost + needs.staff_cost
+    low, high = (
+        fixed + dear * (costs["evaluation"] + slow * uncertain)
+        for slow, dear in zip(plan.time_range, plan.price_range, strict=True)
+    )
+    return PlannedProject(needs, hours, costs, total, (low, high))
 
 
 @dataclass(frozen=True)
