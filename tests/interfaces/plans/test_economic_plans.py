@@ -105,7 +105,9 @@ def test_breakeven_floor_never_and_claim() -> None:
     assert "never pays" in never
     found = data("breakeven", "--api", "openai/gpt-4-turbo", "--output-tokens-per-s", "500", "--requests-per-s", "2")
     assert found["demand"]["self_hosting_pays"] is True
-    assert found["replica"]["tokens_per_s"] == 1500
+    assert (
+        found["replica"]["tokens_per_s"] == 3000
+    )  # 1,500 tokens in and 300 out, as every plan takes a request by default
 
 
 def test_breakeven_plans_the_throughput_of_a_network() -> None:
@@ -118,10 +120,10 @@ def test_breakeven_plans_the_throughput_of_a_network() -> None:
 
 def test_breakeven_says_where_the_range_of_a_planned_throughput_turns_the_choice() -> None:
     """A floor below 100 % or above it, by the throughput, leaves the choice open; a low one, or a measured one, does not."""
-    near = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(0.036, 0.036))
+    near = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(0.072, 0.072), price_per_gpu_hour=2.95)
     low, high = near.data.throughput_range
     assert near.data.floor_range == (near.data.floor_share / high, near.data.floor_share / low)
-    assert near.data.floor_share < 1 < near.data.floor_range[1]
+    assert near.data.floor_range[0] < near.data.reach_share < near.data.floor_range[1]
     assert near.data.is_open
     assert "The choice is open" in near.headline
     dear = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(5.0, 5.0), requests_per_s=10.0)
@@ -133,7 +135,7 @@ def test_breakeven_says_where_the_range_of_a_planned_throughput_turns_the_choice
 
 def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
     """A cluster far too large is told so, with the cheapest size, the waits by job size and the marginal GPU."""
-    text = asked("size", str(history), "--gpus", "240", "--rent-price", "2.95")
+    text = asked("size", str(history), "--gpus", "240", "--rent-price", "20")
     flat = " ".join(text.split())
     for words in (
         "Smaller is cheaper",
@@ -186,7 +188,11 @@ def test_size_of_hours_and_of_state(shared: Path, tmp_path: Path) -> None:
 
 def test_an_owned_gpu_costs_what_its_own_server_does() -> None:
     """Each accelerator of the catalog is owned at its own server's price and power, which a typed one replaces."""
-    costs = {name: data("own", "--accelerator", name) for name, server in servers().items() if server.price}
+    costs = {
+        name: data("own", "--accelerator", name, "--rent-price", "9")
+        for name, server in servers().items()
+        if server.price
+    }
     assert len({found["price_per_gpu_hour"] for found in costs.values()}) == len(costs) > 2
     assert costs["h100-sxm"]["cost_per_available_gpu_hour"] == pytest.approx(1.8586, abs=1e-4)
     typed = data(
@@ -208,15 +214,20 @@ def test_headline_of_owning_equals_its_table() -> None:
 
 
 def test_headline_of_a_size_equals_its_table(history: Path) -> None:
-    """The first sentence recommends one size, with the numbers of the first table; renting stands apart from it."""
+    """The first sentence recommends the cheapest plan of the page, the first row of its table, with the numbers of the others."""
     page = loadfactor.plan_size(trace=history, gpus=240, sizes="80,96,112")
-    best, today = page.document.sections[0].tables[0].text_rows()
-    for cell in (f"{best[1]} GPUs", f"{best[2]} full", best[4], f"your {today[1]}", f"{today[2]} full", today[4]):
+    rented, best, today = page.document.sections[0].tables[0].text_rows()
+    for cell in (f"Keep {rented[1]} GPUs, rent", rented[4], f"{best[1]} GPUs", f"{best[2]} full", best[4], today[4]):
         assert cell in page.headline
-    assert "rent" not in page.headline
-    apart = page.document.sections[-1]
-    assert "Apart from that" in apart.title
-    assert f"keep {page.data.base_gpus} GPUs" in apart.lead
+    costs = [float(row[4].strip("$")) for row in (rented, best, today)]
+    assert costs == sorted(costs)
+    assert f"keep {page.data.base_gpus} GPUs" in page.document.sections[-1].lead
+    waiting = loadfactor.plan_size(trace=history, gpus=240, sizes="80,96,112", rent_price=20)
+    best, *_ = waiting.document.sections[0].tables[0].text_rows()
+    today = next(row for row in waiting.document.sections[0].tables[0].text_rows() if row[0] == "today's")
+    for cell in (f"{best[1]} GPUs", f"{best[2]} full", best[4], f"your {today[1]}", f"{today[2]} full", today[4]):
+        assert cell in waiting.headline
+    assert "rent" not in waiting.headline
 
 
 def test_headline_of_hours_equals_its_table(tmp_path: Path) -> None:
@@ -236,7 +247,7 @@ def test_every_scheduler_that_can_be_named_is_known() -> None:
 def test_headline_of_a_floor_equals_its_table() -> None:
     """The floor, its requests and its users are said once and shown alike."""
     page = loadfactor.plan_breakeven(api="openai/gpt-4o", tokens_per_s=2000)
-    shown = dict(page.document.sections[0].tables[0].text_rows())
+    shown = dict(page.document.sections[1].tables[0].text_rows())
     assert f"Self-host only above {shown['utilization floor']}" in page.headline
     assert shown["demand at the floor"] in page.headline
     assert f"about {shown['users at the floor']} users" in page.headline
@@ -257,10 +268,10 @@ def test_owning_and_sizing_the_same_books_say_one_base(simulated_books: Books) -
 
 
 def test_breakeven_without_arguments_compares_a_network_with_its_own_api() -> None:
-    """With nothing given a small network is planned and compared with an API that hosts it, and the page says so."""
+    """With nothing given the network of `plan serve` is planned and compared with an API that hosts it, and the page says so."""
     page = loadfactor.plan_breakeven()
     assumed = {a.name: a.value for a in page.document.assumptions}
-    assert assumed["network"] == "llama-3.1-8b"
+    assert assumed["network"] == "llama-3.1-70b"
     assert "that host this network" in assumed["API price"]
     assert "llama" in page.data.api
 

@@ -187,12 +187,17 @@ def _write_headline(plan: BreakEvenPlan) -> str:
 
 def _write_bills(plan: BreakEvenPlan) -> str:
     """What one demand costs a month in each way, and when the cheapest changes."""
-    names = {"API": f"at {plan.api}", "rented": f"on {plan.ways[1].gpus:,} rented {plan.accelerator}", "owned": "on owned ones"}
+    names = {
+        "API": f"at {plan.api}",
+        "rented": f"on {plan.ways[1].gpus:,} rented {plan.accelerator}",
+        "owned": "on owned ones",
+    }
     bills = ", ".join(f"{money(way.cost_per_month, plan.currency)} {names[way.name]}" for way in plan.ways)
     turn, best = plan.turn, plan.cheapest.name
     first = min((way for way in plan.ways if way.life_months is None), key=lambda way: way.cost_per_month).name
-    later = "" if turn is None else f", by what is paid until then {turn.name} from month {turn.month} on"
-    cheapest = f"{first} is cheapest at first{later}" if turn else f"{best} is the cheapest in every month"
+    cheapest = f"{best} is the cheapest in every month"
+    if turn is not None:
+        cheapest = f"{first} is cheapest at first, {turn.name} from month {turn.month} on, when its price is paid off"
     return f"{short(plan.users)} users cost a month {bills}: {cheapest}."
 
 
