@@ -27,7 +27,7 @@ def draw_service(random: Random) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", rest_long(range(200), quick=2))
+@pytest.mark.parametrize("seed", rest_long(range(200)))
 def test_what_users_cost_is_the_same_on_every_page(seed: int) -> None:
     """Serve, break-even, own and size say one fleet, one bill and one cost per token; the floor is where serve says so, too."""
     random = Random(seed)
@@ -55,7 +55,7 @@ def test_what_users_cost_is_the_same_on_every_page(seed: int) -> None:
         assert floor.total.cost_per_mtok == pytest.approx(api_price, rel=1e-2)
 
 
-@pytest.mark.parametrize("seed", rest_long(range(20), quick=2))
+@pytest.mark.parametrize("seed", rest_long(range(20)))
 def test_no_smaller_fleet_keeps_the_objective(seed: int) -> None:
     """The replicas that are recommended keep the objective in the simulation, and one less does not."""
     random = Random(seed)

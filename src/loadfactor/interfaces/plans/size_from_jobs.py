@@ -50,15 +50,21 @@ def _write_headline(plan: SizePlan) -> str:
 
 
 def _recommend_renting(plan: SizePlan) -> str:
-    best, rented = plan.cheapest, money(plan.base_cost_per_used_gpu_hour, plan.currency)
-    keep = counted(plan.base_gpus or 0, "GPU")
-    lead = f"Keep {keep}, rent every peak by the hour, and nobody waits: {rented} per used GPU-hour"
+    best, today, keep = plan.cheapest, plan.today, counted(plan.base_gpus or 0, "GPU")
+    lead = f"Keep {keep}, rent every peak by the hour, and nobody waits"
+    if today is not None and today.gpus > (plan.base_gpus or 0):
+        lead = f"Smaller is cheaper: keep {keep}, rent every peak by the hour, and nobody waits"
+    now = (
+        ""
+        if today is None
+        else f" instead of {money(today.cost_per_used_gpu_hour, plan.currency)} on your {today.gpus}"
+    )
     cost = money(best.cost_per_used_gpu_hour, plan.currency)
-    waiting = f"{cost} on the {counted(best.gpus, 'GPU')} that are cheapest with waiting"
-    now = ""
-    if plan.today is not None and plan.today is not best:
-        now = f", and {money(plan.today.cost_per_used_gpu_hour, plan.currency)} on your {plan.today.gpus}"
-    return f"{lead}, against {waiting} ({percent(best.utilization_share)} full, {_write_waits(best)}){now}."
+    sizes = f"{counted(best.gpus, 'GPU')} {'is' if best.gpus == 1 else 'are'} the cheapest size"
+    return (
+        f"{lead}, {money(plan.base_cost_per_used_gpu_hour, plan.currency)} per used GPU-hour{now}. Where jobs wait instead, "
+        f"{sizes}: {percent(best.utilization_share)} full, {_write_waits(best)}, {cost}."
+    )
 
 
 def _write_waits(point: SizePoint) -> str:
