@@ -111,6 +111,21 @@ def test_a_field_that_cannot_be_true_costs_the_others_nothing(tmp_path: Path) ->
         collector.close()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.0**47])
+def test_a_scrape_of_nothing_but_what_is_no_value_is_no_bad_record(tmp_path: Path, value: float) -> None:
+    """It is counted, and what came with it is booked: nothing is put into quarantine."""
+    gpu = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0", "UUID": "GPU-odd", "Hostname": "n", "job": "dcgm"}
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        write(collector, pack_request([SentSeries(gpu, [(NOW_MS - 30_000, 50.0)])]))
+        collector.ingest(everything=True)
+        write(collector, pack_request([SentSeries(gpu, [(NOW_MS, value), (NOW_MS - 60_000, 40.0)])]))
+        collector.ingest(everything=True)
+        assert not collector.quarantined
+        assert times(tmp_path) == [NOW_MS - 60_000, NOW_MS - 30_000]
+        collector.close()
+
+
 def test_a_stream_that_cannot_be_ingested_hinders_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is raised when all others were booked."""
     with LiveLog.open(tmp_path) as log:

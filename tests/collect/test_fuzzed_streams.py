@@ -116,6 +116,7 @@ def run_round(folder: Path, seed: int) -> None:
                 if oracle.chance.random() < 0.2:
                     clock[0] = NOW_MS + oracle.chance.choice((0, 1, -3, -24, 9_000, -400_000)) * MS_PER_HOUR
             skipped += collector.skipped
+            assert not collector.quarantined
             collector.close()
     clock[0] = NOW_MS
     with LiveLog.open(folder) as log:
@@ -172,6 +173,7 @@ def test_any_answers_are_kept_or_counted(tmp_path: Path, seed: int) -> None:
                 if oracle.chance.random() < 0.2:
                     clock[0] = NOW_MS + oracle.chance.choice((0, 1, -3, 9_000)) * MS_PER_HOUR
             skipped += collector.skipped
+            assert not collector.quarantined
             collector.close()
     clock[0] = NOW_MS
     with LiveLog.open(tmp_path) as log:

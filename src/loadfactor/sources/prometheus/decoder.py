@@ -357,7 +357,8 @@ class PrometheusDecoder:
     ) -> Iterator[Rows | Gap]:
         if not isinstance(source, GpuSource):  # where values are added up, one that was sent twice must not count twice
             points = drop_repeated(points)
-        yield from source.decode(self._read(source, points), is_late)
+        values = self._read(source, points)
+        yield from source.decode(values, is_late) if len(values) else source.gaps.drain()
         newest_ms = source.last_ms if isinstance(source, EngineSource) else int(points.at_ms.max())
         if newest_ms is not None:
             self.last_sample_ms[source.name] = max(newest_ms, self.last_sample_ms.get(source.name, newest_ms))
