@@ -215,7 +215,7 @@ class GpuSource:
         steps.grow(len(self.known.gpus))
         line = Timeline(scrapes)
         line.start_ms, line.step_ms, _ = steps.follow(line.gpu, line.at_ms)
-        late = ScrapeRows(None, self.name, self.known, self.gaps, names_team=True)
+        late = ScrapeRows(None, self.name, self.known, self.gaps)
         spans = late.holders.list_open(late.holders.open)  # those that are open when it is read, at the end
         for rows in chain(late.add(scrapes, line), late.make_allocations(spans)):
             some = _drop_empty(rows) if rows.table == "samples" else self._pick_unknown(rows, scrapes.place)
