@@ -301,9 +301,8 @@ def find_overlaps(samples: Expr, suspects: Expr) -> Expr:
     """Hours of GPUs in which samples overlap (device_id, hour_utc), among the hours of `suspects` (hour_utc)."""
     near = samples.semi_join(suspects, "hour_utc")
     by_start = ibis.window(group_by=[near.device_id, near.hour_utc], order_by=near.from_utc)
-    near = near.mutate(
-        before_utc=near.to_utc.lag().over(by_start)
-    )  # of two that overlap, one follows the other at once
+    # of two that overlap, one follows the other at once
+    near = near.mutate(before_utc=near.to_utc.lag().over(by_start))
     return near.filter(near.from_utc < near.before_utc).select("device_id", "hour_utc").distinct()
 
 

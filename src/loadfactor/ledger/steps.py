@@ -268,8 +268,7 @@ def _list_activity(of: Activity) -> Steps:
         suspects = ibis.table({"hour_utc": "int64"}, name="suspects")
         overlapping = steps.put("overlapping", find_overlaps(samples, suspects), {("samples",): None})
         parted = observe(part_overlaps(samples, overlapping, of.measured))
-        forms = {("samples",): None, ("overlapping",): observe(samples)}
-        observed = steps.put("observed", parted, forms)
+        observed = steps.put("observed", parted, {("samples",): None, ("overlapping",): observe(samples)})
     else:
         observed = steps.put("observed", observe(samples), {("samples",): None})
     work = steps.put("work", find_unheld_work(spans, observed), {("observed",): None})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -61,7 +61,8 @@ SKIPPED: Final[Mapping[str, str]] = {
 """Reasons why samples that came are not kept, as metrics name them, and in words behind "samples"."""
 
 
-class Skip(NamedTuple):
+@dataclass(frozen=True)
+class Skip:
     """Samples that came and are not kept: one of SKIPPED, an example, how many, and whether a decoder reads such ones."""
 
     reason: str
