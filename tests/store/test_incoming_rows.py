@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.base.errors import InputError, SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.books.books import Books
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
@@ -174,13 +174,19 @@ def test_own_rows_with_a_bad_measurement_stop_their_import(tmp_path: Path) -> No
 
 
 def test_gpus_that_no_list_names_are_bounded_together(tmp_path: Path) -> None:
-    """Rows may each be possible, and together more than anybody has: refused before they are counted one by one."""
-    held = "".join(f"{pool},{pool},1000000,{START},{START + HOUR}\n" for pool in "ab")
+    """Rows may each be possible, and together more than anybody has: small places are counted whole, and `doctor` says the rest."""
+    held = "".join(
+        f"{pool},{pool},{gpus},{START},{START + HOUR}\n" for pool, gpus in (("a", 10**6), ("b", 10**6), ("c", 8))
+    )
     (tmp_path / "allocations.csv").write_text("job_id,pool,gpus,from_utc,to_utc\n" + held)
     books = Books(tmp_path / "books")
-    with pytest.raises(InputError, match="speak of 2,000,000 GPUs that no list names, more than 1,000,000"):
-        books.add("tables", [tmp_path / "allocations.csv"])
-    assert not books.imports
+    books.add("tables", [tmp_path / "allocations.csv"])
+    readings = books.show("allocated_gpu_hours", by=["job"])
+    hours = dict(zip(readings.keys, readings.column("allocated_gpu_hours"), strict=True))
+    assert hours == {("a",): pytest.approx(99_992), ("c",): pytest.approx(8)}
+    checked = books.check()
+    assert checked.balance.holds
+    assert any("hold 2,000,008 GPUs that nobody lists; 100,000 of them" in found.what for found in checked.findings)
 
 
 def test_a_share_may_exceed_one_by_a_rounding() -> None:

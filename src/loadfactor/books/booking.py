@@ -10,8 +10,6 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.base.errors import InputError
-from loadfactor.base.limits import MOST_CLUSTER_GPUS
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import describe_bills, has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, ledger_steps, recall
@@ -85,14 +83,7 @@ def _find_facts(session: Session) -> LedgerFacts:
     work_out(session, _recall_facts(_FACTS[:1], renamed=True), empty)
     renamed = "node_names" not in empty
     work_out(session, _recall_facts((*_FACTS[1:], *(_OF_NUMBERS if numbers else ())), renamed), empty)
-    estimated = 0
-    if "unlisted" not in empty:
-        (estimated,) = session.fetch_one("SELECT sum(most) FROM unlisted")
-        if estimated > MOST_CLUSTER_GPUS:
-            raise InputError(
-                f"allocations speak of {int(estimated):,} GPUs that no list names, more than {MOST_CLUSTER_GPUS:,}; import "
-                "devices, or correct gpus in allocations"
-            )
+    (estimated,) = session.fetch_one("SELECT sum(most) FROM unlisted") if "unlisted" not in empty else (0,)
     filled = bool(labels) and has_stated_payers(session)
     return LedgerFacts(renamed, bool(numbers), filled, bool(runs), devices + int(estimated), frozenset(empty))
 

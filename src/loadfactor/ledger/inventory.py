@@ -20,6 +20,7 @@ not held of it has an unknown holder.
 
 import ibis
 
+from loadfactor.base.limits import MOST_ESTIMATED_GPUS
 from loadfactor.ledger.columns import LOCATION, NUMBERED, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, unite
 from loadfactor.ledger.labels import is_listed
@@ -48,8 +49,9 @@ def list_devices(devices: Expr) -> Expr:
 
 
 def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
-    """How many GPUs jobs held at once where they name no GPU, at most: node, pool, most, from_utc (of the first of them), to_utc.
+    """How many GPUs jobs held at once where they name no GPU, at most: node, pool, held, most, from_utc (of the first), to_utc.
 
+    `held` is what they say; `most` of it is counted: no more than `MOST_ESTIMATED_GPUS` in all, the smallest places first.
     Where a list says that the last GPU of a place ended, that ends what is estimated there; jobs that begin later are counted anew.
     Not of nodes, pools and fleets of which something is listed for ever since before.
     """
@@ -78,15 +80,18 @@ def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
     running = ibis.cumulative_window(group_by=keys, order_by=changes.at_utc)
     held = changes.mutate(held=changes.change.sum().over(running))
     out = held.group_by(keys).aggregate(held=held.held.max(), from_utc=held.at_utc.min())
-    most = (out.held - ROUNDING_GPUS).ceil().cast("int64")
-    out = out.select("node", "pool", most=most, from_utc=out.from_utc, to_utc=out.until)
+    whole = (out.held - ROUNDING_GPUS).ceil().cast("int64")
+    out = out.select("node", "pool", held=whole, from_utc=out.from_utc, to_utc=out.until)
     staying = devices.filter(devices.to_utc.isnull())
     staying = staying.mutate(since=ibis.coalesce(staying.from_utc, ALWAYS[0]))
     by_node = staying.group_by("node").aggregate(since=staying.since.min())
     by_pool = staying.group_by("pool").aggregate(since=staying.since.min())
     out = out.anti_join(by_node, [out.node == by_node.node, out.from_utc >= by_node.since])
     in_pool = (out.pool == by_pool.pool) | by_pool.pool.isnull() | out.pool.isnull()
-    return out.anti_join(by_pool, [out.node.isnull(), in_pool, out.from_utc >= by_pool.since])
+    out = out.anti_join(by_pool, [out.node.isnull(), in_pool, out.from_utc >= by_pool.since])
+    smallest_first = ibis.cumulative_window(order_by=["held", "node", "pool", "from_utc", "to_utc"])
+    left = MOST_ESTIMATED_GPUS + out.held - out.held.cast("float64").sum().over(smallest_first)
+    return out.mutate(most=ibis.greatest(0.0, ibis.least(out.held, left)).cast("int64"))
 
 
 def takes_gpus(rows: Expr) -> Expr:

@@ -397,6 +397,23 @@ def test_allocators_in_a_trace(tmp_path: Path) -> None:
     assert peaks == [(0, 300, 2000, 500), (1, 7, 3000, 9)]
 
 
+def test_an_export_without_names_is_judged_without_them(tmp_path: Path) -> None:
+    """An export that lost its table of names, or has a view in its place: kernels are unnamed, and all else is judged."""
+    path = write_sqlite(tmp_path / "trace.sqlite")
+    (whole,) = reports(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE StringIds RENAME TO Texts")
+        database.execute("CREATE VIEW StringIds AS SELECT * FROM Texts")
+        database.commit()
+    (report,) = reports(path)
+    assert report.busy_us == whole.busy_us
+    assert {top.name.partition(" (")[0] for top in report.top_kernels if top.kind == "compute"} == {
+        "unnamed",
+        "CUDA graph",
+    }
+    check(report)
+
+
 def test_a_cell_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
     """A text of SQLite that is longer than any name is not read."""
     path = tmp_path / "trace.sqlite"

@@ -31,6 +31,7 @@ from loadfactor.books.check.holders import (
     find_inferred_holders,
     find_misnumbered,
     find_unattributed,
+    find_uncounted,
     find_unlisted,
 )
 from loadfactor.books.check.joins import (
@@ -54,6 +55,7 @@ Check = Callable[[Examined], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     find_losses,
     find_excess,
+    find_uncounted,
     find_unlisted_samples,
     find_unlisted_jobs,
     find_split_names,

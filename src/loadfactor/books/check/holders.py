@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
-from loadfactor.books.booking import book, has_numbers, list_misnumbered
+from loadfactor.books.booking import book, has_numbers, list_facts, list_misnumbered
 from loadfactor.books.charging.instances import name_nodes
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.ledger.columns import NUMBERED
@@ -92,6 +92,25 @@ def find_unlisted(books: Examined) -> Iterator[Finding]:
             f"GPUs that nobody lists ({places:,} nodes or pools), taken to be as many as jobs held at once",
             "import what lists them: `scontrol show node`, an exporter's samples, or a devices table",
             gpu_hours=hours,
+        )
+
+
+def find_uncounted(books: Examined) -> Iterator[Finding]:
+    """Jobs that hold more GPUs that nobody lists than are counted."""
+    facts = list_facts(books.session)
+    held, counted = (
+        (0, 0) if "unlisted" in facts.empty else books.session.fetch_one("SELECT sum(held), sum(most) FROM unlisted")
+    )
+    if held > counted:
+        places = books.session.fetch_one(
+            "SELECT string_agg(place, ', ') FROM (SELECT coalesce(node, pool, 'the fleet') || ': ' || held AS place"
+            f" FROM unlisted WHERE most < held ORDER BY held DESC, place LIMIT {SHOWN_NAMES})"
+        )
+        yield Finding(
+            "missing",
+            f"jobs hold {int(held):,} GPUs that nobody lists; {int(counted):,} of them are counted, the most that are"
+            f" without a list ({places[0]})",
+            "correct gpus in allocations, or import what lists them: a devices table, `scontrol show node`",
         )
 
 

@@ -64,6 +64,7 @@ _PREFIX: Final = "CUPTI_ACTIVITY_KIND_"
 _SHARED: Final = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _NAMES: Final = ("demangledName", "shortName", "mangledName")
 _GRID: Final = ("gridX", "gridY", "gridZ")
+UNNAMED: Final = "unnamed"
 _COPY: Final = ("copyKind", "srcKind", "dstKind")
 
 
@@ -154,6 +155,13 @@ class ExportNames:
             numbers.append(-1 if text is None else self.number(_VERSION.sub("", text) if strip else text))
         return np.array(numbers, np.int32)[place] if len(ids) else np.empty(0, np.int32)
 
+    def number_events(self, ids: NDArray[np.int64], strip: bool = False) -> NDArray[np.int32]:
+        """The same of events, which each have a name: `UNNAMED` where the export has none of it."""
+        numbers = self.number_all(ids, strip)
+        if (numbers < 0).any():
+            numbers[numbers < 0] = self.number(UNNAMED)
+        return numbers
+
     def number_copies(self, kinds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The numbers of copies' names, as Kineto writes them, from rows of direction, source and target."""
         known, place = np.unique(kinds, axis=0, return_inverse=True)
@@ -177,7 +185,7 @@ def _read_calls(tables: Tables, names: ExportNames) -> tuple[HostEvents, NDArray
         start_ns=rows[:, 0],
         end_ns=rows[:, 1],
         kind=np.full(len(rows), HostKind.RUNTIME, np.int8),
-        name=names.number_all(rows[:, 4], strip=True),
+        name=names.number_events(rows[:, 4], strip=True),
         thread=_number_threads(rows[:, 2]),
     )
     return host, np.where(rows[:, 2] == NULL, 0, rows[:, 2]), rows[:, 3]
@@ -315,7 +323,7 @@ class GpuTables:
         blocks = np.where((grid > 0).all(axis=1), np.prod(np.clip(grid, 1, 1 << 20), axis=1), -1)
         if kind == GpuKind.COMPUTE:
             ids = np.where(rows[:, 7] != NULL, rows[:, 7], np.where(rows[:, 8] != NULL, rows[:, 8], rows[:, 9]))
-            name = names.number_all(ids)
+            name = names.number_events(ids)
         elif kind == GpuKind.MEMCPY:
             name = names.number_copies(rows[:, 13:16])
         else:
