@@ -372,6 +372,8 @@ def test_the_ends_of_a_range_give_a_finite_answer_or_a_reason(
 
 def _fit(name: str, item: Option, given: dict[str, Any], jobs: Path) -> dict[str, Any]:
     """The arguments without what excludes the option."""
+    if item.field == "users" and name in ("own", "size"):
+        return {item.field: given[item.field]}
     if name == "size":
         return given | {"trace": jobs}
     excluded = {"output_tokens_per_s": "tokens_per_s", "ttft": "tokens_per_s", "tpot": "tokens_per_s"}.get(item.field)
