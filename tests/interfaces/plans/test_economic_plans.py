@@ -315,6 +315,7 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
         (["own", "--demand-gpus", "5x5", "--demand", "x.csv"], "not both"),
         (["own", "--accelerator", "abacus"], "no accelerator called"),
         (["own", "--accelerator", "a100-sxm"], "server of a100-sxm is; give --server-price$"),
+        (["own", "--accelerator", "gb200-nvl72"], "only a placeholder of a price for gb200-nvl72; give --rent-price"),
         (["own", "--accelerator", "l4"], "server of l4 is; give --server-price and --server-kw"),
         (["breakeven", "--api", "openai/gpt-4o", "--api-price", "1", "--tokens-per-s", "5"], "name the API once"),
         (["breakeven", "--tokens-per-s", "5"], "knows no API; name one"),

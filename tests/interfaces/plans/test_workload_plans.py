@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 import loadfactor
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.request import Option, make_request, options_of
+from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.interfaces.cli import app
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import about_money, number, percent
@@ -124,6 +125,20 @@ def test_lists_may_be_written_with_commas_or_repeated() -> None:
     assert run(*PLAN, "--gpus", "64", "--tp", "1,2", "--json") == run(
         *PLAN, "--gpus", "64", "--tp", "1", "--tp", "2", "--json"
     )
+
+
+def test_ranges_hold_the_listed_price_and_a_replaced_batch_is_said() -> None:
+    """The cost at the ends of the price printed lies inside the range; a batch that GPUs made another one says so."""
+    page = loadfactor.plan_training(model="llama-3.1-8b", gpus=(15_625,), tokens=1e12)
+    (one,) = page.data.plans
+    listed = gpu_hour_price("h100-sxm")
+    assert listed is not None
+    low, high = one.cost_range
+    assert low < one.gpu_hours * listed.low < one.cost < one.gpu_hours * listed.high < high
+    said = {a.name: f"{a.value}, {a.source}" for a in page.document.assumptions}
+    assert said["batch"].startswith("15,625 sequences, 128M tokens, in place of about 4.19M tokens")
+    usual = loadfactor.plan_training(model="llama-3.1-8b", gpus=(64,), tokens=1e12)
+    assert "in place of" not in {a.name: a.source for a in usual.document.assumptions}["batch"]
 
 
 def test_money_has_a_currency() -> None:

@@ -103,8 +103,10 @@ def find_price(
 def choose_price(
     name: str, given: float | None, option: str = "--price-per-gpu-hour", kind: PriceKind = "on_demand"
 ) -> ChosenPrice:
-    """The same for a plan that needs a price. Raises InputError where the catalog knows none."""
+    """The same for a plan that needs a price. Raises InputError where the catalog knows none, or a placeholder alone."""
     price = find_price(name, given, option, kind)
     if price is None:
-        raise InputError(f"the catalog has no price for {accelerator(name).id}; give {option}")
+        card = accelerator(name).id
+        known = "only a placeholder of a" if any(p.accelerator == card for p in gpu_hour_prices()) else "no"
+        raise InputError(f"the catalog has {known} price for {card}; give {option}")
     return price
