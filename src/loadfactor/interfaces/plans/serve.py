@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # imported with a trace: most plans have none
 PER_MTOK = "per million tokens"
 MOST_HOURS_DRAWN = 7 * H_PER_DAY
 PEAK_QUANTILE = 0.95
+BUSIER = 1.05  # of the average day: less is chance
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ def _draw_simulated(p: ServingPlan, day: str) -> Section:
     ]
     part = f"{p.simulated_replicas} of {counted(p.replicas, 'replica')}, with their share of the demand; counts are the fleet's"
     lead = f"{day}, request by request{f' on {part}' if p.simulated_share < 1 else ''}."
-    note = "Tokens of an average day pay for the fleet of every day." if t.busy_factor > 1 else ""
+    note = "Tokens of an average day pay for the fleet of every day." if t.busy_factor > BUSIER else ""
     return Section("The fleet, simulated", lead, tables=(table(rows, "what", "value", note=note),))
 
 
