@@ -11,7 +11,7 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.metrics.metric import CURRENCY, Made, Metric, PerUnit, Speed
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.work import OUTPUT, PROMPT
-from loadfactor.planner.economics.breakeven import MeasuredLoad
+from loadfactor.planner.economics.measured_load import MeasuredLoad
 
 REQUEST: Final = "request"
 ASKED: Final = (

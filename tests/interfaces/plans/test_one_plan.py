@@ -12,7 +12,7 @@ from loadfactor.base.units import H_PER_MONTH
 from loadfactor.catalog.prices import choose_price
 from loadfactor.interfaces.plans.inputs import ask_serving
 from loadfactor.planner.hardware.workload import ServiceRequest
-from loadfactor.planner.serving.serving_plan import size_fleet
+from loadfactor.planner.serving.fleet_size import size_fleet
 
 
 def draw_service(random: Random) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from loadfactor.interfaces.plans import breakeven, own, serve, size, train
 from loadfactor.interfaces.render.json import render_json, to_plain
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.planner.economics.request import BreakEvenRequest, OwnRequest
+from loadfactor.planner.serving.fleet_size import MOST_SIMULATED_STEPS
 from loadfactor.planner.serving.request import ServingRequest
-from loadfactor.planner.serving.serving_plan import MOST_SIMULATED_STEPS
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.training.request import TrainingRequest
 

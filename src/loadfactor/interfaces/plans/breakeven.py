@@ -25,7 +25,6 @@ from loadfactor.planner.economics.breakeven import (
     BreakEvenPlan,
     Fleet,
     MeanRequest,
-    MeasuredLoad,
     ReplicaCost,
     choose_api,
     choose_model,
@@ -33,12 +32,14 @@ from loadfactor.planner.economics.breakeven import (
     lower_floor_needs_price_ratio,
     plan_break_even,
 )
+from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.economics.request import BreakEvenRequest
 from loadfactor.planner.hardware.workload import MODEL
 from loadfactor.planner.serving.demand import peak_over_mean
 from loadfactor.planner.serving.fleet_floor import find_floor_fleet
+from loadfactor.planner.serving.fleet_size import choose_layout, list_layout_options, size_fleet
 from loadfactor.planner.serving.service import LayoutOption, measured_tokens_per_s
-from loadfactor.planner.serving.serving_plan import choose_layout, list_layout_options, read_ranges, size_fleet
+from loadfactor.planner.serving.serving_plan import read_ranges
 
 NEVER = "never"
 

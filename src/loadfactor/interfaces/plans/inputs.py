@@ -15,12 +15,12 @@ from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.tables import table
-from loadfactor.planner.economics.breakeven import MeasuredLoad
 from loadfactor.planner.economics.load_duration import LoadDuration
+from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.hardware.workload import ServiceRequest
 
 if TYPE_CHECKING:
-    from loadfactor.planner.serving.serving_plan import ServingInputs
+    from loadfactor.planner.serving.fleet_size import ServingInputs
     from loadfactor.planner.sizing.cluster.jobs import Jobs
     from loadfactor.sources.demand import Demand, DemandTrace, JobTrace
 
@@ -94,7 +94,7 @@ def ask_hours(request: ServiceRequest, users: float, price: ChosenPrice) -> "Dem
     """GPUs that so many users take in each hour of a week: in the busiest the fleet of `plan serve`, else replicas by the rate."""
     import numpy as np
 
-    from loadfactor.planner.serving.serving_plan import size_fleet
+    from loadfactor.planner.serving.fleet_size import size_fleet
     from loadfactor.sources.demand import DemandTrace
 
     question = ask_serving(request, users, price)

@@ -16,7 +16,7 @@ from loadfactor.interfaces.formats import counted, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import choose_measured_price, draw_load, find_load, state_load, state_price
 from loadfactor.interfaces.tables import FilledColumn, col, table
-from loadfactor.planner.economics.breakeven import MeasuredLoad
+from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
 from loadfactor.planner.serving.levers import EFFICIENT, KAPPA_OF_27, MANY, OPEN_SHARE

@@ -8,7 +8,7 @@ times those users, and where many do not, none does.
 from dataclasses import dataclass, replace
 
 from loadfactor.base.units import H_PER_DAY, TOKENS_PER_MTOK
-from loadfactor.planner.serving.serving_plan import (
+from loadfactor.planner.serving.fleet_size import (
     ServingInputs,
     SizedFleet,
     choose_layout,
