@@ -40,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "trace.json"
 RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
 """What rounding leaves differs from run to run."""
+COMMAND_LINE = re.compile(r"  (\[\d+\] )?loadfactor ")
+"""A command in a line of its own is as long as it is: the terminal wraps it, and it is copied whole."""
 STORE_WORDS = " --store books"
 BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
 
@@ -175,7 +177,7 @@ def test_a_page_is_as_it_was_read(simulated_books: Books, name: str) -> None:
         page = OF_BOOKS[name](Books(Path(folder.name))) if name in OF_BOOKS else OTHERS[name]()
     texts = {width: RESIDUAL.sub("RESIDUAL", render_text(page, width)) + "\n" for width in (80, 100)}
     for width, text in texts.items():
-        assert max(map(len, text.splitlines())) <= width
+        assert max(len(line) for line in text.splitlines() if not COMMAND_LINE.match(line)) <= width
         compare(f"{name}.{width}.txt", text)
     plain = to_ascii(texts[80])
     assert plain.isascii()

@@ -17,7 +17,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -55,6 +55,15 @@ class DataTable:
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.title!r} has {len(self.columns)} columns, a row has {len(row)}")
+
+    def without_empty_columns(self) -> "DataTable":
+        """The table as people see it: columns in which no row has a value are left out."""
+        kept = [i for i in range(len(self.columns)) if any(row[i] not in (None, UNKNOWN) for row in self.rows)]
+        if not self.rows or len(kept) == len(self.columns):
+            return self
+        return replace(
+            self, columns=[self.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in self.rows]
+        )
 
     def text_rows(self) -> list[list[str]]:
         """Every cell as a person reads it."""

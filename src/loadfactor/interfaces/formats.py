@@ -1,6 +1,6 @@
 """Numbers as a person reads them: one spelling per kind of number, for every face. Unknown (None) is always an en dash."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from math import ceil, floor, isfinite, log10
@@ -14,19 +14,14 @@ Shown = TypeVar("Shown")
 
 def make_visible(page: Shown) -> Shown:
     """A document, a chart or another part of a page with every text in it spelled out. Its `data` stays as it is."""
-    return change_texts(page, lambda _, text: spell_out(text))
-
-
-def change_texts(page: Shown, change: Callable[[str, str], str], field: str = "") -> Shown:
-    """A page with every text replaced by `change(name of its field, text)`, however deep it stands. `data` stays as it is."""
     changed: Any = page
     if isinstance(page, str):
-        changed = change(field, page)
+        changed = spell_out(page)
     elif isinstance(page, (tuple, list)) and not hasattr(page, "_fields"):
-        changed = type(page)(part if isinstance(part, float) else change_texts(part, change, field) for part in page)
+        changed = type(page)(part if isinstance(part, float) else make_visible(part) for part in page)
     elif is_dataclass(page) and not isinstance(page, type):
         names = [item.name for item in fields(page) if item.name != "data"]
-        changed = replace(page, **{name: change_texts(getattr(page, name), change, name) for name in names})
+        changed = replace(page, **{name: make_visible(getattr(page, name)) for name in names})
     return changed  # type: ignore[no-any-return]
 
 

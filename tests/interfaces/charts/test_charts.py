@@ -125,6 +125,17 @@ def test_moments_are_told_in_the_zone_they_come_in() -> None:
     assert "12:00" in ticks[1]
 
 
+def test_an_axis_of_time_spans_its_moments() -> None:
+    """Three days of which one is known are drawn as three days, and one day as one; not as the years around it."""
+    days = [datetime(2026, 10, day, tzinfo=UTC) for day in (24, 25, 26)]
+    for moments, values in ((days, (None, 2.0, None)), (days[:1], (2.0,))):
+        chart = Chart("wait", "line", moments, (Series("median", values),))
+        for text in (terminal.draw(chart, 80), image.svg(chart)):
+            assert "2025" not in text
+            assert "2028" not in text
+            assert re.search(r"\b(24 Oct|12:00)", text)
+
+
 def test_a_bar_of_nothing_known_has_no_number() -> None:
     """Unknown is not zero, and zero has no length."""
     parts = (Series("idle", (1.0, None, 0.0)), Series("busy", (2.0, None, 0.0)))

@@ -15,10 +15,9 @@ from tests.commands import Run, make_run
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.base.spelling import HIDDEN
-from loadfactor.interfaces.cli import COMMANDS, leave
+from loadfactor.interfaces.cli import COMMANDS
 from loadfactor.interfaces.cli.commands import CommandEntry, load_command
 from loadfactor.interfaces.cli.leave import run_and_leave
-from loadfactor.interfaces.document import Document, Section, Suggestion
 
 HEAVY = ("duckdb", "ibis", "pyarrow", "numpy", "pandas", "pydantic", "rich", "jinja2", "matplotlib", "numba")
 
@@ -225,24 +224,10 @@ def test_an_ascii_terminal_gets_ascii(words: tuple[str, ...], tmp_path: Path) ->
     assert done.stdout.isascii()
 
 
-def test_hints_name_a_command_that_works_as_typed(tmp_path: Path) -> None:
-    """Called by a path that is not on the PATH, the program prints that path in what to type next."""
+def test_hints_name_the_program_and_no_path(tmp_path: Path) -> None:
+    """Called by whatever path, what to type next begins with `loadfactor`."""
     done = run_in("doctor", folder=tmp_path, name=".venv/bin/loadfactor")
-    assert b"`.venv/bin/loadfactor demo`" in done.stderr
-
-
-def test_the_hints_of_a_page_are_rewritten_and_its_names_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Suggestions and commands between backticks are rewritten; other words stay."""
-    monkeypatch.setattr(leave, "program", lambda: "bin/loadfactor")
-    page = Document(
-        "loadfactor keeps books; see `loadfactor doctor`.",
-        (Section(suggestions=(Suggestion("loadfactor report --store s", "why"),)),),
-        data={"hint": "`loadfactor doctor`"},
-    )
-    typed = leave.as_typed(page)
-    assert typed.headline == "loadfactor keeps books; see `bin/loadfactor doctor`."
-    assert typed.sections[0].suggestions[0].command == "bin/loadfactor report --store s"
-    assert typed.data == page.data
+    assert b"`loadfactor demo`" in done.stderr
 
 
 def failing(error: BaseException) -> typer.Typer:

@@ -77,6 +77,41 @@ def test_terminal_holds_everything_within_the_width(width: int) -> None:
     assert max(map(len, text.split("\n"))) <= width
 
 
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_no_command_is_broken(width: int) -> None:
+    """Wherever a command stands (a sentence, a cell, a note, a list), it is in one line, whatever the terminal's width."""
+    commands = [f"loadfactor show cost --by team,{'x' * size} --store books" for size in (1, 24, 44, 90)]
+    for command in commands:
+        page = Document(
+            f"See `{command}`.",
+            (
+                Section(
+                    lead=f"These and others are there: `{command}`, and more.",
+                    tables=(
+                        DataTable(
+                            (TableColumn("found"), TableColumn("do")), (("a long text " * 4, f"try `{command}`"),)
+                        ),
+                    ),
+                    suggestions=(Suggestion(command, "why"),),
+                ),
+            ),
+            notes=(f"It may be otherwise: `{command}` says it.",),
+        )
+        lines = render_text(page, width).split("\n")
+        assert sum(command in line for line in lines) == 5
+        assert all(len(line) <= width for line in lines if "loadfactor" not in line)
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    """What no row has is not shown to people; data files keep every column."""
+    columns = (TableColumn("plan"), TableColumn("cost", "money"), TableColumn("wait", "duration"))
+    page = Document("a", (Section(tables=(DataTable(columns, (("own", 1.0, None), ("rent", None, None))),)),))
+    for shown in (render_text(page), render_html(page), render_markdown(page)):
+        assert "cost" in shown
+        assert "wait" not in shown
+    assert render_csv(page).startswith("plan,cost,wait")
+
+
 def test_page_is_self_contained_and_escaped() -> None:
     """The page holds everything, fetches nothing, and shows angle brackets in a name as text."""
     text = render_html(ANSWER)

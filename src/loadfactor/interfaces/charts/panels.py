@@ -1,7 +1,7 @@
 """A panel of lines, steps, points or histograms in a picture, and its labels, none over another."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from textwrap import fill, wrap
 from typing import Any
 
@@ -95,6 +95,8 @@ MOST_ENDS = 8
 """Names of more lines than this go into a legend."""
 NAME_AT = 1.035
 """Where names at line ends begin: right of the axes, in parts of their width."""
+LEAST_BESIDE = timedelta(hours=12)
+"""Of one moment alone, so much is drawn before and after it."""
 FEW_POINTS = 12
 """A line of at most this many points shows each."""
 GAP_PX, NEAR_PX = 6.0, 24.0
@@ -126,6 +128,7 @@ def draw_numeric(axes: Any, chart: Chart) -> None:
     if not chart.y_log and all(y is None or y >= 0 for s in chart.series for y in s.y):
         axes.set_ylim(bottom=0)
     axes.margins(x=0.02)
+    _fit_moments(axes, chart)
     for mark in chart.marks:
         axes.plot([mark.x], [mark.y], "o", color=INK, markersize=6, zorder=5)
     for reference in chart.references:
@@ -135,6 +138,15 @@ def draw_numeric(axes: Any, chart: Chart) -> None:
         line = {"arrowstyle": "-", "color": color_of(index), "lw": 2, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 0}
         name, at = fill(series.name, END_CHARACTERS), "axes fraction"
         axes.annotate(name, (1, 0.5), (NAME_AT, 0.5), at, at, line, va="center", fontsize=9.5, label=END)
+
+
+def _fit_moments(axes: Any, chart: Chart) -> None:
+    """Let an axis of time span its moments; matplotlib looks at known values alone, and around one of them draws four years."""
+    moments = [x for series in chart.series for x in chart.x_of(series) if isinstance(x, datetime)]
+    if moments:
+        first, last = min(moments), max(moments)
+        beside = (last - first) * 0.02 or LEAST_BESIDE
+        axes.set_xlim(first - beside, last + beside)
 
 
 def place_labels(axes: Any, chart: Chart) -> None:

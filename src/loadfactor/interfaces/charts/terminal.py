@@ -91,7 +91,7 @@ def make_axes(chart: Chart, outlines: Sequence[Outline], width: int, height: int
     low, high = _range([*xs, *also_x])
     x_ticks = max(width // CHARACTERS_A_TICK, 2)
     if moments:
-        high = high if high > low else low + 1
+        low, high = (low, high) if high > low else (low - S_PER_DAY / 2, low + S_PER_DAY / 2)
         x_axis = Axis(low, high, _date_ticks(low, high, x_ticks, zone or UTC))
     else:
         x_axis = _axis(low, high, chart.x_log, x_ticks)

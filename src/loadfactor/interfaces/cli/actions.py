@@ -77,7 +77,6 @@ def record(
     """Run a command, sample the GPUs it uses, and show what it cost and how full they were."""
     from loadfactor.books.books import Books
     from loadfactor.collect.own_gpus import record_command
-    from loadfactor.interfaces.cli.leave import as_typed
     from loadfactor.interfaces.pages.recorded_run import build_document
     from loadfactor.interfaces.render.present import present
     from loadfactor.settings.config import settings
@@ -94,7 +93,7 @@ def record(
         if run.gpus:
             books.add_rows(SOURCE, run.read_rows(price_per_gpu_hour), run.job)
     with books.snapshot() as snapshot:
-        page = as_typed(build_document(run, snapshot))
+        page = build_document(run, snapshot)
     present(page, "json" if json else output_format, output, brief)
     sys.exit(run.exit_code)
 

@@ -109,7 +109,6 @@ def _find(dotted: str) -> Any:
 
 def _make_command(entry: CommandEntry) -> Callable[..., None]:
     from loadfactor.base.request import make_request, options_of
-    from loadfactor.interfaces.cli.leave import as_typed
     from loadfactor.interfaces.render.present import present
 
     request = _find(entry.request)
@@ -121,7 +120,7 @@ def _make_command(entry: CommandEntry) -> Callable[..., None]:
     def run(**given: Any) -> None:
         show = {name: given.pop(name) for name in shared}
         fields = {name: value for name, value in given.items() if value is not None}
-        page = as_typed(_find(entry.build)(make_request(request, fields)))
+        page = _find(entry.build)(make_request(request, fields))
         output_format = "json" if show.get("json") else show["output_format"]
         formats = {name: _find(dotted) for name, dotted in entry.formats.items()}
         present(page, output_format, show.get("output"), show.get("brief", False), formats)

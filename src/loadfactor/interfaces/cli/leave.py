@@ -2,46 +2,15 @@
 
 import os
 import re
-import shutil
 import sys
-from functools import cache
-from pathlib import Path
-from shlex import quote
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
 from loadfactor.base.spelling import spell_out
-from loadfactor.interfaces.formats import change_texts
 from loadfactor.interfaces.render.ascii import write_ascii_where_needed
-
-NAME = "loadfactor"
-Printed = TypeVar("Printed")
-_QUOTED = re.compile(rf"(?<=`){NAME}(?= )")
-_ALONE = re.compile(rf"^{NAME}(?= )")
-
-
-@cache
-def program() -> str:
-    """`loadfactor` where the shell finds it under that name, else the path it was called by."""
-    called = Path(sys.argv[0])
-    found = shutil.which(NAME)
-    if called.name != NAME or (found and Path(found).resolve() == called.resolve()):
-        return NAME
-    return quote(str(called))
-
-
-def as_typed(printed: Printed) -> Printed:
-    """The same text or page, with `loadfactor …` commands written as they can be typed here."""
-    return printed if program() == NAME else change_texts(printed, _write_command_name)
-
-
-def _write_command_name(field: str, text: str) -> str:
-    """A text with the program as it was called; the command of a suggestion stands without backticks."""
-    return (_ALONE if field == "command" else _QUOTED).sub(lambda _: program(), text)
-
 
 DONE, NO, MISTAKE, STOPPED = 0, 1, 2, 130
 MORE_MEMORY = "give it more with LOADFACTOR_MEMORY=4GB or `memory` in loadfactor.toml, or ask for less"
@@ -106,7 +75,7 @@ def _leave(message: str, code: int) -> NoReturn:
         sys.stdout.flush()
     except OSError:
         _drop_stdout()
-    line = re.sub(r"[ \r\n]+", " ", as_typed(message)).strip()
+    line = re.sub(r"[ \r\n]+", " ", message).strip()
     sys.stderr.write(f"loadfactor: {spell_out(line)}\n")
     sys.exit(code)
 

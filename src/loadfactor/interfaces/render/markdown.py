@@ -57,6 +57,7 @@ def _section_lines(section: Section) -> Iterator[str]:
 
 
 def _table_lines(table: DataTable) -> Iterator[str]:
+    table = table.without_empty_columns()
     if table.title:
         yield from (f"**{escape(table.title)}**", "")
     yield f"| {' | '.join(escape(c.title) for c in table.columns)} |"

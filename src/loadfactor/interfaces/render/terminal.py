@@ -1,7 +1,12 @@
-"""A document in a terminal: headline, tiles, pictures, tables, assumptions, notes; good at 80 columns, at most 100 wide."""
+"""A document in a terminal: headline, tiles, pictures, tables, assumptions, notes; good at 80 columns, at most 100 wide.
+
+A command to type is never broken: it stands in one line of text, or where it is too long for that in a line of its own, which the
+terminal may wrap and a mouse copies whole.
+"""
 
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from rich.console import Console, Group, RenderableType
@@ -18,6 +23,8 @@ NARROW = 90  # below it, three tiles a line instead of four
 GAP = 2  # columns of a table stand this far apart
 LEAST_TEXT = 12  # a column of text behind numbers is folded down to this
 MOST_FITTED = 1000  # rows of a table that is fitted to the width
+JOINT = "\ue000"  # stands for a space that no line may break at, until all lines are drawn
+COMMAND = re.compile(r"`(loadfactor [^`\n]+)`")
 
 
 def print_document(document: Document) -> None:
@@ -28,7 +35,9 @@ def print_document(document: Document) -> None:
     if not console.is_terminal:
         console.file.write(_plain(document, width) + "\n")
         return
-    console.print(_page(document, width, has_color(console)), width=width)
+    with console.capture() as drawn:
+        console.print(_page(document, width, has_color(console)), width=width, crop=False)
+    console.file.write(drawn.get().replace(JOINT, " "))
 
 
 def render_text(document: Document, width: int = MAX_WIDTH) -> str:
@@ -39,8 +48,8 @@ def render_text(document: Document, width: int = MAX_WIDTH) -> str:
 def _plain(document: Document, width: int) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False, color_system=None, force_terminal=False)
-    console.print(_page(document, width, color=False))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
+    console.print(_page(document, width, color=False), crop=False)
+    return "\n".join(line.rstrip() for line in out.getvalue().replace(JOINT, " ").split("\n")).rstrip()
 
 
 def has_color(console: Console) -> bool:
@@ -48,9 +57,9 @@ def has_color(console: Console) -> bool:
 
 
 def _page(document: Document, width: int, color: bool) -> RenderableType:
-    parts: list[RenderableType] = [Text(document.headline, style="bold")]
+    parts: list[RenderableType] = [*_prose(document.headline, width, "bold")]
     if document.subtitle:
-        parts.append(Text(document.subtitle, style="dim"))
+        parts += _prose(document.subtitle, width, "dim")
     if document.tiles:
         parts += ["", _tiles(document.tiles, 3 if width < NARROW else 4)]
     for section in document.sections:
@@ -58,11 +67,52 @@ def _page(document: Document, width: int, color: bool) -> RenderableType:
     if document.assumptions:
         parts += ["", Text("Assumed", style="bold"), _assumptions(document.assumptions)]
     if document.notes:
-        grid = Grid.grid(padding=(0, 1))
-        for line in document.notes:
-            grid.add_row("•", Text(line))
-        parts += ["", Text("What would change this answer", style="bold"), grid]
+        parts += ["", Text("What would change this answer", style="bold")]
+        for note in document.notes:
+            parts += _bullet(note, width)
     return Group(*parts)
+
+
+def _divide_commands(text: str, width: int) -> Iterator[tuple[bool, str]]:
+    """Text and commands that are too long for a line of it, in turn; the spaces of other commands hold together."""
+    at = 0
+    for found in COMMAND.finditer(text):
+        if len(found[0]) > width - 1:  # a full stop or comma follows
+            if before := text[at : found.start()].strip():
+                yield False, _hold(before)
+            yield True, found[1]
+            at = found.end()
+    if rest := text[at:].lstrip(" .,;" if at else ""):
+        yield False, _hold(rest)
+
+
+def _hold(text: str) -> str:
+    return COMMAND.sub(lambda found: found[0].replace(" ", JOINT), text)
+
+
+def _write_command(command: str) -> Text:
+    return Text(f"  {command}", no_wrap=True, overflow="ignore")
+
+
+def _prose(text: str, width: int, style: str = "") -> list[RenderableType]:
+    return [
+        _write_command(part) if is_command else Text(part, style=style)
+        for is_command, part in _divide_commands(text, width)
+    ]
+
+
+def _bullet(note: str, width: int) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    sign = "•"
+    for is_command, part in _divide_commands(note, width - 2):
+        if is_command:
+            parts.append(_write_command(part))
+            continue
+        grid = Grid.grid(padding=(0, 1))
+        grid.add_row(sign, Text(part))
+        parts.append(grid)
+        sign = " "
+    return parts
 
 
 def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
@@ -70,18 +120,18 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
     if section.title:
         parts += ["", Text(section.title, style="bold underline")]
     if section.lead:
-        parts.append(Text(section.lead))
+        parts += _prose(section.lead, width)
     for chart in section.charts:
         from loadfactor.interfaces.charts import terminal as chart_terminal  # most answers have none
 
         drawn = chart_terminal.draw(chart, width, CHART_HEIGHT, color)
         parts += ["", Text.from_ansi(drawn, no_wrap=True, overflow="crop")]
     for table in section.tables:
-        parts += ["", draw_table(table, width), *([Text(table.note, style="dim")] if table.note else [])]
+        parts += ["", draw_table(table.without_empty_columns(), width), *_prose(table.note, width, "dim")]
     if section.histograms:
         parts += ["", _histograms(section.histograms)]
     for item in section.suggestions:
-        parts += [Text(f"  {item.command}", overflow="fold"), Padding(Text(item.why, style="dim"), (0, 0, 0, 6))]
+        parts += [_write_command(item.command), Padding(Text(item.why, style="dim"), (0, 0, 0, 6))]
     return parts
 
 
@@ -129,8 +179,11 @@ def _divide(table: DataTable, rows: Sequence[Sequence[str]], width: int) -> list
     return tables
 
 
-def _draw_columns(table: DataTable, rows: Sequence[Sequence[str]], columns: Sequence[int], width: int) -> Grid:
+def _draw_columns(
+    table: DataTable, rows: Sequence[Sequence[str]], columns: Sequence[int], width: int
+) -> RenderableType:
     natural = sum(max(_least_width(table, rows, i), len(table.columns[i].title)) + GAP for i in columns)
+    rows, least, commands = _place_commands(table, rows, columns, width)
     grid = _plain_grid()
     for i in columns:
         column = table.columns[i]
@@ -139,10 +192,45 @@ def _draw_columns(table: DataTable, rows: Sequence[Sequence[str]], columns: Sequ
         if natural > width and not is_text:  # headings are wrapped, values never
             title = "\n".join(wrap(title, _least_width(table, rows, i), break_long_words=False, break_on_hyphens=False))
         whole = not is_text or (i == 0 and _least_width(table, rows, i) <= width // 2)
-        grid.add_column(Text(title), justify="left" if is_text else "right", overflow="fold", no_wrap=whole)
+        grid.add_column(
+            Text(title),
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=whole,
+            min_width=least.get(i),
+        )
     for row in rows:
         grid.add_row(*(Text(row[i]) for i in columns))
-    return grid
+    return Group(grid, *commands) if commands else grid
+
+
+def _place_commands(
+    table: DataTable, rows: Sequence[Sequence[str]], columns: Sequence[int], width: int
+) -> tuple[Sequence[Sequence[str]], dict[int, int], list[Text]]:
+    """Rows whose commands hold together, the least widths of their columns, and under the table the commands that fit none."""
+    found = {i: [text[0] for row in rows for text in COMMAND.finditer(row[i])] for i in columns}
+    found = {i: of for i, of in found.items() if of}
+    if not found:
+        return rows, {}, []
+    least, under, changed = {}, dict[str, int](), [list(row) for row in rows]
+
+    def number(text: re.Match[str]) -> str:
+        return f"[{under.setdefault(text[1], len(under) + 1)}]"
+
+    for i, of in found.items():
+        others = sum(
+            min(_least_width(table, rows, j), LEAST_TEXT if table.columns[j].style == "text" and j else width) + GAP
+            for j in columns
+            if j != i
+        )
+        longest = max(map(len, of)) + 1  # a full stop or comma follows
+        is_narrow = longest > width - others - GAP
+        if not is_narrow:
+            least[i] = longest
+        for row in changed:
+            row[i] = COMMAND.sub(number, row[i]) if is_narrow else _hold(row[i])
+    lines = [Text(f"  [{n}] {command}", no_wrap=True, overflow="ignore") for command, n in under.items()]
+    return changed, least, lines
 
 
 def _draw_aligned(table: DataTable, rows: Sequence[Sequence[str]]) -> Text:
