@@ -24,7 +24,9 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     policy = "\n".join(f'{pool} = "{rnd.choice(WAYS)}"' for pool in ("unallocated", "shared", "untagged"))
     idle = rnd.choice(["holder", *WAYS])
     budgets = "".join(f'[[budget]]\nteam = "{team}"\namount = 1000\n' for team in TEAMS)
-    write(f'{budgets}[[budget]]\nname = "all"\namount = 9000\n[chargeback]\nidle = "{idle}"\n{policy}\n')
+    write(
+        f'timezone = "{zone}"\n{budgets}[[budget]]\nname = "all"\namount = 9000\n[chargeback]\nidle = "{idle}"\n{policy}\n'
+    )
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"
     tables.mkdir(parents=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.gauges.measured import measure_budgets
 from loadfactor.interfaces.pages.bridge import build_bridge
 from loadfactor.interfaces.pages.budgets import build_budgets
 from loadfactor.interfaces.pages.chargeback import build_chargeback
@@ -114,6 +115,14 @@ def read_budgets(fleet: Fleet) -> Values:
     return {status["budget"]["team"] or "": fleet.cents(status["spent"]) for status in page["statuses"]}
 
 
+def read_gauges(fleet: Fleet) -> Values:
+    """What `/metrics` says is spent, of the period of the last complete day; its zone is that of the settings."""
+    with fleet.books.snapshot() as snapshot:
+        families = {family.name: family.samples for family in measure_budgets(snapshot)}
+    names = {"all": "", **{team: team for team in fleet.teams}}
+    return {names[of["budget"]]: fleet.cents(spent) for of, spent in families["loadfactor_budget_spent_usd"]}
+
+
 def read_reported_chain(fleet: Fleet) -> Values:
     """What the report's bridge says that each team and the fleet is charged."""
     with fleet.books.snapshot() as snapshot:
@@ -181,6 +190,7 @@ IDENTITIES = (
             "bill bridge, step `statement`": lambda fleet: fleet.bridged("statement"),
             "bill bridge, step `budget spent`": lambda fleet: fleet.bridged("budget spent"),
             "budget, spent": read_budgets,
+            "/metrics, loadfactor_budget_spent_usd": read_gauges,
             "report, who paid": read_report_statements,
             "report, from the bill to statements": read_reported_chain,
         },

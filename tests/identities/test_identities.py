@@ -11,7 +11,16 @@ from tests.identities.fleets import make_fleet
 from tests.identities.table import IDENTITIES, Quantity, Value
 from tests.long import rest_long
 
-ZONES = (UTC, ZoneInfo("Europe/Berlin"))
+from loadfactor.interfaces.pages.bills import build_comparison_page
+from loadfactor.interfaces.pages.bridge import cut
+from loadfactor.interfaces.pages.budgets import build_budget_page
+from loadfactor.interfaces.pages.chargeback import build_page as build_chargeback_page
+from loadfactor.interfaces.pages.readings import build_page as build_show_page
+from loadfactor.interfaces.reports.page import build_page as build_report_page
+from loadfactor.interfaces.requests import BillRequest, BudgetRequest, ChargebackRequest, ReportRequest, ShowRequest
+from loadfactor.money.amounts import BRIDGE
+
+ZONES = (UTC, ZoneInfo("Europe/Berlin"), pytest.param(ZoneInfo("Asia/Kolkata"), marks=pytest.mark.long))
 HOURS = 1e-6
 
 
@@ -23,7 +32,7 @@ def differs(quantity: Quantity, one: Value, other: Value) -> bool:
 
 
 @pytest.mark.parametrize("zone", ZONES, ids=str)
-@pytest.mark.parametrize("seed", rest_long(range(2)))
+@pytest.mark.parametrize("seed", rest_long(range(6)))
 def test_a_quantity_is_the_same_wherever_it_appears(seed: int, zone: tzinfo, tmp_path: Path, write: Write) -> None:
     """All readers of each quantity agree with its first one, money to the cent."""
     fleet = make_fleet(seed, tmp_path / "fleet", write, zone)
@@ -38,3 +47,22 @@ def test_a_quantity_is_the_same_wherever_it_appears(seed: int, zone: tzinfo, tmp
                         f"{quantity.name} of {key or 'all'}: {place} {first.get(key)}, {other} {of_other.get(key)}"
                     )
     assert not found, "\n".join(found)
+
+
+def test_pages_that_show_an_amount_link_its_bridge(tmp_path: Path, write: Write) -> None:
+    """Cost by team, statements, budgets, differences of bills and the report name `bill bridge`, which walks either way."""
+    fleet = make_fleet(1, tmp_path / "fleet", write, UTC)
+    store = {"store": fleet.folder / "books"}
+    pages = {
+        "chargeback": build_chargeback_page(ChargebackRequest(**store)),
+        "budget": build_budget_page(BudgetRequest(**store)),
+        "bill compare": build_comparison_page(BillRequest(**store)),
+        "show cost --by team": build_show_page(ShowRequest(metrics=("cost",), by=("team",), **store)),
+        "report": build_report_page(ReportRequest(**store)),
+    }
+    for name, page in pages.items():
+        assert any(BRIDGE in of.command for section in page.sections for of in section.suggestions), name
+    found = fleet.books.bridge("vision", fleet.month)
+    there, back = (cut(found, ends).steps for ends in (("bill", "statement"), ("statement", "bill")))
+    assert [step.amount for step in there] == [step.amount for step in reversed(back)]
+    assert sum(step.change for step in there) == -sum(step.change for step in back)

@@ -19,7 +19,9 @@ from loadfactor.interfaces.insights import diagnose_books as build_books_diagnos
 from loadfactor.interfaces.insights import find_savings as build_books_savings
 from loadfactor.interfaces.pages.bills import build_owned
 from loadfactor.interfaces.pages.books import build_document as build_check
+from loadfactor.interfaces.pages.bridge import build_bridge
 from loadfactor.interfaces.pages.budgets import build_budgets, build_projects
+from loadfactor.interfaces.pages.chargeback import build_chargeback
 from loadfactor.interfaces.pages.readings import build_document as build_readings
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
 from loadfactor.interfaces.render.ascii import to_ascii
@@ -145,6 +147,8 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "waits-by-team": lambda books: build_waits(books.find_waits(["team", "pool"]), STORE_WORDS),
     "waits-job": build_job_estimate,
     "budget": with_settings(lambda books: build_budgets(books.budgets(), STORE_WORDS)),
+    "chargeback": with_settings(lambda books: build_chargeback(books.chargeback(), STORE_WORDS)),
+    "bridge": with_settings(lambda books: build_bridge(books.bridge("vision"))),
     "project": with_settings(lambda books: build_projects(books.projects("owned"))),
     "owned": with_settings(lambda books: build_owned(books.owned())),
     "show": lambda books: build_readings(books.show()),

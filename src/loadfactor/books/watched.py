@@ -8,7 +8,7 @@ requeued and starting again, another run begins.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.errors import InputError
@@ -26,7 +26,7 @@ from loadfactor.metrics import Metric
 from loadfactor.metrics.query.answer import Totals, add_up
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
-from loadfactor.settings.config import settings
+from loadfactor.settings.config import settings, zone
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import StoredFile, merge
 from loadfactor.store.sample_files import quote, read
@@ -223,14 +223,19 @@ class Watched:
         return [EndedPrice(*row) for row in rows]
 
     def review_budgets(self, through: date) -> "BudgetReview | None":
-        """Where budgets stood when a day was complete; None where there is no budget, or no cost to compare it with."""
+        """Where budgets stood when a UTC day was complete; None where there is no budget, or no cost to compare it with.
+
+        Days and months of budgets are those of the settings' zone, as on pages.
+        """
         if not (budgets := settings().budget):
             return None
         with closing(self._session.beside()) as session:  # steps that are being read keep their names
             open_ledger(session, self._idle_below)
             view = WindowLedger(session, self._idle_below).view_span
             try:
-                return review_budgets(session, budgets, default_basis(session), view, through=through)
+                here = zone(settings().timezone)
+                over = datetime.combine(through + timedelta(1), time(), UTC).astimezone(here).date() - timedelta(1)
+                return review_budgets(session, budgets, default_basis(session), view, through=over, zone=here)
             except InputError:
                 return None
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.books.charging.bill_lines import choose_currency, view_charges
+from loadfactor.books.charging.bill_lines import choose_currency, read_month, view_charges
 from loadfactor.books.charging.billed_prices import node_rules
 from loadfactor.books.charging.fleet_chargeback import (
     OF_GPUS,
@@ -18,7 +18,7 @@ from loadfactor.books.charging.fleet_chargeback import (
     part_charges,
 )
 from loadfactor.books.charging.instances import view_bill_gpus, view_sold
-from loadfactor.metrics.query.calendar import Window
+from loadfactor.metrics.query.calendar import Window, instant
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.money.amounts import BILL, COST, DIRECT, IDLE, KNOWN, REST, SPENT, STATEMENT, BridgeStep, walk
 from loadfactor.money.currency import EXACT, add_exactly, count_minor_digits
@@ -102,7 +102,10 @@ def read_chain(
         fleet[name] = add_exactly(of_team.values())
         for team in of_team:
             teams[team][name] = of_team[team]
-    start, end = found[0].start, found[-1].end
+    start, end = found[0].start, found[0].end
+    if months:
+        first, last = (read_month(month, zone) for month in (months[0], months[-1]))
+        start, end = instant(first.start_ms).astimezone(zone), instant(last.end_ms).astimezone(zone)
     _add_cost(teams, fleet, _read_cost(show, basis, months, (start, end), zone, currency))
     zero = _round(Decimal(0), currency)
     sums = dict.fromkeys((DIRECT.name, IDLE.name, REST.name, STATEMENT.name), zero)

@@ -23,7 +23,7 @@ from loadfactor.ledger.columns import HISTOGRAM
 from loadfactor.metrics.metric import Metric, Sum
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.query.reading import Readings, Value
-from loadfactor.settings.config import settings
+from loadfactor.settings.config import settings, zone
 from loadfactor.tables.schema import DIMENSIONS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def measure_budgets(snapshot: Snapshot) -> list[MetricFamily]:
     if not settings().budget:
         return []
     try:
-        review = snapshot.budgets()
+        review = snapshot.budgets(timezone=zone(settings().timezone))
     except LoadfactorError:
         return []
     return list(_list_budget_families(review.statuses, review.currency.lower()))

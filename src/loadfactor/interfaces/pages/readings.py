@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -20,6 +21,7 @@ from loadfactor.interfaces.document import (
     write_cell,
 )
 from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
+from loadfactor.interfaces.pages.bridge import link_bridge
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import PerUnit
@@ -70,7 +72,11 @@ def build_page(request: ShowRequest) -> Document:
             return build_unheld(alone, readings, books.store.folder)
     by = request.sort or ""
     descending = by.startswith("-") != request.reverse
-    return build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+    page = build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+    if "cost" in request.metrics and "team" in request.by and not request.filters:
+        link = link_bridge(f" --store {quote(str(books.store.folder))}")
+        return replace(page, sections=(*page.sections, Section(suggestions=(link,))))
+    return page
 
 
 def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store: Path) -> Document:
