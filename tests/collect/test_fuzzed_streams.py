@@ -19,6 +19,7 @@ from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.payloads import QUERY, pack_answer
+from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog
 
 ROUNDS = max(int(os.environ.get("TORTURE_ROUNDS", "0")), 20)
@@ -33,6 +34,12 @@ def name_gpu(gpu: int) -> Labels:
     """Labels of its utilization, sorted."""
     labels = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "UUID": f"GPU-{gpu}", "gpu": str(gpu), "Hostname": "n", "job": "dcgm"}
     return sorted(labels.items())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ready() -> None:
+    """On a busy machine requests are refused for a while where the code that scans them is compiled first."""
+    compile_scanner()
 
 
 class Oracle:
