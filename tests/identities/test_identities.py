@@ -1,5 +1,6 @@
 """A number is the same wherever it appears: all readers of every quantity of the table, on random fleets, in two zones."""
 
+import os
 from datetime import UTC, tzinfo
 from decimal import Decimal
 from pathlib import Path
@@ -66,3 +67,24 @@ def test_pages_that_show_an_amount_link_its_bridge(tmp_path: Path, write: Write)
     there, back = (cut(found, ends).steps for ends in (("bill", "statement"), ("statement", "bill")))
     assert [step.amount for step in there] == [step.amount for step in reversed(back)]
     assert sum(step.change for step in there) == -sum(step.change for step in back)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "one-number.md"
+INTRODUCTION = """# A number is the same wherever it appears
+
+Every quantity with the places that say it. A test asks all of them about random fleets with bills, budgets and tags, in
+several time zones: money agrees to the cent. `UPDATE_PAGES=1 pytest tests/identities` writes this page from the table
+`IDENTITIES` (tests/identities/table.py).
+
+| quantity | places |
+|---|---|
+"""
+
+
+def test_the_table_is_printed() -> None:
+    """docs/one-number.md has a line for every quantity, and every place of it."""
+    rows = [f"| {of.name} | {' · '.join(place.replace('|', '/') for place in of.readers)} |\n" for of in IDENTITIES]
+    text = INTRODUCTION + "".join(rows)
+    if os.environ.get("UPDATE_PAGES"):
+        PAGE.write_text(text, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == text

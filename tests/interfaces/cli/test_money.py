@@ -134,7 +134,7 @@ def test_the_report_says_who_paid(run: Run, billed_store: Path) -> None:
     said = json.loads(out)
     assert code == 0
     assert said["headline"].startswith("The bill is 270.00 USD of BilledCost and 270.00 USD of EffectiveCost. No GPUs")
-    assert (said["readings"], [s["name"] for s in said["sections"]]) == ([], ["chargeback", "next"])
+    assert (said["readings"], [s["name"] for s in said["sections"]]) == ([], ["chargeback", "bridge", "next"])
     _, out, _ = run("chargeback", "--store", billed_store, "--format", "json")
     assert said["sections"][0]["chargeback"] == json.loads(out)
     for options in (("--from", "2026-10-01", "--to", "2026-11-01"), ("--from", "2026-10-01"), ("--by", "project")):
@@ -196,7 +196,7 @@ def test_budgets_follow_the_bill(run: Run, billed_store: Path, tmp_path: Path, m
         assert said["source"] == "bill"
         code, out, _ = run("report", "--store", billed_store, "--format", "json")
         sections = {section["name"]: section for section in json.loads(out)["sections"]}
-        assert list(sections) == ["chargeback", "budget", "next"]
+        assert list(sections) == ["chargeback", "bridge", "budget", "next"]
         assert sections["budget"]["says"].startswith("1 of 2 budgets is overspent")
     finally:
         settings.cache_clear()
