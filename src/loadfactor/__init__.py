@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from loadfactor.books.books import Books
     from loadfactor.interfaces.insights import diagnose, savings
+    from loadfactor.interfaces.pages.compare import compare
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
     from loadfactor.interfaces.plans.own import plan_ownership
     from loadfactor.interfaces.plans.serve import plan_serving
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Books",
+    "compare",
     "diagnose",
     "open",
     "plan_breakeven",
@@ -35,6 +37,7 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "track": "loadfactor_track",
     "Books": "loadfactor.books.books",
+    "compare": "loadfactor.interfaces.pages.compare",
     "diagnose": "loadfactor.interfaces.insights",
     "savings": "loadfactor.interfaces.insights",
     "plan_training": "loadfactor.interfaces.plans.train",

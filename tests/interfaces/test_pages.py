@@ -22,6 +22,7 @@ from loadfactor.interfaces.pages.books import build_document as build_check
 from loadfactor.interfaces.pages.bridge import build_bridge
 from loadfactor.interfaces.pages.budgets import build_budgets, build_projects
 from loadfactor.interfaces.pages.chargeback import build_chargeback
+from loadfactor.interfaces.pages.compare import compare_books
 from loadfactor.interfaces.pages.readings import build_document as build_readings
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
 from loadfactor.interfaces.render.ascii import to_ascii
@@ -29,14 +30,14 @@ from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.interfaces.reports.page import build_document as build_report
 from loadfactor.interfaces.reports.why import build_fleet_why
-from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
+from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation
 from loadfactor.interfaces.validations.training import build_mfu_document as build_mfu_validation
 from loadfactor.planner.validation.request import MfuRequest, ServingValidationRequest, TrainingValidationRequest
 from loadfactor.settings.config import settings
 
-JOB = "481016"
+JOB, OTHER_JOB = "481016", "481020"
 KEPT = Path(__file__).parent / "pages"
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "trace.json"
@@ -151,6 +152,10 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "bridge": with_settings(lambda books: build_bridge(books.bridge("vision"))),
     "project": with_settings(lambda books: build_projects(books.projects("owned"))),
     "owned": with_settings(lambda books: build_owned(books.owned())),
+    "compare": with_settings(
+        lambda books: compare_books(RunsRequest(first=JOB, second=OTHER_JOB), books, be_quiet), NETWORK
+    ),
+    "compare-teams": lambda books: compare_books(RunsRequest(first="vision", second="speech"), books, be_quiet),
     "show": lambda books: build_readings(books.show()),
     "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
 }

@@ -364,6 +364,14 @@ class Snapshot:
 
         return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
 
+    def knows(self, dimension: str, name: str) -> bool:
+        """Whether the books know a job, a team or another value of a dimension."""
+        try:
+            check_filters(self._session, {dimension: name})
+        except InputError:
+            return False
+        return True
+
     def list_unheld_work(self) -> "tuple[UnheldWork, ...]":
         """The jobs that made progress while they held no GPU that the books know."""
         from loadfactor.books.unheld_work import list_unheld_work

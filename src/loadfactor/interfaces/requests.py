@@ -313,6 +313,20 @@ class BridgeRequest(MonthRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunsRequest(SpanRequest):
+    """Options of `loadfactor compare`."""
+
+    first: str = option(
+        "A job, an experiment, a team, or a week as 2026-W41; team=NAME says which where names are alike.",
+        is_argument=True,
+    )
+    second: str = option("The other one.", is_argument=True)
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest(SpanRequest):
     """Options of `loadfactor alerts test`."""
 

@@ -52,6 +52,14 @@ COMMANDS = (
         "loadfactor.interfaces.requests.BooksRequest",
     ),
     CommandEntry(
+        "compare",
+        "Show two runs side by side: speed, MFU, unit costs, fullness and causes.\n\n"
+        "Jobs, experiments, teams or weeks (2026-W41). It begins with which is better by how much in money for a unit, and "
+        "why; what one of them lacks stays unknown.",
+        "loadfactor.interfaces.pages.compare.build_page",
+        "loadfactor.interfaces.requests.RunsRequest",
+    ),
+    CommandEntry(
         "savings",
         "Show what to change, and what each change would have saved of what was lost.\n\n"
         "Levers are applied one after another, so that what one took the next cannot save: their sum is never more "

@@ -129,6 +129,12 @@ def value_text(reading: Reading) -> str:
     return write_cell(_cell(reading, _counts_millions([reading])), _column([reading]))
 
 
+def write_row(readings: Sequence[Reading]) -> tuple[str, list[str]]:
+    """The title of readings of one metric, and each of them as a person writes it, all in one unit."""
+    column, millions = _column(readings), _counts_millions(readings)
+    return column.title, [write_cell(_cell(reading, millions), column) for reading in readings]
+
+
 def is_per_million(unit: str, values: Sequence[Value]) -> bool:
     """True where costs of one unit are too small to read: they are shown for a million."""
     known = [value for value in values if isinstance(value, float)]

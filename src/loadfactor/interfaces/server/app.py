@@ -15,7 +15,15 @@ from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.alert_service import AlertService
-from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS, add_alerts, add_insight, add_lists, add_readings
+from loadfactor.interfaces.server.endpoints import (
+    COMPARE,
+    DIAGNOSIS,
+    SAVINGS,
+    add_alerts,
+    add_insight,
+    add_lists,
+    add_readings,
+)
 from loadfactor.interfaces.server.gate import Gate, answer_error, refuse
 from loadfactor.interfaces.server.guard import Bounds, Guard, Need, RefusedError
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
@@ -39,6 +47,7 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", "/api/v1/alerts"): "read",
     ("GET", DIAGNOSIS): "read",
     ("GET", SAVINGS): "fleet",
+    ("GET", COMPARE): "fleet",
     ("GET", "/api/v1/silences"): "fleet",
     ("POST", "/api/v1/silences"): "write",
     ("DELETE", "/api/v1/silences/{id}"): "write",

@@ -24,12 +24,13 @@ from loadfactor.insight.alerts.delivery.board import (
     read_board,
 )
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.insight.comparison import RunComparison
 from loadfactor.insight.diagnosis.finding import FleetDiagnosis
 from loadfactor.insight.savings import FleetSavings
 from loadfactor.interfaces.pages.alerts import end_silence as lift
 from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.pages.lists import list_entries
-from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
+from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.intake import read_body
 from loadfactor.interfaces.server.models import (
@@ -46,6 +47,7 @@ from loadfactor.interfaces.server.models import (
     describe_shape,
 )
 from loadfactor.interfaces.server.questions import (
+    answer_comparison,
     answer_coverage,
     answer_devices,
     answer_diagnosis,
@@ -70,6 +72,7 @@ from loadfactor.settings.config import settings
 
 DIAGNOSIS: Final = "/api/v1/diagnosis"
 SAVINGS: Final = "/api/v1/savings"
+COMPARE: Final = "/api/v1/compare"
 UNCHANGED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "unchanged since the answer of this ETag"}}
 
 NAMES: Final = "Names, repeated or separated by commas."
@@ -140,6 +143,15 @@ class SavingsQuery(WindowQuery):
     spot_price: Price = None
     spot_hours: Annotated[float | None, Query(gt=0, description="Between interruptions of an instance.")] = None
     commit_price: Price = None
+
+
+@dataclass(kw_only=True)
+class RunsQuery(WindowQuery):
+    """Two runs, in one kind of money."""
+
+    first: Annotated[str, Query(max_length=200, description="A job, an experiment, a team, or a week: 2026-W41.")]
+    second: Annotated[str, Query(max_length=200, description="The other one.")]
+    basis: Literal["effective", "contracted", "owned", "list", "estimate"] | None = None
 
 
 def add_readings(app: FastAPI, served: Served) -> None:
@@ -226,6 +238,12 @@ def add_insight(app: FastAPI, served: Served) -> None:
         """Changes to make, and what each would have saved, as `loadfactor savings --format json` prints it."""
         question = read_long_question(SavingsRequest, vars(query))
         return await reply(request, pool, folder, lambda: answer_savings(books, question, bounds))
+
+    @app.get(COMPARE, **describe(RunComparison, "both sides"))
+    async def compare(request: Request, query: Annotated[RunsQuery, Depends()]) -> Response:
+        """Two runs side by side, as `loadfactor compare --format json` prints them."""
+        question = read_long_question(RunsRequest, vars(query))
+        return await reply(request, pool, folder, lambda: answer_comparison(books, question, bounds))
 
 
 ALERTS: Final = "/api/v1/alerts"

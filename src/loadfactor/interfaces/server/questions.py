@@ -17,7 +17,8 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.interfaces.formats import duration
 from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
 from loadfactor.interfaces.insights import find_savings as build_savings
-from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest, ShowRequest
+from loadfactor.interfaces.pages.compare import compare_books
+from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest, ShowRequest
 from loadfactor.interfaces.server.guard import Access, Bounds, RefusedError
 from loadfactor.interfaces.server.replies import PageAnswer, RowsAnswer
 from loadfactor.ledger.labels import drop_repeats
@@ -250,6 +251,11 @@ def answer_diagnosis(books: Books, request: DiagnoseRequest, access: Access, bou
 def answer_savings(books: Books, request: SavingsRequest, bounds: Bounds) -> PageAnswer:
     """The answer of `loadfactor savings --format json`. Raises InputError where it takes too long."""
     return PageAnswer(build_savings(request, books, limit_time(bounds.long_question_s)))
+
+
+def answer_comparison(books: Books, request: RunsRequest, bounds: Bounds) -> PageAnswer:
+    """The answer of `loadfactor compare --format json`. Raises InputError where it takes too long, or the books do not know one."""
+    return PageAnswer(compare_books(request, books, limit_time(bounds.long_question_s)))
 
 
 def limit_time(longest_s: float, clock_s: Callable[[], float] = monotonic) -> Callable[[str, float], None]:
