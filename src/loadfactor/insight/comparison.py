@@ -218,7 +218,7 @@ def _in_order(values: Sequence[ComparedValue]) -> list[ComparedValue]:
 
 
 def _find_reason(winner: ComparedRun, loser: ComparedRun, by: str) -> tuple[str | None, str | None]:
-    """Speed where it makes half of the difference in money, as ratios, else the cost of an effective GPU-hour; and what shows it."""
+    """Speed where it makes half of the difference in money, as ratios, else the cost of an effective GPU-hour; what shows it."""
     gains = {name: _find_gain(winner, loser, name) for name in (by, SPEED, PRICE, *SHOWN_BY)}
     most = max(SHOWN_BY, key=lambda name: gains[name])
     shown_by = most if gains[most] > 0 else None
