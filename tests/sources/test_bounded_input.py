@@ -172,6 +172,17 @@ def test_every_source_refuses_bombs(tmp_path, source, byte):
     assert_one_line(refused, tmp_path)
 
 
+@pytest.mark.parametrize("source", [entry.name for entry in SOURCES])
+def test_every_source_refuses_json_that_is_nested_without_end(tmp_path, source):
+    """JSON of 100,000 brackets is no JSON of anything: one line, or lines that are passed over and counted."""
+    path = tmp_path / NAMES.get(source, "gpu.log")
+    path.write_text('{"metric_name": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    try:
+        assert not [item for item in import_of(source, path) if isinstance(item, Rows)]
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
 @pytest.mark.parametrize("ending", [".toml", ".json", ".parquet"])
 def test_a_price_list_that_is_read_whole_has_a_limit(tmp_path, ending):
     """TOML, JSON and Parquet are held in memory, so 16 MiB is the most."""

@@ -230,7 +230,7 @@ def _read(answer: Any) -> dict[str, Any]:
 def _explain(error: Any) -> str:
     try:
         text = str(json.loads(error.body)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         text = str(error.reason or "")
     return f"answered {error.status}: {' '.join(text.split())}"[:_SHOWN_CHARACTERS]
 

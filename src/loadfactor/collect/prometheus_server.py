@@ -123,6 +123,6 @@ async def fetch_answer(
 def _read_error(content: bytes) -> str:
     try:
         why = str(json.loads(content)["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         why = content[:_SHOWN_CHARACTERS].decode(errors="replace")
     return " ".join(why.split())[:_SHOWN_CHARACTERS]

@@ -103,6 +103,14 @@ def test_xml_cut_off_and_restarted(read):
     assert seen.gaps["document, cut off"] == 2
 
 
+def test_xml_of_endless_elements_is_broken(read):
+    """A document of more elements than a GPU can have costs itself alone, and little memory."""
+    endless = XML.format(second=10).replace("</uuid>", "</uuid>" + "<a/>\n" * 150_000)
+    seen = read(endless + XML.format(second=20), name="smi.xml")
+    assert seen.column("busy_share") == [0.2]
+    assert seen.gaps["document of broken XML"] == 1
+
+
 def test_broken_xml_is_a_gap(read):
     """Broken XML is passed over up to the next document."""
     seen = read(XML.format(second=10).replace("</uuid>", "") + XML.format(second=20), name="smi.xml")

@@ -160,7 +160,7 @@ async def _find_step(server: PrometheusServer, labels: Mapping[str, str]) -> flo
     try:
         points = json.loads(answer.content)["data"]["result"][0]["values"]
         return median(float(b[0]) - float(a[0]) for a, b in pairwise(points)) if len(points) > 1 else None
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None  # the series has ended meanwhile
 
 

@@ -76,7 +76,7 @@ def _read_manifest(path: Path) -> dict[str, object]:
         return {}
     try:
         found = json.loads(path.read_text())
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

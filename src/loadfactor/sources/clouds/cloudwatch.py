@@ -220,7 +220,7 @@ def read_cloudwatch(source: Input, leave_out: LeaveOut, job: str = "") -> Iterat
     first = next(iter(split_lines(source)), "")
     try:
         is_stream = "metric_name" in json.loads(first)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         is_stream = False
     return (
         _choose(_read_lines(source, leave_out), leave_out, job) if is_stream else _read_answer(source, leave_out, job)
@@ -241,7 +241,7 @@ def _read_lines(source: Input, leave_out: LeaveOut) -> MetricPoints:
                 continue
             value, began_ms = record["value"], int(record["timestamp"])
             mean = float(value["sum"]) / float(value["count"])
-        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError) as error:
             raise SourceError(
                 f"{source.label}, line {number}: no line of a metric stream in JSON ({type(error).__name__}); is it whole?"
             ) from None

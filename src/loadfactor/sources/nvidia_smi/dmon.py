@@ -101,7 +101,8 @@ def _encode(name: str, texts: Any) -> Cells:
 
 _TOP: Final = 2  # depth of <timestamp> and <gpu> below <nvidia_smi_log>
 _HELD_ROWS: Final = 2000
-_GPU_BYTES: Final = 16 * BYTES_PER_MIB  # far above any description of one GPU
+_GPU_BYTES: Final = 16 * BYTES_PER_MIB  # far above any description of one GPU, as is:
+_GPU_ELEMENTS: Final = 100_000
 END: Final = b"</nvidia_smi_log>"
 STARTS: Final = (b"<?xml", b"<!DOCTYPE nvidia_smi_log", b"<nvidia_smi_log")
 _PATHS: Final = {
@@ -125,7 +126,7 @@ class XmlLog:
         self._held: list[dict[str, str]] = []
         self._parser: XMLPullParser[Element] | None = None
         self._timestamp: str | None = None
-        self._depth = self._pending = 0
+        self._depth = self._pending = self._elements = 0
         self._root: Element | None = None
 
     def begin(self) -> None:
@@ -133,7 +134,7 @@ class XmlLog:
         if self._parser is not None:
             self._builder.gaps.add(self._builder.label, "document, cut off")
         self._parser = XMLPullParser(events=("start", "end"))
-        self._timestamp, self._root, self._depth, self._pending = None, None, 0, 0
+        self._timestamp, self._root, self._depth, self._pending, self._elements = None, None, 0, 0, 0
 
     @property
     def inside(self) -> bool:
@@ -185,6 +186,9 @@ class XmlLog:
     def _handle(self, event: str, element: Element) -> None:
         if event == "start":
             self._depth += 1
+            self._elements += 1
+            if self._elements > _GPU_ELEMENTS:
+                raise ParseError
             self._root = self._root if self._root is not None else element
             return
         if self._depth == _TOP and element.tag == "timestamp":
@@ -193,7 +197,7 @@ class XmlLog:
             self._held.append(self._read_gpu(element))
         if self._depth == _TOP and self._root is not None:
             self._root.clear()
-            self._pending = 0
+            self._pending = self._elements = 0
         self._depth -= 1
 
     def _read_gpu(self, gpu: Element) -> dict[str, str]:

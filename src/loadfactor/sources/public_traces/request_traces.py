@@ -398,7 +398,7 @@ def decode_mooncake(source: Input, report: TraceReport) -> Iterator[RequestChunk
             at_ns = round(float(row["timestamp"]) * NS_PER_MS)
             prompt, output = int(row["input_length"]), int(row["output_length"])
             blocks = [int(h) for h in row.get("hash_ids", ())]
-        except (ValueError, KeyError, TypeError, OverflowError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             report.count_unreadable(line)
             continue
         chunk.add(line, f"timestamp {row['timestamp']}", at_ns, prompt, output, blocks)

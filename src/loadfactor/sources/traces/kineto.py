@@ -173,7 +173,7 @@ def count_flops(operator: str, shapes: str) -> float | None:
         left, right = json.loads(shapes)[at : at + 2]
         *batch, m, k = (int(size) for size in left)
         *_, inner, n = (int(size) for size in right)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return 2.0 * m * n * k * float(np.prod(batch, initial=1.0)) if inner == k else None
 
