@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import shorten
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.normalize import AS_TAKEN
@@ -29,7 +31,8 @@ from loadfactor.tables.schema import MEASUREMENTS, SAMPLES
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 ROWS_AT_ONCE: Final = 3_000_000
-"""Samples that are normalized together; each takes up to about 400 bytes of memory while it is."""
+"""Samples that are normalized together; each takes up to about 400 bytes of memory while it is. More of one device on one day,
+one every 29 ms, are rows repeated without end: they are refused."""
 BUFFERED_ROWS: Final = 500_000
 """Samples that wait in memory once an import has more than are normalized together; the fullest day is written out first."""
 
@@ -100,6 +103,12 @@ class StagedSamples:
         waiting = self._buffers.pop(day, [])
         for table in (*_read(self._path(day), "device_id"), *waiting):
             counts += np.bincount(rank[table["device_id"].to_numpy()], minlength=len(rank))
+        if counts.max() > ROWS_AT_ONCE:
+            device = _sorted_names(self._codes["device_id"])[0][int(counts.argmax())]
+            raise SourceError(
+                f"{int(counts.max()):,} samples of device {shorten(str(device))} on one day, more than {ROWS_AT_ONCE:,}; check whether"
+                " rows are repeated"
+            )
         ranges = -(-rows // self._rows_at_once)
         range_of = ((np.cumsum(counts) - counts) * ranges // rows)[rank]
         paths = [self._folder / f"samples-{day}-{n}.arrow" for n in range(ranges)]
