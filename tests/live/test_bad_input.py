@@ -1,6 +1,7 @@
 """Bad requests to `loadfactor up`: a clear status, nothing stored, bounded memory, and the next request is served."""
 
 import gzip
+import json
 import os
 import random
 import socket
@@ -124,6 +125,16 @@ def test_many_label_values_fill_no_memory(up: UpProcess) -> None:
         ]
         assert up.write(pack_request(some)) in (NO_CONTENT, 413, 429)
     assert up.ask("/health")["lag_s"] >= 0
+
+
+def test_what_is_no_http_is_a_line_of_the_log(up: UpProcess) -> None:
+    """The log is JSON, what libraries write of themselves too."""
+    with socket.create_connection(("127.0.0.1", up.port), timeout=10) as there:
+        there.sendall(b"hello\r\n\r\n")
+        while there.recv(1000):
+            pass
+    lines = [line for line in up.log.read_text().splitlines() if "Invalid HTTP" in line]
+    assert [json.loads(line)["message"] for line in lines] == ["Invalid HTTP request received."]
 
 
 def test_nothing_of_all_that_was_stored(up: UpProcess) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import resource
 import signal
 import socket
@@ -45,6 +46,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         opened.callback(live.close)
         listening = opened.enter_context(bind(host, port))
         _allow_connections()
+        logging.basicConfig(handlers=[_LogLines()], force=True)
         service = LiveService(books.store.folder, books.flush, live, settings, write_line)
         scheme = "https" if tls.tls_cert else "http"
         port = listening.getsockname()[1]
@@ -101,6 +103,15 @@ def _allow_connections() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class _LogLines(logging.Handler):
+    """Has warnings of libraries be lines of the log as ours are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        facts = {"error": f"{type(error).__name__}: {error}"} if error else {}
+        write_line(level=record.levelname.lower(), by=record.name, message=record.getMessage(), **facts)
 
 
 class _Loop(uvloop.Loop):
