@@ -190,11 +190,13 @@ def test_gpus_that_no_list_names_are_bounded_together(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_repeated_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of a few kilobytes may hold millions of equal rows: more of one device on one day than are sorted at once is one line."""
+    """A few kilobytes may hold millions of equal rows: more of a device on one day than are sorted at once are one line."""
     monkeypatch.setattr(staged_samples, "ROWS_AT_ONCE", 5)
     with StagedImport(tmp_path / "staged", "made", None, None, 1, rows_at_once=3) as staged:
         staged.take(rows("samples", *[SAMPLE] * 6))
-        with pytest.raises(SourceError, match="6 samples of device g on one day, more than 5; check whether rows are repeated"):
+        with pytest.raises(
+            SourceError, match="6 samples of device g on one day, more than 5; check whether rows are repeated"
+        ):
             list(staged.cells())
 
 

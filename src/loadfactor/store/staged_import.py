@@ -106,8 +106,8 @@ class StagedSamples:
         if counts.max() > ROWS_AT_ONCE:
             device = _sorted_names(self._codes["device_id"])[0][int(counts.argmax())]
             raise SourceError(
-                f"{int(counts.max()):,} samples of device {shorten(str(device))} on one day, more than {ROWS_AT_ONCE:,}; check whether"
-                " rows are repeated"
+                f"{int(counts.max()):,} samples of device {shorten(str(device))} on one day, more than {ROWS_AT_ONCE:,}; check"
+                " whether rows are repeated"
             )
         ranges = -(-rows // self._rows_at_once)
         range_of = ((np.cumsum(counts) - counts) * ranges // rows)[rank]
