@@ -199,7 +199,7 @@ class Fleet:
             level = self.rnd.choice(levels)
             if level in ("node", "all"):
                 row |= {"node": self.rnd.choice(("n0", "n1")), "gpus": self.rnd.choice((None, 1, 2, 3, 0.5))}
-                row["gpu_indices"] = self.rnd.choice((None, "0", "1", "0,1", "1,0,2", "0,0", "many"))
+                row["gpu_indices"] = self.rnd.choice((None, "0", "1", "0,1", "1,0,2", "0,0"))
             if level == "pool":
                 row |= {"pool": self.rnd.choice(("a", "b", "nowhere")), "gpus": self.rnd.choice((None, 1, 2, 5))}
             if level == "fleet":

@@ -284,14 +284,17 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
 def _per_unit(
     oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: Any
 ) -> tuple[dict[Any, tuple[Any, float | None]], dict[Any, tuple[float, float]]]:
-    """Cost of the jobs that worked on it, in their held states, over what they made and kept in the window.
+    """Cost of the jobs that worked on it, in their held states, over what they made and kept in the window while they held GPUs.
 
     And what they made, kept or not, over the GPU-seconds they held, with these.
     """
     who: dict[str, Row] = {}
+    held: dict[str, tuple[int, int]] = {}
     for c in cells:
-        if c.keys["job_id"] is not None:
-            widen(who.setdefault(c.keys["job_id"], dict.fromkeys(HOLDER)), c.keys, HOLDER)
+        if (job := c.keys["job_id"]) is not None:
+            widen(who.setdefault(job, dict.fromkeys(HOLDER)), c.keys, HOLDER)
+            first, last = held.get(job, (c.from_utc, c.to_utc))
+            held[job] = min(first, c.from_utc), max(last, c.to_utc)
     amounts: dict[Any, float] = defaultdict(float)
     made: dict[Any, float] = defaultdict(float)
     jobs = set()
@@ -308,8 +311,13 @@ def _per_unit(
             pieces = [(x, y, p["amount"] * (y - x) / (b - a)) for x, y in itertools.pairwise(inside)]
         if pieces:
             jobs.add(p["job_id"])
-        for x, _, amount in pieces:
-            if p["job_id"] in who:
+        first, last = held.get(p["job_id"], (0, 0))
+        for x, y, amount in pieces:
+            if x == y and not first <= x <= last:
+                continue
+            if x < y:
+                amount *= max(0, min(y, last) - max(x, first)) / (y - x)
+            if p["job_id"] in who and (x == y or amount):
                 k = key({**who[p["job_id"]], "job_id": p["job_id"]}, x)
                 made[k] += amount
                 amounts[k] += amount * (p["kept"] is not False)
