@@ -58,6 +58,8 @@ MOST_BYTES: Final = 16 * BYTES_PER_GIB
 _UTILIZATION: Final = "DCGM_FI_DEV_GPU_UTIL"
 _HOLDERS: Final = ("hpc_job", "pod", "namespace", "user", "experiment")
 _SIGNALLED: Final = 128
+JOB: Final = "LOADFACTOR_JOB"
+"""The variable by which a loop that tracks itself learns its job: what it makes is of the job that is recorded."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def record_command(command: Sequence[str], every_s: float, spool: Path) -> Recor
     readings = sampler.sample()
     from_ms = int(time.time() * MS_PER_S)
     try:
-        process = subprocess.Popen(command, env={**os.environ, EXPERIMENT: experiment})
+        process = subprocess.Popen(command, env={**os.environ, EXPERIMENT: experiment, JOB: job})
     except OSError as error:
         raise InputError(f"cannot run {command[0]}: {say_why(error)}") from error
     before = (

@@ -28,8 +28,7 @@ def describe_network(model: Any, modules: Mapping[str, Any] = sys.modules) -> di
     >>> describe_network(Model(), {})
     {'parameters': 1200, 'datatype': 'bf16'}
     """
-    for name in _WRAPPED:
-        model = getattr(model, name, model)
+    model = _unwrap(model)
     found: dict[str, Any] = {}
     for name, read in _FACTS.items():
         try:
@@ -39,6 +38,12 @@ def describe_network(model: Any, modules: Mapping[str, Any] = sys.modules) -> di
         if value is not None:
             found[name] = value
     return found
+
+
+def _unwrap(model: Any) -> Any:
+    for name in _WRAPPED:
+        model = getattr(model, name, model)
+    return model
 
 
 def _read_config(model: Any, _modules: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -92,7 +97,7 @@ _FACTS: Final[dict[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
 
 def watch_datatype(model: Any, report: Callable[[str], None], modules: Mapping[str, Any] = sys.modules) -> None:
     """Report the datatype of a model with fp32 weights when it is called first: autocast, TF32 or fp32 as torch has them then."""
-    torch = modules.get("torch")
+    torch, model = modules.get("torch"), _unwrap(model)
     if torch is None or not hasattr(model, "register_forward_pre_hook"):
         return
     handles: list[Any] = []
