@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.cli import app
+from loadfactor.settings.config import settings
 from loadfactor.sources.base import ReadOptions
 
 GPU = "GPU-5d1e0aaa-0000-0000-0000-000000000001"
@@ -107,6 +108,36 @@ def test_labels_come_before_what_a_run_sees(tmp_path: Path, tracked: tuple[Path,
     held = books.show("allocated_gpu_hours", "job")
     assert held.keys == [("other",)]
     assert held[0].value == pytest.approx(books.show("paid_gpu_hours")[0].value)
+
+
+@pytest.mark.parametrize(
+    ("match", "is_known"),
+    [('experiment = "ft-*"', True), ('job = "* ft-42"', True), ('user = "*"', True), ('team = "x"', False)],
+)
+def test_networks_match_runs_by_who_they_are(
+    tmp_path: Path, tracked: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, match: str, is_known: bool
+) -> None:
+    """[[network]] takes job, experiment, user and team of a run, and comes before what the run says of itself."""
+    text = f"[[network]]\nmatch = {{ {match} }}\nmodel = 'llama-3.1-8b'\nsequence_length = 4096\ndatatype = 'fp16'\n"
+    (tmp_path / "loadfactor.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    settings.cache_clear()
+    books = import_in_order(tmp_path / "s", tracked, ("nvidia-smi", "progress"), "ft-42")
+    found = read_experiment(books)
+    mfu_of_model = TOKENS * 6e9 / (found["allocated_gpu_hours"] * 3600 * 989.4e12)
+    assert (found["mfu"] > 5 * mfu_of_model) is is_known
+
+
+def test_what_was_made_outside_held_time_has_no_cost(tmp_path: Path, tracked: tuple[Path, Path]) -> None:
+    """A log of a part of the run has the part of its tokens in a cost, and the doctor says how much has none."""
+    progress, log = tracked
+    lines = log.read_text().splitlines(keepends=True)
+    (tmp_path / "gpu.csv").write_text("".join(lines[:4]))
+    books = import_in_order(tmp_path / "s", (progress, tmp_path / "gpu.csv"), ("progress", "nvidia-smi"), "ft-42")
+    found = read_experiment(books)
+    counted = found["cost"] / found["cost_per_token"] if found["cost_per_token"] else 0.0
+    assert counted < TOKENS
+    assert any("outside the time that they held GPUs" in finding.what for finding in books.check().findings)
 
 
 def test_progress_without_gpus_says_what_is_missing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run finds out beside its loop: its GPUs and its network, from the environment and a model, with nothing imported for it."""
+"""What a run finds out beside its loop: its GPUs and its network, by the environment and a model; nothing is imported for it."""
 
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ with loadfactor.track(model=Wrapped()) as run:
 
 @pytest.mark.parametrize(("weights", "datatype"), [("bfloat16", "bf16"), ("float32", "fp16")])
 def test_a_model_says_its_shape_and_datatype(tmp_path: Path, weights: str, datatype: str) -> None:
-    """The configuration, the parameters of matrices without look-ups, and the datatype: of weights, else of autocast at the first call."""
+    """The configuration, parameters of matrices without look-ups, and the datatype: of weights, else of autocast when called."""
     assert run_loop(MODEL.replace("DTYPE", weights), tmp_path).stderr == ""
     found: dict[str, Any] = {}
     for line in find(tmp_path, "network"):
@@ -84,6 +84,6 @@ def test_a_model_says_its_shape_and_datatype(tmp_path: Path, weights: str, datat
 
 def test_a_model_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
     """What raises is left out, and the loop goes on."""
-    code = f"class Broken:\n    def __getattr__(self, name): raise RuntimeError(name)\nwith loadfactor.track(model=Broken()) as run:\n{STEP}"
-    assert run_loop(code, tmp_path).returncode == 0
+    code = "class Broken:\n    def __getattr__(self, name): raise RuntimeError(name)\n"
+    assert run_loop(f"{code}with loadfactor.track(model=Broken()) as run:\n{STEP}", tmp_path).returncode == 0
     assert len(find(tmp_path, "work")) == 1

@@ -24,6 +24,7 @@ from tests.interfaces.server.conftest import HOUR, LOCAL, MINE, START, THEIRS, s
 
 from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
+from loadfactor.insight.comparison import ComparedValue, RunComparison
 from loadfactor.insight.diagnosis.finding import (
     CannotTell,
     CauseFinding,
@@ -44,8 +45,9 @@ from loadfactor.insight.savings import (
 )
 from loadfactor.interfaces.insights import build_diagnosis_page as build_diagnosis
 from loadfactor.interfaces.insights import build_savings_page as build_savings
+from loadfactor.interfaces.pages.compare import build_page as build_comparison
 from loadfactor.interfaces.render.json import render_json
-from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
+from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest
 from loadfactor.interfaces.server.app import NEEDS
 from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.interfaces.server.guard import Bounds
@@ -93,6 +95,7 @@ def test_savings_are_what_savings_prints(
     "kind",
     [
         *(FleetDiagnosis, JobDiagnosis, CauseFinding, CauseTotal, CannotTell, Range, FleetSavings, LeverSaving),
+        *(RunComparison, ComparedValue),
         *(LeverHolder, GroupSaving, UnknownHours, PriceSaving, LeverFollowUp, WorkPerCost),
     ],
 )
@@ -101,6 +104,18 @@ def test_openapi_describes_every_field_of_an_answer(client: TestClient, kind: ty
     own = {item.name for item in fields(kind)} | {n for n, of in vars(kind).items() if isinstance(of, property)}
     described = client.get("/openapi.json").json()["components"]["schemas"][kind.__name__]
     assert {name.rstrip("_") for name in own} == set(described["properties"]) == set(described["required"])
+
+
+def test_two_runs_are_what_compare_prints(
+    client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs side by side are the object of `compare --format json`; a name of nothing is refused."""
+    asked = RunsRequest(first=f"job-{MINE}", second=f"job-{THEIRS}")
+    monkeypatch.setattr(RunsRequest, "books", team_books)
+    answer = client.get(f"/api/v1/compare?first=job-{MINE}&second=job-{THEIRS}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == json.loads(render_json(build_comparison(asked)))
+    assert client.get(f"/api/v1/compare?first=job-{MINE}&second=nobody").status_code == 400
 
 
 @pytest.mark.parametrize(
