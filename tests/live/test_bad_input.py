@@ -7,6 +7,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from tests.sources.prometheus.sender import SentSeries, pack_request, pack_snapp
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
+from loadfactor.interfaces.server.run import LEAST_FILES
 
 BEGAN_MS = int(time.time() * 1000) // MS_PER_HOUR * MS_PER_HOUR - 2 * MS_PER_HOUR
 LABEL_VALUES = 1_000_000 if ROUNDS >= 200 else 50_000
@@ -141,6 +143,26 @@ def test_nothing_of_all_that_was_stored(up: UpProcess) -> None:
     """No sample is in the books after what came so far."""
     up.wait_until_booked()
     assert Books.open(up.store, create=True).table("samples").count().execute() == 0
+
+
+@pytest.mark.long
+def test_ninety_six_files_are_enough(tmp_path: Path) -> None:
+    """Beside connections that wait, with as few open files as may be: what is acknowledged is kept, and questions are answered."""
+    with UpProcess(tmp_path / "books", within=("prlimit", f"--nofile={LEAST_FILES}")) as server, ExitStack() as idle:
+        for n in range(100):
+            there = idle.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            there.sendall(b"GET / HTTP/1.1\r\n")
+            gpu = GPU | {"UUID": f"GPU-{n}"}
+            assert server.write(pack_request([SentSeries(gpu, [(BEGAN_MS, 40.0)])])) == NO_CONTENT
+            assert server.ask("/health")["status"] == "ok"
+        server.wait_until_booked()
+        assert len(server.readings("paid_gpu_hours", "device")) == 100
+
+
+def test_fewer_files_are_one_line(tmp_path: Path) -> None:
+    """The server does not begin what it could not go on with."""
+    with pytest.raises(AssertionError, match="at most 48 files may be open, and at least 96 are needed"):
+        UpProcess(tmp_path / "books", within=("prlimit", "--nofile=48")).start()
 
 
 def test_duplicates_and_disorder_count_once(up: UpProcess) -> None:

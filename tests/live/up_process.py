@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,7 +34,10 @@ class UpProcess:
         port: int | None = None,
         config: Path | None = None,
         environment: Mapping[str, str] = os.environ,
+        within: Sequence[str] = (),
     ) -> None:
+        """`within`: a command that runs it, such as prlimit."""
+        self._within = within
         self._environment = dict(environment)
         self.store, self.port, self._config = store, port or free_port(), config
         self.url = f"http://127.0.0.1:{self.port}"
@@ -45,6 +48,7 @@ class UpProcess:
     def start(self) -> "UpProcess":
         """Start it, and wait until it answers."""
         command = [
+            *self._within,
             sys.executable,
             "-c",
             "from loadfactor.interfaces.cli import main; main()",

@@ -28,6 +28,8 @@ from loadfactor.store.tokens import TokenFile
 
 BACKLOG = 1024
 LOOK_EVERY_S = 1.0
+LEAST_FILES = 96
+"""Open files of a process; with fewer, questions fail beside the connections that wait."""
 LONGEST_REQUEST_S = 10
 """So long requests that are under way may take after a signal."""
 
@@ -99,8 +101,15 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _allow_connections() -> None:
-    """As many open files as this machine allows: a thousand servers that never answer must leave some for senders."""
+    """As many open files as this machine allows: a thousand servers that never answer must leave some for senders.
+
+    Raises InputError where these are too few.
+    """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 <= most < LEAST_FILES:
+        raise InputError(
+            f"at most {most} files may be open, and at least {LEAST_FILES} are needed; raise it: ulimit -Hn"
+        )
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
