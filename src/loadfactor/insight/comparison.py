@@ -169,7 +169,7 @@ def _read(
     basis: str | None,
 ) -> dict[str, Reading]:
     """The readings of a side. An experiment is read as its group: what its jobs held before it began is not its own."""
-    where = {} if kind in ("week", "experiment") else {kind: name}
+    where: dict[str, str] = {} if kind in ("week", "experiment") else {kind: name}
     by = ("experiment",) if kind == "experiment" else ()
     found = snapshot.show(COMPARED, by, start, end, zone, basis, where)
     readings = {r.metric: r for r in found if not by or r.by.get("experiment") == name}
