@@ -334,6 +334,14 @@ def test_a_run_goes_on_under_another_job() -> None:
     assert lineage_total(rows) == {("step", True): 15, ("step", False): 5}
 
 
+@pytest.mark.parametrize("amount", [1e300, 1e30, -1.0, float("nan"), [1e24, 1e24]])
+def test_work_that_nobody_makes_is_left_out(amount: Any) -> None:
+    """An amount that cannot be costs its record, also where only the sum of the steps shows it, and no others."""
+    rows, gaps = decode(make_process("p", 0, work(0, 1, 1, 2, tokens=amount), work(60, 61, 9, 1, tokens=7.0)))
+    assert lineage_total(rows) == {("train_token", True): 7.0, ("step", True): 1.0}
+    assert [gap.count for gap in gaps if "cannot be read" in gap.what] == [1]
+
+
 def test_half_a_line_is_a_gap() -> None:
     """The half of a line at a file's end is counted; everything else is read."""
     lines = b"".join(json.dumps(r).encode() + b"\n" for r in make_process("a", 0, work(0, 10, 0, 10)))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, PlainSerializer
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, MOST_AMOUNT
 from loadfactor.base.units import MS_PER_S, S_PER_MIN, US_PER_S
 
 FORMAT: Final = 1
@@ -27,6 +27,8 @@ _LONGEST_NETWORK: Final = 20_000
 _MOST_DEVICES: Final = 64
 """Of one process: no machine has more."""
 _MOST: Final = 2**53
+_MOST_WORK: Final = MOST_AMOUNT / 1e6
+"""Of the steps of one record together: what a run makes in a minute is still an amount."""
 Amount = float | tuple[float | None, ...]
 """Of each step alike, or one a step."""
 Span = tuple[int, int]
@@ -166,6 +168,9 @@ def _read_work(record: dict[str, Any]) -> Work:
     amounts = {
         unit: amount for name, unit in UNITS.items() if (amount := _amounts(record, name, max(steps, 1))) is not None
     }
+    for name, unit in UNITS.items():
+        if unit in amounts and sum_amount(amounts[unit], 0, max(steps, 1)) > _MOST_WORK:
+            raise SourceError(f"{name} is more than {_MOST_WORK:g} in all, which no steps make")
     return Work(from_ms, to_ms, first, None if first is None else first + max(steps, 1) - 1, steps, amounts)
 
 
@@ -221,7 +226,7 @@ def _amount(record: dict[str, Any], name: str) -> float | None:
 def _check_amount(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e30 or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_WORK or math.isnan(value):
         raise SourceError(f"{name} {str(value)[:40]} is no amount")
     return value
 
