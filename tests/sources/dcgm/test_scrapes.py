@@ -76,6 +76,14 @@ def test_instances_and_rest_sum_to_one_gpu(read):
     assert [d["share"] for d in whole.devices] == [1.0]
 
 
+def test_instances_that_are_more_than_their_gpu_are_one_gpu(read):
+    """Whatever labels claim, a GPU is paid once: a thousand instances of it share it, and no profile is endless."""
+    text = "".join(line("PROF_GR_ENGINE_ACTIVE", 0.5, mig(i, "7g.40gb")) for i in range(1_000))
+    seen = read(text + line("PROF_GR_ENGINE_ACTIVE", 0.5, mig(1_000, "9" * 5_000 + "g.1gb")))
+    assert sum(device["share"] for device in seen.devices) == pytest.approx(1)
+    assert seen.gaps["MIG instances that are more than their GPU"] == 1
+
+
 def test_a_gpu_cut_anew(read):
     """When instances come and go each device is there for its time, and the shares sum to one at any time."""
     text = line("PROF_GR_ENGINE_ACTIVE", 0.5, f'UUID="{UUID}",{MODEL}', 0)

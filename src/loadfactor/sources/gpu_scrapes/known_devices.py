@@ -30,7 +30,7 @@ SLICES_ELSE: Final = 7
 """Compute slices that MIG cuts a GPU into, by model."""
 _UUID: Final = re.compile(r"(GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:::|-)\d+")
 _INDEX: Final = re.compile(r"[0-9]{1,3}")
-_INSTANCE: Final = re.compile(r"(?:^|\.)(\d+)g\.")
+_INSTANCE: Final = re.compile(r"(?:^|\.)([1-9])g\.")
 _EXPORTERS: Final = ("dcgm-exporter", "metrics-exporter", "gpu-exporter")  # in the names of their own pods
 
 

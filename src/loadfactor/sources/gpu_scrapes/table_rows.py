@@ -26,7 +26,7 @@ Parts = tuple[tuple[str, float | None], ...]  # device and its share of the GPU;
 
 
 def divide(gpu: str, instances: dict[str, int], slices: int) -> Parts:
-    """The devices of a GPU: their shares sum to one, so that its hours do.
+    """The devices of a GPU: their shares sum to one, so that its hours do, also of instances that are more than the GPU.
 
     >>> divide("G", {}, 7)
     (('G', None),)
@@ -35,9 +35,10 @@ def divide(gpu: str, instances: dict[str, int], slices: int) -> Parts:
     """
     if not instances:
         return ((gpu, None),)
-    rest = slices - sum(instances.values())
-    found: list[tuple[str, float | None]] = [(f"{gpu}/gi-{i}", n / slices) for i, n in sorted(instances.items())]
-    return (*found, (f"{gpu}{REST}", rest / slices)) if rest > 0 else tuple(found)
+    used = sum(instances.values())
+    whole = max(slices, used)
+    found: list[tuple[str, float | None]] = [(f"{gpu}/gi-{i}", n / whole) for i, n in sorted(instances.items())]
+    return (*found, (f"{gpu}{REST}", (whole - used) / whole)) if used < whole else tuple(found)
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,12 @@ def _amount(record: dict[str, Any], name: str) -> float | None:
 def _check_amount(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_WORK or math.isnan(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= _MOST_WORK
+        or math.isnan(value)
+    ):
         raise SourceError(f"{name} {str(value)[:40]} is no amount")
     return value
 
