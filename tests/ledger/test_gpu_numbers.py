@@ -100,7 +100,6 @@ def test_two_jobs_of_a_node_have_their_own_gpus(tmp_path: Path) -> None:
         (FOUR, "0,1,2"),
         (FOUR, "0,0"),
         (FOUR, "3,4"),
-        (FOUR, "some"),
         (FOUR, None),
     ],
 )
