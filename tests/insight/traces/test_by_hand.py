@@ -142,6 +142,9 @@ def test_the_rank_that_others_wait_for(tmp_path: Path) -> None:
     assert found.skew.transfer_us == pytest.approx(30 * 1_500)
     first = found.findings[0]
     assert first.cause == "comm_wait_straggler"
+    assert first.rank == 1
+    assert first.headline.startswith("GPU 1 is late: the other waits ")
+    assert first.headline.endswith(" of the time for it; look at its host, clocks, power cap and memory errors.")
     assert "comm_exposed" not in [finding.cause for finding in found.findings]
 
 

@@ -6,10 +6,10 @@ Times are microseconds, exact to the nanosecond. Definitions of the parts stand 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import S_PER_HOUR, US_PER_S
+from loadfactor.base.units import PERCENT, S_PER_HOUR, US_PER_S
 from loadfactor.books.books import Books
 from loadfactor.insight.causes import Cause
 from loadfactor.insight.diagnosis.finding import JobDiagnosis, Range
@@ -75,6 +75,57 @@ class DeviceReport:
 
 
 @dataclass(frozen=True)
+class TraceCause:
+    """A cause as people know it: its title, the sentence of a headline about a share of the time, and where to look first."""
+
+    title: str
+    sentence: str
+    look_at: str
+
+
+TRACE_CAUSES: Final = {
+    "input_pipeline": TraceCause("waits for data", "The GPU waits for data {share} of the time", "the data loader"),
+    "start_up": TraceCause("start-up", "The GPU is idle for start-up {share} of the time", "a trace of later steps"),
+    "host_bound": TraceCause(
+        "waits for the host",
+        "The GPU waits for the host to launch work {share} of the time",
+        "small operators and Python code",
+    ),
+    "synchronization": TraceCause(
+        "synchronizing calls",
+        "Host and GPU wait for each other {share} of the time",
+        "calls that synchronize in the loop",
+    ),
+    "copy_bound": TraceCause(
+        "exposed copies", "The GPU copies {share} of the time and computes nothing", "what is copied"
+    ),
+    "comm_exposed": TraceCause(
+        "exposed communication",
+        "The GPU communicates {share} of the time and computes nothing",
+        "the traces of other ranks",
+    ),
+    "comm_transfer": TraceCause(
+        "transfers between GPUs", "Moving data between GPUs takes {share} of the time", "overlap and the links"
+    ),
+    "comm_wait_straggler": TraceCause(
+        "a late GPU",
+        "GPU {rank} is late: {others} {share} of the time for it",
+        "its host, clocks, power cap and memory errors",
+    ),
+    "device_wait_or_unrecorded": TraceCause(
+        "waits on the GPU, or work not recorded",
+        "The GPU waits for itself, or does what was not recorded, {share} of the time",
+        "a trace with all its streams",
+    ),
+    "precision_fp32": TraceCause(
+        "computes without tensor cores", "Kernels compute without tensor cores {share} of the time", "mixed precision"
+    ),
+    "compute": TraceCause("computes", "The GPU computes {share} of the time", "its longest kernels"),
+}
+"""What people call each cause of traces."""
+
+
+@dataclass(frozen=True)
 class FoundAt:
     """Where a cause was found: a device of a trace, and its share of that device's span there."""
 
@@ -103,6 +154,25 @@ class TraceFinding:
     saved_share_high: float
     misleads: str
     found_at: tuple[FoundAt, ...] = ()
+    rank: int | None = None
+    """The rank that others wait for, where it is one."""
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return TRACE_CAUSES[self.cause].title
+
+    @property
+    def headline(self) -> str:
+        """It in a sentence, and where to look first."""
+        cause, others = TRACE_CAUSES[self.cause], len(self.found_at) - 1
+        share = f"{PERCENT * self.share:.0f} %"
+        count = NUMBERS[others] if 0 <= others < len(NUMBERS) else f"{others:,}"
+        waiting = "the other waits" if others == 1 else f"the other {count} wait"
+        return f"{cause.sentence.format(share=share, rank=self.rank, others=waiting)}; look at {cause.look_at}."
+
+
+NUMBERS: Final = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 @dataclass(frozen=True)
@@ -121,6 +191,11 @@ class TraceCost:
     job_gpu_hours_high: float
     job_cost_low: float | None
     job_cost_high: float | None
+
+    @property
+    def title(self) -> str:
+        """What people call the cause."""
+        return TRACE_CAUSES[self.cause].title
 
 
 @dataclass(frozen=True)

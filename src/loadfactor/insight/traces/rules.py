@@ -398,6 +398,7 @@ def _say_straggler(skew: Skew, rank: int, devices: Sequence[ObservedDevice]) -> 
         ),
         saved_share_low=min(waited / span, share) / 2,
         saved_share_high=min(waited / span, share),
+        rank=rank,
         misleads="One window of a few steps; a rank whose profiler started late; data that are longer on that rank.",
     )
 

@@ -85,7 +85,7 @@ def list_jobs(found: FleetDiagnosis) -> DataTable:
         col("held GPU-h", "held_gpu_hours", "number"),
         col("lost GPU-h", "lost_gpu_hours", "number"),
         col("first cause", lambda job: job.findings[0].title if job.findings else _say_nothing(job)),
-        col("sure", lambda job: job.findings[0].sureness if job.findings else None),
+        col("how sure", lambda job: job.findings[0].sureness if job.findings else None),
         col("at stake", say),
     )
 
@@ -94,10 +94,10 @@ def say_job(job: JobDiagnosis, currency: str) -> str:
     """Losses of a job, and their first cause."""
     lost = f"Job {job.job} lost {number(job.lost_gpu_hours)} of {number(job.held_gpu_hours)} GPU-hours"
     if not job.findings:
-        return f"{lost}; {_say_nothing(job)}."
+        return f"{lost}; {'why cannot be told' if job.cannot_tell else 'no cause was found'}."
     first = job.findings[0]
     stake = say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
-    return f"{lost}. First cause: {first.title} ({first.sureness} sureness); at stake in all {stake}."
+    return f"{lost}, first to {first.title} ({first.sureness} sureness). All causes together: {stake}."
 
 
 def _say_nothing(job: JobDiagnosis) -> str:
@@ -117,7 +117,7 @@ def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
     return (
         Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"{number(job.unobserved_gpu_hours)} of them unobserved"),
         Tile("Lost", f"{number(job.lost_gpu_hours)} GPU-h", lost),
-        Tile("At stake", stake, "union of all causes" if job.findings else _say_nothing(job)),
+        Tile("At stake", stake, "of all causes together" if job.findings else _say_nothing(job)),
     )
 
 
@@ -140,8 +140,8 @@ def list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
         findings,
         col("cause", "title"),
         col("class", "class_"),
-        col("sure", "sureness"),
-        col("of held", lambda f: f"{f.share.low:.0%}–{f.share.high:.0%}"),
+        col("how sure", "sureness"),
+        col("of held time", lambda f: f"{f.share.low:.0%}–{f.share.high:.0%}"),
         col("at stake", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
         note=OVERLAP,
     )
@@ -168,7 +168,7 @@ def explain(finding: CauseFinding) -> Section:
         ("Change", (finding.action.rstrip("."),)),
     )
     lines = tuple(f"{title}: {'; '.join(texts)}." for title, texts in parts if texts)
-    return Section(finding.title, lead=" ".join(lines))
+    return Section(finding.title[:1].upper() + finding.title[1:], lead=" ".join(lines))
 
 
 def say_stake(hours: Range, cost: Range | None, currency: str) -> str:

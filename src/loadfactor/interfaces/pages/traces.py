@@ -16,6 +16,7 @@ from loadfactor.insight.traces.report import (
     JobRate,
     TraceCost,
     TraceDiagnosis,
+    TraceFinding,
     TraceInBooks,
     price_trace,
 )
@@ -68,7 +69,7 @@ def list_owners(reports: Sequence[DeviceReport]) -> Section | None:
 
 
 def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
-    """The steps of the first device that has some."""
+    """The steps of the first of these devices that has some."""
     chosen = next((report for report in reports if report.steps), None)
     if chosen is None:
         return None
@@ -81,7 +82,7 @@ def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
 
 
 def list_kernels(reports: Sequence[DeviceReport]) -> Section | None:
-    """The kernels and copies of the first device that took the longest."""
+    """The kernels and copies that took the longest, of the first of these devices that has some."""
     chosen = next((report for report in reports if report.top_kernels), None)
     if chosen is None:
         return None
@@ -107,7 +108,7 @@ def list_ranks(skew: Skew) -> Section:
         f" {skew.transfer_us / US_PER_MS:,.3g} ms; clocks {clocks} ({skew.end_spread_us:,.3g} µs)"
     )
     ranks = table(
-        skew.ranks,
+        sorted(skew.ranks, key=lambda rank: -rank.caused_us),
         col("rank", lambda rank: str(rank.rank)),
         col("waited (ms)", lambda rank: rank.wait_us / US_PER_MS, "number"),
         col("came last", "times_last", "number"),
@@ -128,7 +129,7 @@ def list_costs(books: TraceInBooks) -> Section:
     """Each cause in the money of the job that the traces are of."""
     costs = table(
         books.costs,
-        col("cause", "cause"),
+        col("cause", "title"),
         col("GPU-seconds in the traces", "gpu_s", "number"),
         col("their cost", "cost", "money"),
         col("saved, if all work of the job ran so", lambda cost: _say_saved(cost, books.currency)),
@@ -153,11 +154,12 @@ def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Secti
     rows: list[tuple[Cell, ...]] = []
     for of in classes:
         known = [f for f in diagnosis.findings if f.class_ == of]
-        seen = [f.cause for f in traced.findings if f.class_ == of]
-        for finding, cause in zip_longest(known, seen):
+        seen = [f for f in traced.findings if f.class_ == of]
+        for finding, traced_cause in zip_longest(known, seen):
             stake = say_stake(finding.gpu_hours, finding.cost, currency) if finding else ""
             by_books = f"{finding.title}: {stake}" if finding else None
-            rows.append((of, by_books, f"{cause}: {_say_saved(costs[cause], currency)}" if cause else None))
+            saved = traced_cause and _say_saved(costs[traced_cause.cause], currency)
+            rows.append((of, by_books, f"{traced_cause.title}: {saved}" if traced_cause else None))
     lead = say_job(diagnosis, currency)
     both = [of for of in classes if {f.class_ for f in diagnosis.findings} & {f.class_ for f in traced.findings} & {of}]
     if both:
@@ -219,12 +221,12 @@ def build_traces_page(
     if found.findings:
         causes = table(
             found.findings,
-            col("cause", "cause"),
+            col("cause", "title"),
             col("class", "class_"),
-            col("share", "share", "percent"),
-            col("sureness", "sureness"),
-            col("saved at most", "saved_share_high", "percent"),
-            col("devices", lambda finding: len(finding.found_at), "number"),
+            col("of the time", "share", "percent"),
+            col("how sure", "sureness"),
+            col("could be saved", "saved_share_high", "percent"),
+            col("where", _say_where),
         )
         sections.append(Section("Causes", tables=(causes,)))
     if found.findings and found.in_books is not None:
@@ -232,10 +234,14 @@ def build_traces_page(
     if found.in_books is not None and found.in_books.diagnosis is not None:
         sections.append(compare_with_books(found.in_books.diagnosis, found))
     sections += [
-        Section(f.cause, f"{' '.join(f.evidence)} What to do: {f.action} What else looks like it: {f.misleads}")
+        Section(
+            capitalize(f.title), f"{' '.join(f.evidence)} What to do: {f.action} What else looks like it: {f.misleads}"
+        )
         for f in found.findings
     ]
-    sections += [section for section in (list_owners(judged), list_steps(judged), list_kernels(judged)) if section]
+    late = {finding.rank for finding in found.findings if finding.rank is not None}
+    first = sorted(judged, key=lambda report: report.rank not in late)
+    sections += [section for section in (list_owners(judged), list_steps(first), list_kernels(first)) if section]
     if found.skew is not None:
         sections.append(list_ranks(found.skew))
     return Document(
@@ -243,14 +249,16 @@ def build_traces_page(
         tuple(sections),
         tiles=_list_tiles(judged),
         assumptions=(
-            Assumption("share", "part ÷ span of the device, first start to last end", "docs/diagnose-traces.md"),
+            Assumption("of the time", "from the first start to the last end on the device", "docs/diagnose-traces.md"),
             Assumption(
                 "busy",
                 "anything ran, copies too; counters such as GPU_UTIL know kernels alone",
                 "docs/diagnose-traces.md",
             ),
             Assumption(
-                "saved", "bounds for one cause alone: what is no longer lost here may be lost elsewhere", "findings"
+                "could be saved",
+                "bounds for one cause alone: what is no longer lost here may be lost elsewhere",
+                "findings",
             ),
         ),
         notes=_list_notes(found.traces),
@@ -290,15 +298,28 @@ def say_verdict(found: TraceDiagnosis) -> str:
     """The largest cause, or why there is no verdict."""
     if found.findings:
         first = found.findings[0]
-        others = f", then {', '.join(item.cause for item in found.findings[1:3])}" if found.findings[1:] else ""
-        of = (
-            "span" if any(report.busy_us is not None for report in found.traces) else "steps of the loop, without a GPU"
+        others = f" Then: {', '.join(item.title for item in found.findings[1:3])}." if found.findings[1:] else ""
+        alone = (
+            ""
+            if any(report.busy_us is not None for report in found.traces)
+            else " (the steps of the loop, without a GPU)"
         )
-        return f"{first.cause} first: {percent(first.share)} of the {of}, {first.sureness} sureness{others}."
+        return f"{first.headline.rstrip('.')}{alone}. How sure: {first.sureness}.{others}"
     if any(report.can_judge for report in found.traces):
-        return "No part of the span that is no computing reaches 5 %."
+        return "Nothing but computing takes 5 % of the time or more."
     reason = next((because for report in found.traces for because in report.because), "there is no trace in it")
     return f"Cannot be judged: {reason[:1].lower()}{reason[1:]}"
+
+
+def _say_where(finding: TraceFinding) -> str:
+    """The rank that others wait for, else on how many devices it was found."""
+    count = len(finding.found_at)
+    return f"rank {finding.rank}" if finding.rank is not None else "1 device" if count == 1 else f"{count:,} devices"
+
+
+def capitalize(title: str) -> str:
+    """A title as a heading."""
+    return title[:1].upper() + title[1:]
 
 
 def _list_tiles(reports: Sequence[DeviceReport]) -> tuple[Tile, ...]:
@@ -312,7 +333,7 @@ def _list_tiles(reports: Sequence[DeviceReport]) -> tuple[Tile, ...]:
         ("idle", "idle_us"),
     )
     return tuple(
-        Tile(title, percent(sum(getattr(report, name) or 0 for report in reports) / span), "of the spans")
+        Tile(title, percent(sum(getattr(report, name) or 0 for report in reports) / span), "of the traced time")
         for title, name in parts
     )
 
@@ -349,13 +370,13 @@ def _draw_parts(reports: Sequence[DeviceReport]) -> Section:
         if any(getattr(report, name) for report in shown)
     )
     chart = Chart(
-        title="What each device's span was",
+        title="What each device did",
         kind="stacked bar",
         x=tuple(name_device(report) for report in shown),
         series=series,
         y_label="ms",
     )
-    return Section("Parts of the span", charts=(chart,))
+    return Section("Parts of the time", charts=(chart,))
 
 
 def _list_notes(reports: Sequence[DeviceReport]) -> tuple[str, ...]:
