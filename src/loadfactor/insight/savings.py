@@ -12,11 +12,12 @@ from loadfactor.books.books import Books
 from loadfactor.books.job_account import KEPT
 from loadfactor.books.losses.facts import LossFacts, read_losses
 from loadfactor.books.snapshot import Snapshot
+from loadfactor.books.waterfall import WaterfallGroup
 from loadfactor.insight.diagnosis.diagnose import Progress, diagnose_jobs
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.lever import Level, LeverResult, LossLever, PriceSaving, Situation, name_confidence
 from loadfactor.insight.levers.offers import PRICE_LEVERS, PriceOffers, find_price_savings
-from loadfactor.insight.levers.remainder import TakenLoss
+from loadfactor.insight.levers.remainder import OF_HOLDERS, TakenLoss
 from loadfactor.metrics import Metric
 from loadfactor.metrics.fullness import DROPS, Waterfall
 from loadfactor.metrics.query.calendar import milliseconds
@@ -28,6 +29,8 @@ SHORTEST: Final = timedelta(days=1)
 LEAST_CHANGE: Final = 0.02
 """Of work per unit of money; less is nothing."""
 EFFECTIVE: Final = "effective GPU-hour"
+TITLES: Final = {lever.name: lever.title for lever in LEVERS} | PRICE_LEVERS
+"""What people call each lever."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class WorkPerCost:
 class LeverFollowUp:
     """A lever before and after it was applied: over `days` on each side of `done`. `judged_by`: the unit of work of the verdict.
 
-    `saved_per_month` is what the work after would have cost as before, less what it cost; None where that is not known.
+    What it gave back is in the unit of what it promised: GPU-hours of the losses that it takes, and their money, a month, less
+    than before at the same size of the fleet; of a price, what the GPU-hours after would have cost before. None is not known.
     """
 
     lever: str
@@ -56,14 +60,15 @@ class LeverFollowUp:
     judged_by: str | None
     verdict: str
     work: tuple[WorkPerCost, ...]
+    gpu_hours_per_month: float | None
+    title: str
 
 
 def follow_levers(books: Books, done: Sequence[DoneLever]) -> tuple[LeverFollowUp, ...]:
     """Each lever beside what was promised. Raises InputError for a name that no lever has."""
-    names = [*(lever.name for lever in LEVERS), *PRICE_LEVERS]
     for of in done:
-        if of.lever not in names:
-            raise no_such("lever", of.lever, names)
+        if of.lever not in TITLES:
+            raise no_such("lever", of.lever, list(TITLES))
     if not done:
         return ()
     with books.snapshot() as snapshot:
@@ -76,13 +81,17 @@ def _follow(snapshot: Snapshot, done: DoneLever) -> LeverFollowUp:
     length = min(LONGEST, at - first, last - at)
     promised = None if done.promised is None else float(done.promised)
 
-    def tell(verdict: str, saved: float | None = None, by: str | None = None, *work: WorkPerCost) -> LeverFollowUp:
+    def tell(
+        verdict: str, back: tuple[float | None, float | None] = (None, None), by: str | None = None, *work: WorkPerCost
+    ) -> LeverFollowUp:
         days = max(length / timedelta(days=1), 0.0)
-        return LeverFollowUp(done.lever, done.done.isoformat(), done.team, days, promised, saved, by, verdict, work)
+        when, title = done.done.isoformat(), TITLES[done.lever]
+        return LeverFollowUp(done.lever, when, done.team, days, promised, back[1], by, verdict, work, back[0], title)
 
     if length < SHORTEST:
         return tell("cannot be told: the books know less than a day before or after it")
-    before, after = (_measure(snapshot, done.team, start, start + length) for start in (at - length, at))
+    sides = ((at - length, at), (at, at + length))
+    before, after = (_measure(snapshot, done.team, start, end) for start, end in sides)
     costs = before.pop("cost", 0.0), after.pop("cost", 0.0)
     if min(costs) <= 0:
         return tell("cannot be told: no price is known before or after it")
@@ -94,9 +103,32 @@ def _follow(snapshot: Snapshot, done: DoneLever) -> LeverFollowUp:
     if not work:
         return tell("cannot be told: no work is known before or after it")
     judged = work[0]
+    where = {} if done.team is None else {"team": done.team}
+    falls = [snapshot.waterfall((), start, end, where=where).all for start, end in sides]
+    lever = next((lever for lever in LEVERS if lever.name == done.lever), None)
     months = length.total_seconds() / S_PER_HOUR / H_PER_MONTH
-    saved = costs[1] * judged.change / months
-    return tell(_judge(judged, saved, promised), saved, judged.unit, *work)
+    hours, saved = (part / months for part in (_give_back(lever, *falls) if lever else _compare_prices(*falls)))
+    return tell(_judge(judged, saved, promised), (hours, saved), judged.unit, *work)
+
+
+def _give_back(lever: LossLever, before: WaterfallGroup, after: WaterfallGroup) -> tuple[float, float]:
+    """GPU-hours and money of the lever's losses before, less those after, both for as much as before.
+
+    As much as before is paid time of losses of holders, held time of what nobody holds: fewer nodes leave less of that.
+    """
+    is_of_nodes = not {*lever.losses} & {*OF_HOLDERS}
+    (one, other), parts = (before.gpu_hours, after.gpu_hours), []
+    sizes = [of.after("held") if is_of_nodes else of.paid for of in (one, other)]
+    for sides in ((one, other), (before.cost, after.cost)):
+        lost = [0.0 if of is None else fsum(getattr(of, name) for name in lever.losses) for of in sides]
+        parts.append(lost[0] - lost[1] * sizes[0] / sizes[1] if sizes[1] else lost[0])
+    return parts[0], parts[1]
+
+
+def _compare_prices(before: WaterfallGroup, after: WaterfallGroup) -> tuple[float, float]:
+    """No GPU-hours; what those after would have cost at the mean price of before, less what they cost."""
+    prices = [0.0 if of.cost is None else of.cost.paid / of.gpu_hours.paid for of in (before, after)]
+    return 0.0, (prices[0] - prices[1]) * after.gpu_hours.paid
 
 
 def _measure(snapshot: Snapshot, team: str | None, start: datetime, end: datetime) -> dict[str, float]:
@@ -114,7 +146,7 @@ def _judge(judged: WorkPerCost, saved: float, promised: float | None) -> str:
         return f"made it worse: {-judged.change:.1%} less {judged.unit} for the same money"
     if judged.change < LEAST_CHANGE:
         return f"did nothing: {judged.unit} for the same money changed by {judged.change:+.1%}"
-    kept = "" if not promised or promised <= 0 else f", {saved / promised:.0%} of what was promised"
+    kept = "" if not promised or promised <= 0 or saved < 0 else f", {saved / promised:.0%} of what was promised"
     return f"works: {judged.change:.1%} more {judged.unit} for the same money{kept}"
 
 

@@ -240,14 +240,19 @@ def test_levers_of_diagnoses_and_of_prices_are_followed_up(tmp_path: Path, lever
     assert found.verdict.startswith("did nothing")
 
 
-def test_saved_is_what_the_work_would_have_cost_before(tmp_path: Path) -> None:
-    """Half as much work again for $96: it would have cost $144, so $48 were saved, $730 a month, half of what was promised."""
-    (found,) = follow_levers(
-        two_halves(tmp_path, 0.4, 0.6), [DoneLever(lever="reclaim_idle", done=DONE, promised=Decimal(1460))]
-    )
-    assert found.saved_per_month == pytest.approx(48 * 730 / 48)
+def test_what_is_given_back_is_in_the_unit_of_the_promise(tmp_path: Path) -> None:
+    """Underused 28.8 of 48 h before and 19.2 after: 9.6 h given back, $19.20, 146 h and $292 a month, half of what was promised.
+
+    Half as much work again for the same money: it works. Nothing was idle before or after: a lever of idle time gave nothing back.
+    """
+    books = two_halves(tmp_path, 0.4, 0.6)
+    levers = [DoneLever(lever=name, done=DONE, promised=Decimal(584)) for name in ("larger_batch", "reclaim_idle")]
+    found, other = follow_levers(books, levers)
+    assert found.gpu_hours_per_month == pytest.approx(9.6 * 730 / 48)
+    assert found.saved_per_month == pytest.approx(2 * 9.6 * 730 / 48)
     assert found.judged_by == "effective GPU-hour"
     assert found.verdict == "works: 50.0% more effective GPU-hour for the same money, 50% of what was promised"
+    assert (other.gpu_hours_per_month, other.saved_per_month) == pytest.approx((0.0, 0.0))
 
 
 def test_work_counts_and_not_utilization(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def _say(parts: list[TakenLoss]) -> str:
 
 
 _RISK: Final = f"jobs wait up to {WAIT_MIN} min longer on average, and growth finds no room"
-SMALLER_CLUSTER = LossLever("smaller_cluster", "Run fewer nodes", "medium", "medium", _RISK, _find_smaller)
-PACK_NODES = LossLever("pack_nodes", "Pack jobs onto fewer nodes", "medium", "low", _RISK, _find_packed)
-POOL_CLUSTERS = LossLever("pool_clusters", "Put pools together", "high", "medium", _RISK, _find_pooled)
+FREE: Final = ("unallocated",)
+SMALLER_CLUSTER = LossLever("smaller_cluster", "Run fewer nodes", "medium", "medium", _RISK, _find_smaller, FREE)
+PACK_NODES = LossLever("pack_nodes", "Pack jobs onto fewer nodes", "medium", "low", _RISK, _find_packed, FREE)
+POOL_CLUSTERS = LossLever("pool_clusters", "Put pools together", "high", "medium", _RISK, _find_pooled, FREE)

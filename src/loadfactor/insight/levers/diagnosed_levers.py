@@ -84,7 +84,7 @@ LARGER_BATCH: Final = LossLever(
 )  # fmt: skip
 MIXED_PRECISION: Final = LossLever(
     "mixed_precision", "Compute on tensor cores", "low", "medium", "numbers of fewer bits: compare the loss",
-    partial(find, causes=("no_mixed_precision",), losses=("not_math",)),
+    partial(find, causes=("no_mixed_precision",), losses=("not_math",)), ("not_math",),
 )  # fmt: skip
 FUSE_KERNELS: Final = LossLever(
     "fuse_kernels", "Compile and fuse kernels", "medium", "low", "shapes that change are compiled anew",

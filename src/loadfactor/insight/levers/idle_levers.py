@@ -84,6 +84,7 @@ CULL_NOTEBOOKS = LossLever(
         " interactive partition), or give interactive work a shared GPU.",
         HIGH,
     ),
+    ("idle",),
 )
 RELEASE_AT_END = LossLever(
     "release_at_end",
@@ -99,6 +100,7 @@ RELEASE_AT_END = LossLever(
         "Let the job end with its work: no sleep at the end, uploads in a job without GPUs, and an alert after {minutes} min.",
         HIGH,
     ),
+    ("idle",),
 )
 RECLAIM_IDLE = LossLever(
     "reclaim_idle",
@@ -115,6 +117,7 @@ RECLAIM_IDLE = LossLever(
         " first (an alert rule on idle GPUs).",
         MEDIUM,
     ),
+    ("idle",),
 )
 
 
@@ -216,6 +219,7 @@ CAP_RETRIES = LossLever(
     "low",
     "a job that would have run at last",
     find_retries,
+    OF_HOLDERS,
 )
 
 
@@ -255,7 +259,13 @@ def find_lost_work(situation: Situation) -> LeverResult:
 
 
 CHECKPOINT_OFTENER = LossLever(
-    "checkpoint_oftener", "Checkpoint at the best interval", "low", "low", "storage that is too slow", find_lost_work
+    "checkpoint_oftener",
+    "Checkpoint at the best interval",
+    "low",
+    "low",
+    "storage that is too slow",
+    find_lost_work,
+    ("lost_work",),
 )
 
 
@@ -287,11 +297,17 @@ def find_free_nodes(situation: Situation) -> LeverResult:
         ),
         f"Scale down what is rented after a node was free for some minutes (Slurm: SuspendTime=600; Cluster Autoscaler:"
         f" --scale-down-unneeded-time=10m); {LAG_MIN} min of every stretch are counted as paid. What is owned or committed cannot"
-        " be given back: lend it, or see smaller_cluster.",
+        " be given back: lend it, or run fewer nodes.",
         MEDIUM,
     )
 
 
 AUTOSCALE_DOWN = LossLever(
-    "autoscale_down", "Scale down while nobody waits", "medium", "low", "jobs wait until nodes start", find_free_nodes
+    "autoscale_down",
+    "Scale down while nobody waits",
+    "medium",
+    "low",
+    "jobs wait until nodes start",
+    find_free_nodes,
+    ("unallocated",),
 )

@@ -155,7 +155,7 @@ class LeverResult:
 
 @dataclass(frozen=True)
 class LossLever:
-    """One thing to change. `find` takes what it would have saved out of what the levers before it left."""
+    """One thing to change. `find` takes what it would have saved out of what the levers before it left, of these `losses`."""
 
     name: str
     title: str
@@ -163,6 +163,7 @@ class LossLever:
     risk: Level
     risk_of: str
     find: Callable[[Situation], LeverResult]
+    losses: tuple[str, ...] = LOST
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,13 @@ from loadfactor.insight.levers.lever import LOW, MEDIUM, KeptHours, PriceSaving,
 from loadfactor.planner.economics.load_duration import choose_owned_gpus, cost_own_and_rent, load_duration
 from loadfactor.planner.economics.renting import SpotOffer, cost_spot
 
-PRICE_LEVERS: Final = ("cheaper_gpu", "spot", "committed_base", "power_cap")
-"""Their names."""
+PRICE_LEVERS: Final = {
+    "cheaper_gpu": "Run it on a cheaper accelerator",
+    "spot": "Run what has checkpoints on spot capacity",
+    "committed_base": "Commit to the base, rent the peaks",
+    "power_cap": "Lower the clocks of what waits for memory or others",
+}
+"""Their names and titles."""
 GPUS_A_NODE: Final = 8
 """Of an instance, where the books know no nodes."""
 
@@ -95,7 +100,7 @@ def _find_spot(
     every = f"every {min(intervals) / S_PER_MIN:.0f} to {max(intervals) / S_PER_MIN:.0f} min" if intervals else "often"
     saving = PriceSaving(
         "spot",
-        "Run what has checkpoints on spot capacity",
+        PRICE_LEVERS["spot"],
         fsum(saved),
         fsum(hours),
         (
@@ -125,7 +130,7 @@ def _find_base(
     saved = price * curve.mean_gpus - cost_own_and_rent(curve, base, offers.committed_per_gpu_hour, price)
     return PriceSaving(
         "committed_base",
-        "Commit to the base, rent the peaks",
+        PRICE_LEVERS["committed_base"],
         saved * situation.facts.hours,
         float(curve.marginal_share[:base].sum()) * situation.facts.hours,
         (
@@ -176,7 +181,7 @@ def find_power_caps(situation: Situation, kept: Mapping[str, KeptHours]) -> Pric
         )
         if is_missing
     )
-    title = "Lower the clocks of what waits for memory or others"
+    title = PRICE_LEVERS["power_cap"]
     if not known:
         return PriceSaving(
             "power_cap", title, None, hours, (jobs, situation.looked_at + "."), action, None, LOW, missing
@@ -268,7 +273,7 @@ def find_cheaper_gpus(situation: Situation, kept: Mapping[str, KeptHours]) -> tu
     saved = Range(fsum(move.saved.low for move in moves), fsum(move.saved.high for move in moves))
     saving = PriceSaving(
         "cheaper_gpu",
-        "Run it on a cheaper accelerator",
+        PRICE_LEVERS["cheaper_gpu"],
         saved.low,
         fsum(hours.values()),
         (

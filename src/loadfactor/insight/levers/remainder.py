@@ -7,6 +7,7 @@ from typing import Final
 
 from loadfactor.books.losses.facts import NodeLoss
 from loadfactor.books.waterfall import FleetWaterfall
+from loadfactor.metrics.fullness import Waterfall
 
 OF_HOLDERS: Final = ("idle", "underused", "not_math", "lost_work", "failed_work")
 """The losses of those who hold GPUs; the others, unallocated and down, are of nodes."""
@@ -42,6 +43,12 @@ class _Cell:
         return TakenLoss(self.loss, self.job, self.team, self.user, hours, cost)
 
 
+def _list_losses(fall: Waterfall) -> dict[str, float]:
+    """The losses of a holder: what was effective in idle time is no loss, and of its idle time nobody saves it."""
+    losses = {loss: max(getattr(fall, loss), 0.0) for loss in OF_HOLDERS}
+    return losses | {"idle": max(losses["idle"] + min(fall.underused, 0.0), 0.0)}
+
+
 class Remainder:
     """The losses of a window, by holder and by node."""
 
@@ -52,13 +59,11 @@ class Remainder:
             job, team, user = (row.by[name] for name in ("job", "team", "user"))
             if job is None:  # what nobody held is kept by node
                 continue
+            lost, paid = _list_losses(row.gpu_hours), {} if row.cost is None else _list_losses(row.cost)
             for loss in OF_HOLDERS:
-                hours = getattr(row.gpu_hours, loss)
-                cost = 0.0 if row.cost is None else getattr(row.cost, loss)
-                if hours > 0 or cost > 0:
-                    self._of_jobs.setdefault(job, []).append(
-                        _Cell(loss, job, team, user, max(hours, 0.0), max(cost, 0.0))
-                    )
+                amounts = lost[loss], paid.get(loss, 0.0)
+                if any(amounts):
+                    self._of_jobs.setdefault(job, []).append(_Cell(loss, job, team, user, *amounts))
         for node in nodes:
             for loss, hours, cost in (
                 ("unallocated", node.unallocated_hours, node.unallocated_cost),

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.savings import FleetSavings, LeverHolder, LeverSaving
+from loadfactor.insight.savings import TITLES, FleetSavings, LeverHolder, LeverSaving
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.tables import col, cols, table
+from loadfactor.metrics.fullness import DROPS
 
 MOST_ROWS: Final = 25
 NOBODY: Final = "(none)"
@@ -24,19 +25,21 @@ def build_savings(found: FleetSavings) -> Document:
         sections.append(_list_prices(found))
     if found.followed:
         sections.append(_list_followed(found))
-    share = found.saved_gpu_hours / found.lost_gpu_hours if found.lost_gpu_hours else None
+    hours = [f"{number(of)} GPU-hours" for of in (found.lost_gpu_hours, found.saved_gpu_hours)]
     lost, saved = (
-        _amount(found, c, h)
-        for c, h in ((found.lost, found.lost_gpu_hours), (found.saved_at_most, found.saved_gpu_hours))
+        _amount(found, found.lost, found.lost_gpu_hours),
+        _amount(found, found.saved_at_most, found.saved_gpu_hours),
     )
+    losses = [drop.title for drop in DROPS if not drop.is_unknown]
     return Document(
         say_total(found),
         tuple(sections),
-        tiles=(Tile("lost", lost), Tile("saved at most", saved, f"{percent(share)} of the GPU-hours lost")),
+        tiles=(
+            Tile("Lost", lost, f"{hours[0]} that were paid for and brought nothing"),
+            Tile("Could have been saved", saved, f"{hours[1]} at most, by all levers together"),
+        ),
         assumptions=(
-            Assumption(
-                "lost", "down, held by nobody, idle, not active, not math, lost and failed work", "loadfactor waterfall"
-            ),
+            Assumption("lost", ", ".join(losses), "`loadfactor waterfall`"),
             Assumption("price of a saved hour", "the mean price of that loss of that job or node", "the books"),
             Assumption("per month", "the window's rate over 730 hours", "as if the next month were like it"),
         ),
@@ -51,11 +54,24 @@ def say_total(found: FleetSavings) -> str:
         return "Nothing was known to be lost in that time."
     whole = _amount(found, found.lost, found.lost_gpu_hours)
     if not found.levers:
-        return f"Of {whole} lost no lever would have saved anything."
+        return f"Of {whole} that brought nothing no lever would have saved anything."
     saved = _amount(found, found.saved_at_most, found.saved_gpu_hours)
     first = max(found.levers, key=lambda lever: (lever.saved or 0.0, lever.gpu_hours))
     largest = _amount(found, first.saved, first.gpu_hours)
-    return f"Of {whole} lost, {saved} would have been saved at most; first: {first.title.lower()}, {largest}."
+    then = f"Of {whole} that brought nothing, {saved} could have been saved."
+    then += f" Most by one change: {uncapitalize(first.title)}, {largest}."
+    if found.lost is None:
+        return then
+    return f"{then} In GPU-hours: {number(found.saved_gpu_hours)} of {number(found.lost_gpu_hours)}."
+
+
+def uncapitalize(title: str) -> str:
+    """A title inside a sentence.
+
+    >>> uncapitalize("Release GPUs when the work has ended")
+    'release GPUs when the work has ended'
+    """
+    return title[:1].lower() + title[1:]
 
 
 def _amount(found: FleetSavings, cost: float | None, hours: float) -> str:
@@ -71,16 +87,14 @@ def list_levers(found: FleetSavings, ordered: list[LeverSaving]) -> DataTable:
     """These levers as a table."""
     return table(
         ordered,
-        col("lever", "lever"),
+        col("lever", "title"),
         col("saved", "saved", "money"),
         col("per month", "saved_per_month", "money"),
         col("GPU-hours", "gpu_hours", "number"),
-        col("sure", "confidence_word"),
-        col("effort", "effort"),
-        col("risk", "risk"),
+        col("how sure", "confidence_word"),
         col("ask", lambda lever: _name(lever.ask[0]) if lever.ask else NOBODY),
         currency=found.currency,
-        note="ask: who holds most of it",
+        note="saved: at most, in this window; ask: who holds most of it",
     )
 
 
@@ -98,8 +112,9 @@ def _describe(lever: LeverSaving, found: FleetSavings) -> Section:
         ("effort", lever.effort),
         ("risk", f"{lever.risk}: {lever.risk_of}"),
     ]
-    lead = f"{_amount(found, lever.saved, lever.gpu_hours)} saved, {number(lever.gpu_hours)} GPU-hours."
-    return Section(f"{lever.title} ({lever.lever})", lead, tables=(table(rows, col(""), col("")),))
+    lead = f"It would have saved {number(lever.gpu_hours)} GPU-hours"
+    lead += "." if lever.saved is None else f", {money(lever.saved, found.currency)}."
+    return Section(lever.title, lead, tables=(table(rows, col(""), col("")),))
 
 
 def _list_groups(found: FleetSavings) -> Section:
@@ -111,7 +126,10 @@ def _list_groups(found: FleetSavings) -> Section:
         col("lost", "lost", "money"),
         col("saved", "saved", "money"),
         col("GPU-hours saved", "gpu_hours", "number"),
-        col("most by", lambda group: max(group.levers, key=lambda name: group.levers[name], default=NOBODY)),
+        col(
+            "most by",
+            lambda group: TITLES[max(group.levers, key=lambda name: group.levers[name])] if group.levers else NOBODY,
+        ),
         currency=found.currency,
         note=f"{NOBODY}: nobody held it" + (f"; and {more:,} more, --json lists them all" if more > 0 else ""),
     )
@@ -121,7 +139,7 @@ def _list_groups(found: FleetSavings) -> Section:
 def _list_prices(found: FleetSavings) -> Section:
     prices = table(
         found.price_levers,
-        col("lever", "lever"),
+        col("lever", "title"),
         col("saved", "saved", "money"),
         col("at most", lambda of: of.saved if of.saved_range is None else of.saved_range.high, "money"),
         col("GPU-hours", "gpu_hours", "number"),
@@ -137,14 +155,15 @@ def _list_prices(found: FleetSavings) -> Section:
 def _list_followed(found: FleetSavings) -> Section:
     followed = table(
         found.followed,
-        col("lever", "lever"),
+        col("lever", "title"),
         col("done", "done"),
         col("team", lambda of: of.team or "all"),
         col("promised a month", "promised_per_month", "money"),
-        col("saved a month", "saved_per_month", "money"),
+        col("given back a month", "saved_per_month", "money"),
+        col("GPU-hours given back a month", "gpu_hours_per_month", "number"),
         col("verdict", "verdict"),
         currency=found.currency,
-        note="work for the same money after and before it was done, over as many days; not utilization",
+        note="given back: what it takes from, before less after, over as many days; the verdict: work for the same money",
     )
     return Section("Levers that were pulled", tables=(followed,))
 
@@ -155,13 +174,13 @@ def _list_notes(found: FleetSavings) -> tuple[str, ...]:
     notes = []
     for hours, why in (
         (unknown.unobserved, "were not observed"),
-        (unknown.uncounted, "were active without anybody counting their FLOPs"),
+        (unknown.uncounted, "were effective and nobody knows their FLOPs"),
         (unknown.unpriced, "have no price"),
     ):
         if hours > 1e-6:
             notes.append(f"{number(hours)} GPU-hours {why}: no lever saves any money of them.")
     if found.levers:
-        order = " → ".join(lever.lever for lever in found.levers)
+        order = " → ".join(uncapitalize(lever.title) for lever in found.levers)
         notes.append(f"Applied one after another, each to what those before left: {order}.")
         notes.append(
             "A saved hour is one that others can use or that need not be paid: it is money where one of both happens."

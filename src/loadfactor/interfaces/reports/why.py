@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Final
 
 from loadfactor.insight.diagnosis.diagnose import diagnose_books
-from loadfactor.insight.savings import FleetSavings, find_savings
+from loadfactor.insight.savings import TITLES, FleetSavings, find_savings
 from loadfactor.insight.traces.report import read_rate
 from loadfactor.interfaces.document import DataTable, Section, Suggestion
 from loadfactor.interfaces.formats import money, number
@@ -20,7 +20,7 @@ from loadfactor.interfaces.pages.diagnosis import (
     say_job,
     say_rest,
 )
-from loadfactor.interfaces.pages.savings import list_levers, rank_levers, say_total
+from loadfactor.interfaces.pages.savings import list_levers, rank_levers, say_total, uncapitalize
 from loadfactor.interfaces.pages.traces import list_costs, read_traces, say_verdict
 from loadfactor.interfaces.reports.facts import SectionFacts, TraceFacts, WhyFacts
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
@@ -78,8 +78,8 @@ def _say_team(savings: FleetSavings, team: str) -> str:
         for of, cost in ((row.lost_gpu_hours, row.lost), (row.gpu_hours, row.saved))
     )
     first = max(row.levers, key=lambda name: row.levers[name]) if row.levers else None
-    return f"Of {lost} lost by team {team}, {saved} would have been saved at most" + (
-        f"; first: {first}." if first else "."
+    return f"Of {lost} of team {team} that brought nothing, {saved} could have been saved" + (
+        f". Most by one change: {uncapitalize(TITLES[first])}." if first else "."
     )
 
 
