@@ -1,5 +1,6 @@
 """The command line in the process of a test, and the small fleet that many tests of it ask."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,3 +42,12 @@ def worked_example(folder: Path, **columns: str) -> Path:
     for name, text in files.items():
         (folder / f"{name}.csv").write_text(text)
     return folder
+
+
+COMMAND_LINE = re.compile(r"  (\[\d+\] )?loadfactor ")
+"""A command in a line of its own is as long as it is: the terminal wraps it, and it is copied whole."""
+
+
+def measure_width(text: str) -> int:
+    """The longest line of a page but for commands."""
+    return max(len(line) for line in text.splitlines() if not COMMAND_LINE.match(line))

@@ -13,6 +13,7 @@ from loadfactor.books.waterfall import WaterfallGroup
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.insight.savings import find_savings
+from loadfactor.interfaces.pages.waterfall import say_useful
 from loadfactor.metrics.fullness import DROPS
 from loadfactor.planner.hardware.checkpoint import plan_checkpoints
 from loadfactor.planner.training.flops import training_flops_per_token
@@ -46,7 +47,9 @@ def tokens_at(mfu: float, hours: float = HOURS) -> float:
     return mfu * PEAK * hours * 3600 / FLOPS
 
 
-def make_books(folder: Path, progress: list[Row], sections: list[Row] | None = None) -> Books:
+def make_books(
+    folder: Path, progress: list[Row], sections: list[Row] | None = None, activity: float = 0.8, samples: bool = True
+) -> Books:
     """Four H100, three of them held: by two trained jobs, and one that serves, active 80 %, one hour of ten idle."""
     devices = [
         {"device_id": f"g{k}", "node": "n", "accelerator": "H100", "from_utc": START, "to_utc": END} for k in range(4)
@@ -57,15 +60,15 @@ def make_books(folder: Path, progress: list[Row], sections: list[Row] | None = N
         | {"end_state": of[2]}
         for k, (job, of) in enumerate(jobs.items())
     ]
-    samples = [
+    seen = [
         {"device_id": f"g{k}", "from_utc": START + (q - 15) * MINUTE, "to_utc": START + q * MINUTE}
-        | {"sm_active_share": 0.0 if q <= 60 else 0.8}
+        | {"sm_active_share": 0.0 if q <= 60 else activity}
         for k in range(3)
         for q in range(15, 60 * HOURS + 1, 15)
     ]
     books = Books(folder / "store")
     prices = [{"basis": "contracted", "price_per_gpu_hour": 2.0}]
-    named = (("devices", devices), ("allocations", held), ("samples", samples), ("prices", prices))
+    named = (("devices", devices), ("allocations", held), ("samples", seen if samples else []), ("prices", prices))
     work = (("progress", progress), ("job_sections", sections or []))
     items = [batch(name, rows) for name, rows in (*named, *work)]
     add(books, items, "example", folder)
@@ -144,6 +147,43 @@ def test_the_waterfall_adds_up_to_what_was_paid(tmp_path: Path) -> None:
     spent = [step for step in found.all.steps if step.kind != "level" or step.name == "useful"]
     assert fsum(step.gpu_hours for step in spent) == pytest.approx(40, rel=1e-9)
     assert found.too_many_flops == ()
+
+
+def test_the_way_ends_where_nobody_knows_more(tmp_path: Path) -> None:
+    """Without a network the way stops at effective and says what would let it go on; without samples at held; with both it ends."""
+    Path("loadfactor.toml").write_text("")
+    settings.cache_clear()
+    books = make_books(tmp_path, [made("train", tokens_at(0.4))])
+    found = books.waterfall()
+    assert found.all.known_to == "active"
+    assert "[[network]]" in (found.all.goes_on or "")
+    steps = {step.name: step for step in found.all.steps}
+    assert [steps[name].gpu_hours for name in ("uncounted", "not_math", "math", "useful")] == [
+        pytest.approx(21.6),
+        None,
+        None,
+        None,
+    ]
+    text = say_useful(found)
+    assert "21.6 were effective, 54.0 %. These cost $43.20 of $80.00" in text
+    assert "0.0 %" not in text
+    Path("loadfactor.toml").write_text(TOML)
+    settings.cache_clear()
+    assert books.waterfall().all.known_to == "useful"
+    (tmp_path / "unseen").mkdir()
+    unseen = make_books(tmp_path / "unseen", [], samples=False).waterfall().all
+    assert (unseen.known_to, unseen.steps[-1].gpu_hours) == ("held", None)
+
+
+def test_what_is_effective_in_idle_time_is_not_underused_twice(tmp_path: Path) -> None:
+    """A job whose activity is always under the threshold: idle all its time, a hundredth of it effective, as metrics say."""
+    books = make_books(tmp_path, [], activity=0.01)
+    hours = books.waterfall().all.gpu_hours
+    said = {r.metric: r.value for r in books.show(("idle_gpu_hours", "underused_gpu_hours", "effective_gpu_hours"))}
+    assert (hours.idle, hours.underused) == pytest.approx((said["idle_gpu_hours"], said["underused_gpu_hours"]))
+    assert hours.after("active") == pytest.approx(said["effective_gpu_hours"])
+    found = find_savings(books)
+    assert found.saved_gpu_hours <= found.lost_gpu_hours
 
 
 def test_more_flops_than_activity_are_said(tmp_path: Path) -> None:

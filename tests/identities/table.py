@@ -8,18 +8,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from loadfactor.books.books import Books
+from loadfactor.insight.diagnosis.diagnose import diagnose_books
+from loadfactor.insight.savings import find_savings
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.gauges.measured import measure_budgets
 from loadfactor.interfaces.pages.bridge import build_bridge
 from loadfactor.interfaces.pages.budgets import build_budgets
 from loadfactor.interfaces.pages.chargeback import build_chargeback
+from loadfactor.interfaces.pages.diagnosis import build_diagnosis
+from loadfactor.interfaces.pages.savings import build_savings
+from loadfactor.interfaces.pages.waterfall import build_waterfall
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.reports.inquiry import Inquiry
 from loadfactor.interfaces.reports.page import build_document
+from loadfactor.metrics.fullness import DROPS
 from loadfactor.metrics.query.calendar import Window
 
 Value = Decimal | float | None
@@ -175,7 +182,128 @@ def read_coverage_of_budgets(fleet: Fleet) -> Values:
     return {"": fleet.books.budgets(fleet.month, timezone=fleet.zone).tag_coverage_share}
 
 
+WAY = {
+    "paid": "paid",
+    "down": "down",
+    "unallocated": "unallocated",
+    "unobserved": "unobserved",
+    "observed": "observed",
+    "idle": "idle",
+    "not_idle": "busy",
+    "underused": "underused",
+    "active": "effective",
+}
+"""Steps of the waterfall by name, and the metric that says the same."""
+
+
+def read_way_of_metrics(fleet: Fleet) -> Values:
+    """Steps as metrics say them, each by its own name."""
+    return {step: fleet.show(f"{metric}_gpu_hours").get("", 0.0) for step, metric in WAY.items()}
+
+
+def read_cost_of_metrics(fleet: Fleet) -> Values:
+    """The same in money."""
+    named = {step: "cost" if metric == "paid" else f"{metric}_cost" for step, metric in WAY.items()}
+    return {
+        step: fleet.cents(fleet.show(metric).get("", 0))
+        for step, metric in named.items()
+        if step not in ("observed", "not_idle")
+    }
+
+
+def pick_steps(group: Any, unit: str = "gpu_hours") -> Values:
+    """Steps of a group of a waterfall in JSON."""
+    return {step["name"]: step[unit] for step in group["steps"] if step["name"] in WAY}
+
+
+@cache
+def read_way(fleet: Fleet) -> Any:
+    """The page of `waterfall` in JSON."""
+    return fleet.page(build_waterfall(fleet.books.waterfall((), **fleet.limits)))
+
+
+@cache
+def read_way_of_report(fleet: Fleet) -> Any:
+    """The waterfall of the report in JSON."""
+    return fleet.report()["useful"]["waterfall"]
+
+
+def price_steps(fleet: Fleet, group: Any) -> Values:
+    """Steps of a group of a waterfall in money."""
+    costs = pick_steps(group, "cost")
+    return {step: fleet.cents(cost or 0) for step, cost in costs.items() if step not in ("observed", "not_idle")}
+
+
+def read_lost(fleet: Fleet) -> Values:
+    """Losses of the waterfall, and what of it nobody knows."""
+    hours = read_way(fleet)["all"]["gpu_hours"]
+    lost = sum(hours[drop.name] for drop in DROPS if not drop.is_unknown)
+    return {"lost": lost, "unobserved": hours["unobserved"], "uncounted": hours["uncounted"]}
+
+
+def read_lost_of_savings(fleet: Fleet) -> Values:
+    """The same of `savings`."""
+    start, end = fleet.limits["start"], fleet.limits["end"]
+    page = fleet.page(build_savings(find_savings(fleet.books, (), start, end)))
+    return {"lost": page["lost_gpu_hours"], **{name: page["unknown"][name] for name in ("unobserved", "uncounted")}}
+
+
+def read_jobs_of_metrics(fleet: Fleet) -> Values:
+    """Idle and underused GPU-hours of jobs."""
+    jobs = read_diagnosed(fleet)
+    return {
+        f"{name} {job}": hours
+        for name in ("idle", "underused")
+        for job, hours in fleet.show(f"{name}_gpu_hours", ("job",)).items()
+        if job in jobs
+    }
+
+
+def read_jobs_of_diagnoses(fleet: Fleet) -> Values:
+    """The same of `diagnose`."""
+    return {
+        f"{name} {job}": said[f"{name}_gpu_hours"]
+        for name in ("idle", "underused")
+        for job, said in read_diagnosed(fleet).items()
+    }
+
+
+@cache
+def read_diagnosed(fleet: Fleet) -> dict[str, Any]:
+    """The jobs of `diagnose`, the three that lost most."""
+    window = fleet.limits["start"], fleet.limits["end"]
+    page = fleet.page(build_diagnosis(diagnose_books(fleet.books, None, None, window, 3)))
+    return {job["job"]: job for job in page["jobs"]}
+
+
 IDENTITIES = (
+    Quantity(
+        "GPU-hours of each step from paid to effective",
+        {
+            "show": read_way_of_metrics,
+            "waterfall": lambda fleet: pick_steps(read_way(fleet)["all"]),
+            "report, from paid to useful": lambda fleet: pick_steps(read_way_of_report(fleet)["all"]),
+        },
+        is_money=False,
+    ),
+    Quantity(
+        "cost of each step from paid to effective",
+        {
+            "show": read_cost_of_metrics,
+            "waterfall": lambda fleet: price_steps(fleet, read_way(fleet)["all"]),
+            "report, from paid to useful": lambda fleet: price_steps(fleet, read_way_of_report(fleet)["all"]),
+        },
+    ),
+    Quantity(
+        "lost GPU-hours, and what nobody knows",
+        {"waterfall": read_lost, "savings": read_lost_of_savings},
+        is_money=False,
+    ),
+    Quantity(
+        "idle and underused GPU-hours of jobs",
+        {"show --by job": read_jobs_of_metrics, "diagnose": read_jobs_of_diagnoses},
+        is_money=False,
+    ),
     Quantity(
         "cost of GPU-hours",
         {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.commands import measure_width
 from tests.interfaces.render.test_document import ANSWER
 from tests.sources.reading import read
 from typer.testing import CliRunner
@@ -194,7 +195,7 @@ def test_the_schema_fits_the_terminal_and_names_every_column(width: int) -> None
     """Every table and column is there, and no line is too long."""
     done = runner.invoke(app, ["tables"], env={"COLUMNS": str(width)})
     assert done.exit_code == 0
-    assert max(map(len, done.output.splitlines())) <= width
+    assert measure_width(done.output) <= width
     for table in GIVEN:
         assert f"{table.name}: one row says" in done.output
         assert all(c.name in done.output for c in table.columns)
@@ -307,7 +308,7 @@ def test_a_wide_table_is_divided_where_it_does_not_fit(width: int) -> None:
     columns = [MetricColumn([1234567.0 + i], [0.5], [None]) for i in range(len(names))]
     readings = Readings(names, ("job",), Groups([("a-job-with-a-long-name",)], [START], [END]), columns)
     lines = printed(readings, width)
-    assert max(map(len, lines)) <= width
+    assert measure_width("\n".join(lines)) <= width
     table = next(table for table in build_document(readings).sections[0].tables)
     text = "\n".join(lines)
     assert all(cell in text for cell in table.text_rows()[0])

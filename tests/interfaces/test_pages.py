@@ -10,9 +10,13 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from tests.commands import measure_width
 
 import loadfactor
 from loadfactor.books.books import Books
+from loadfactor.insight.diagnosis.rules import DIAGNOSES
+from loadfactor.insight.savings import TITLES
+from loadfactor.insight.traces.report import TRACE_CAUSES
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.insights import build_diagnosis_page as build_page_of_trace
 from loadfactor.interfaces.insights import diagnose_books as build_books_diagnosis
@@ -43,8 +47,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "trace.json"
 RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
 """What rounding leaves differs from run to run."""
-COMMAND_LINE = re.compile(r"  (\[\d+\] )?loadfactor ")
-"""A command in a line of its own is as long as it is: the terminal wraps it, and it is copied whole."""
 STORE_WORDS = " --store books"
 BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
 
@@ -186,11 +188,21 @@ def test_a_page_is_as_it_was_read(simulated_books: Books, name: str) -> None:
         page = OF_BOOKS[name](Books(Path(folder.name))) if name in OF_BOOKS else OTHERS[name]()
     texts = {width: RESIDUAL.sub("RESIDUAL", render_text(page, width)) + "\n" for width in (80, 100)}
     for width, text in texts.items():
-        assert max(len(line) for line in text.splitlines() if not COMMAND_LINE.match(line)) <= width
+        assert measure_width(text) <= width
         compare(f"{name}.{width}.txt", text)
     plain = to_ascii(texts[80])
     assert plain.isascii()
     compare(f"{name}.80.ascii.txt", plain)
+
+
+def test_no_page_shows_the_name_that_programs_call_a_lever_or_a_cause() -> None:
+    """People read titles; names with underscores are for JSON. No suggested command is broken: each stands whole in one line."""
+    names = {*TITLES, *TRACE_CAUSES, *(rule.cause for rule in DIAGNOSES)}
+    names = {name for name in names if "_" in name}
+    for path in sorted(KEPT.glob("*.txt")):
+        text = path.read_text(encoding="utf-8")
+        assert not [name for name in names if re.search(rf"(?<![\w.]){name}(?![\w.])", text)], path.name
+        assert not [line for line in text.splitlines() if re.search(r"`loadfactor [^`]*$", line)], path.name
 
 
 def compare(name: str, text: str) -> None:

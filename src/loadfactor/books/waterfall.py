@@ -1,6 +1,6 @@
 """Where the money went, on the way from paid to useful: the ledger and the work of each job, put together by group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Any, Final
@@ -13,7 +13,10 @@ from loadfactor.metrics.fullness import (
     EFFECTIVE_S,
     LEVELS,
     LOST_WORK,
+    STEPS,
     WITHOUT_MATH,
+    Drop,
+    Level,
     Spent,
     Waterfall,
     WorkShares,
@@ -33,13 +36,19 @@ from loadfactor.store.session import Session
 
 @dataclass(frozen=True)
 class WaterfallStep:
-    """One step: a level, and what is left there, or what goes on the way to it. `cost` is None where no price is known."""
+    """One step: a level, and what is left there, or what goes on the way to it. `cost` is None where no price is known.
+
+    All amounts are None beyond the last step that anybody knows. `share_of_paid` is of GPU-hours, `share_of_cost` of money.
+    """
 
     name: str
     kind: str
-    gpu_hours: float
+    gpu_hours: float | None
     cost: float | None
     share_of_paid: float | None
+    title: str
+    meaning: str
+    share_of_cost: float | None
 
 
 @dataclass(frozen=True)
@@ -99,18 +108,44 @@ class WaterfallGroup:
     def steps(self) -> tuple[WaterfallStep, ...]:
         """Every level, and before it what went on the way to it."""
         out = []
-        for level in LEVELS:
+        end = self._end
+        is_known = True
+        for level in STEPS:
             for drop in DROPS:
-                if drop.to == level:
-                    amounts = (None if of is None else getattr(of, drop.name) for of in (self.gpu_hours, self.cost))
-                    out.append(self._step(drop.name, "unknown" if drop.is_unknown else "loss", *amounts))
-            amounts = (None if of is None else of.after(level) for of in (self.gpu_hours, self.cost))
-            out.append(self._step(level, "level", *amounts))
+                if drop.to == level.name:
+                    parts = (None if of is None else getattr(of, drop.name) for of in (self.gpu_hours, self.cost))
+                    out.append(self._step(drop, "unknown" if drop.is_unknown else "loss", parts, is_known))
+                    is_known = is_known and drop is not end
+            parts = (None if of is None else of.after(level.name) for of in (self.gpu_hours, self.cost))
+            out.append(self._step(level, "level", parts, is_known))
         return tuple(out)
 
-    def _step(self, name: str, kind: str, hours: float | None, cost: float | None) -> WaterfallStep:
-        paid = self.gpu_hours.paid
-        return WaterfallStep(name, kind, hours or 0.0, cost, (hours or 0.0) / paid if paid else None)
+    @property
+    def known_to(self) -> str:
+        """The last level that anybody knows: what is unknown takes all that is left there."""
+        return LEVELS[-1] if self._end is None else LEVELS[LEVELS.index(self._end.to) - 1]
+
+    @property
+    def goes_on(self) -> str | None:
+        """What would let people know the steps beyond; None where all are known."""
+        return None if self._end is None else self._end.goes_on
+
+    @property
+    def _end(self) -> Drop | None:
+        """The unknown that takes all that is left."""
+        for drop in DROPS:
+            left = self.gpu_hours.after(LEVELS[LEVELS.index(drop.to) - 1])
+            if drop.is_unknown and left > 0 and getattr(self.gpu_hours, drop.name) >= left * (1 - ROUNDING):
+                return drop
+        return None
+
+    def _step(self, of: Level | Drop, kind: str, parts: Iterable[float | None], is_known: bool) -> WaterfallStep:
+        hours, cost = parts if is_known else (None, None)
+        whole = self.gpu_hours.paid, 0.0 if self.cost is None else self.cost.paid
+        shares = [
+            None if part is None or not paid else part / paid for part, paid in zip((hours, cost), whole, strict=True)
+        ]
+        return WaterfallStep(of.name, kind, hours, cost, shares[0], of.title, of.meaning, shares[1])
 
 
 @dataclass(frozen=True)
@@ -133,6 +168,9 @@ FAILED: Final = ("failed", "node_fail", "out_of_memory", "oom", "boot_fail", "er
 """Ends of jobs, in small letters, after which what they made is of no use. Who cancels a job or runs into a limit may use it."""
 
 
+OBSERVED_STATES: Final = ("idle", "busy")
+
+
 def _hours(name: str, part: Part) -> Metric:
     return Metric(name, "GPU-hours", "", "", "neither", Sum(part, S_PER_HOUR))
 
@@ -143,9 +181,9 @@ def _money(name: str, part: Part) -> Metric:
 
 ASKED: Final = (
     *(_hours(state, Part(("gpu_s",), (state,))) for state in STATES),
-    _hours("active", Part(EFFECTIVE_S, ("busy",))),
+    _hours("active", Part(EFFECTIVE_S, OBSERVED_STATES)),
     *(_money(f"{state}_cost", cost(state).part) for state in STATES),
-    _money("active_cost", Part((EFFECTIVE_COST,), ("busy",))),
+    _money("active_cost", Part((EFFECTIVE_COST,), OBSERVED_STATES)),
     _hours("priced", Part(("gpu_s",), priced=True)),
     Metric("made", "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP])),
     Metric("kept", "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP], is_kept=True)),

@@ -162,32 +162,61 @@ FULLNESS = (
 )  # fmt: skip
 
 
-LEVELS: Final = ("paid", "held", "observed", "not_idle", "active", "math", "kept", "useful")
-"""The levels after each step."""
+@dataclass(frozen=True)
+class Level:
+    """What is left after a step: its name for programs, its title and meaning for people, and how a sentence says it of hours."""
+
+    name: str
+    title: str
+    meaning: str
+    were: str
 
 
 @dataclass(frozen=True)
 class Drop:
-    """One thing that what was paid goes to, on the way down to the level `to`."""
+    """One thing that what was paid goes to, on the way down to the level `to`.
+
+    `goes_on` of an unknown one: what would let people know more, where nobody knows anything beyond it.
+    """
 
     name: str
     to: str
     title: str
-    is_unknown: bool = False
+    meaning: str
+    goes_on: str = ""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody knows if it was a loss."""
+        return bool(self.goes_on)
 
 
-DROPS: Final = (
-    Drop("down", "held", "down"),
-    Drop("unallocated", "held", "held by nobody"),
-    Drop("unobserved", "observed", "not observed", is_unknown=True),
-    Drop("idle", "not_idle", "idle"),
-    Drop("underused", "active", "not active while busy"),
-    Drop("uncounted", "math", "active, FLOPs not known", is_unknown=True),
-    Drop("not_math", "math", "active, not the network's FLOPs"),
-    Drop("lost_work", "kept", "work that was lost"),
-    Drop("failed_work", "useful", "work of jobs that failed"),
+STEPS: Final = (
+    Level("paid", "paid", "installed", "were paid for"),
+    Level("held", "held", "held by somebody", "were held"),
+    Level("observed", "observed", "held, with samples", "were observed"),
+    Level("not_idle", "busy", "held, and working", "were busy"),
+    Level("active", "effective", "held × activity", "were effective"),
+    Level("math", "math", "model FLOPs (MFU)", "were the network's FLOPs"),
+    Level("kept", "kept", "FLOPs not lost", "were kept"),
+    Level("useful", "useful", "of jobs that ended well", "were useful"),
 )
-"""Everything between paid and useful, in the order in which it is taken away."""
+"""The levels from paid to useful: the one list of their names, which reports, savings, diagnoses, JSON and docs show."""
+LEVELS: Final = tuple(level.name for level in STEPS)
+DROPS: Final = (
+    Drop("down", "held", "down", "drained or failed"),
+    Drop("unallocated", "held", "unallocated", "held by nobody"),
+    Drop("unobserved", "observed", "unobserved", "held, no samples",
+         "let somebody measure these GPUs: `loadfactor check` says what can"),
+    Drop("idle", "not_idle", "idle", "under the threshold"),
+    Drop("underused", "active", "underused", "busy, less activity"),
+    Drop("uncounted", "math", "FLOPs not known", "effective, no network",
+         "name the network of the jobs (`[[network]]` in loadfactor.toml) or track the runs (`loadfactor.track`)"),
+    Drop("not_math", "math", "not the network's FLOPs", "effective, not math"),
+    Drop("lost_work", "kept", "lost work", "made and lost"),
+    Drop("failed_work", "useful", "failed work", "of jobs that failed"),
+)  # fmt: skip
+"""Everything between paid and useful, in the order in which it is taken away; the titles of metrics of the same are theirs."""
 LOST_WORK, WITHOUT_MATH = "lost_work", "without_math"
 NOT_MATH: Final = ("idle", "underused", "uncounted", "not_math")
 """The drops from observed to math: held and observed, and not the FLOPs of a network as far as anybody knows."""
@@ -195,7 +224,7 @@ NOT_MATH: Final = ("idle", "underused", "uncounted", "not_math")
 
 @dataclass(frozen=True)
 class Spent:
-    """GPU-hours, or what they cost, by what they were spent on; `active` is the activity of busy time."""
+    """GPU-hours, or what they cost, by what they were spent on; `active` is the activity of held time, idle time too."""
 
     down: float = 0.0
     unallocated: float = 0.0
@@ -291,7 +320,8 @@ def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
     >>> [round(getattr(found, name), 2) for name in ("underused", "not_math", "lost_work", "useful", "paid", "unknown")]
     [2160.0, 2268.0, 221.76, 2550.24, 10000.0, 0.0]
     """
-    active = min(spent.active, spent.busy)
+    active = spent.active
+    # a little activity under the threshold is effective: less is left of what busy time is short of, as the metric has it
     before = (spent.down, spent.unallocated, spent.unobserved, spent.idle, spent.busy - active)
     if shares is None:
         return Waterfall(*before, active, 0.0, 0.0, 0.0, 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.books.charging.gpu_bills import tag, write_focus_bill
+from tests.commands import measure_width
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -216,7 +217,7 @@ def test_without_a_bill_prices_are_charged(simulated_books: Books) -> None:
     assert None not in teams
     page = build_chargeback(found, "")
     for width in (80, 100):
-        assert max(map(len, render_text(page, width).splitlines())) <= width
+        assert measure_width(render_text(page, width)) <= width
     assert '"difference": "0.00"' in render_json(page)
 
 

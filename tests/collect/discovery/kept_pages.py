@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from tests.commands import measure_width
+
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.ascii import to_ascii
 from loadfactor.interfaces.render.terminal import render_text
@@ -33,6 +35,6 @@ def keep_page(name: str, page: Document) -> None:
     """The page is the one that was kept, at 80 and 100 columns; in ASCII it is as wide."""
     for width in (80, 100):
         text = render_text(page, width) + "\n"
-        assert max(map(len, text.splitlines())) <= width
+        assert measure_width(text) <= width
         assert to_ascii(text).isascii()
         keep(f"{name}.{width}.txt", text)

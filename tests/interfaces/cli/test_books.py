@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
-from tests.commands import FROM, TO, Run, worked_example
+from tests.commands import FROM, TO, Run, measure_width, worked_example
 
 from loadfactor.base.spelling import HIDDEN, spell_out
 from loadfactor.books.books import Books
@@ -193,16 +193,16 @@ def test_tables_fit_the_screen(columns: int, run: Run, worked: Path, monkeypatch
     for words in (("show",), ("show", "utilization", "cost", "idle_cost", "--by", "team,device"), ("doctor",)):
         code, out, _ = run(*words, "--store", worked)
         assert code == 0
-        assert max(map(len, out.splitlines())) <= columns
+        assert measure_width(out) <= columns
     _, out, _ = run("metrics")
-    assert max(map(len, out.splitlines())) <= columns
+    assert measure_width(out) <= columns
 
 
 def test_every_metric_split_by_anything_can_be_read(run: Run, worked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit side by side is told in several tables; no value is cut or wrapped."""
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run("show", "--by", "team", "--store", worked)
-    assert max(map(len, out.splitlines())) <= 80
+    assert measure_width(out) <= 80
     assert "…" not in out
     assert out.count("\nvision ") > 1
     assert all(text in out for text in ("60.0 %", "$80.00", "$13.33", "$400.00"))

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from rich.cells import cell_len
+from tests.commands import COMMAND_LINE
 from tests.simulator.truth import Truth
 from typer.testing import CliRunner
 
@@ -54,14 +55,14 @@ def test_the_waterfall_tells_the_truth(report: Document, simulated_truth: Truth)
     """Each step of the table is what is known of the simulated fleet, and the picture ends at effective."""
     total = simulated_truth.total()
     section = named(report, "waterfall").section
-    rows: dict[object, tuple[Any, ...]] = {row[0]: tuple(row[1:3]) for row in section.tables[0].rows}
-    for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle", "Effective"):
-        assert rows[name][0] == pytest.approx(getattr(total, f"{name.lower()}_gpu_hours"), rel=1e-9)
-    for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle"):
-        assert rows[name][1] == pytest.approx(getattr(total, f"{name.lower()}_cost"), rel=1e-9)
+    rows: dict[object, tuple[Any, ...]] = {str(row[0]).strip("=?− "): tuple(row[1:4]) for row in section.tables[0].rows}
+    for name in ("paid", "unallocated", "down", "unobserved", "idle", "effective"):
+        assert rows[name][0] == pytest.approx(getattr(total, f"{name}_gpu_hours"), rel=1e-9)
+    for name in ("paid", "unallocated", "down", "unobserved", "idle"):
+        assert rows[name][2] == pytest.approx(getattr(total, f"{name}_cost"), rel=1e-9)
     dollars, hours = section.charts
-    assert sum(y or 0 for y in dollars.series[0].y) == pytest.approx(rows["Effective"][1], rel=1e-9)
-    assert sum(y or 0 for y in hours.series[0].y) == pytest.approx(rows["Effective"][0], rel=1e-9)
+    assert sum(y or 0 for y in dollars.series[0].y) == pytest.approx(rows["effective"][2], rel=1e-9)
+    assert sum(y or 0 for y in hours.series[0].y) == pytest.approx(rows["effective"][0], rel=1e-9)
 
 
 def test_every_team_and_what_nobody_held_is_in_the_table(report: Document, simulated_truth: Truth) -> None:
@@ -190,7 +191,7 @@ def test_names_on_the_page_are_text_and_nothing_else(report: Document) -> None:
 def test_the_terminal_report_fits(report: Document, width: int) -> None:
     """No line is wider than the terminal; commands to type stay whole words."""
     text = render_text(report, width)
-    assert max(cell_len(line) for line in text.splitlines()) <= width
+    assert max(cell_len(line) for line in text.splitlines() if not COMMAND_LINE.match(line)) <= width
     for section in report.sections:
         assert section.title in text
 
@@ -292,8 +293,7 @@ def test_time_without_a_known_holder_is_named_with_its_remedy(tmp_path: Path) ->
         report = build_document(Inquiry(snapshot))
     assert report.headline.startswith("The fleet was 95.0 % full: 3.8 of 4 paid GPU-hours were effective.")
     assert "4 GPU-hours have no known holder: import allocations or use --job." in report.headline
-    table = report.sections[0].tables[0]
-    assert {row[0]: row[1] for row in table.rows}["Unattributed"] == pytest.approx(4)
+    assert "4 GPU-hours of what was held have no known holder" in report.sections[0].lead
     tiles = {tile.title: tile.value for tile in report.tiles}
     assert tiles["Allocation"] == "–"
     groups = named(report, "groups").section.tables[0]
@@ -307,8 +307,8 @@ def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_tru
     with simulated_books.snapshot() as snapshot:
         section = build_waterfall(Inquiry(snapshot, where={"team": str(team)})).section
     rows = {row[0]: row[1] for row in section.tables[0].rows}
-    assert rows["Paid"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
-    assert rows["Unallocated"] == 0
+    assert rows["= paid"] == rows["= held"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
+    assert "  − unallocated" not in rows
 
 
 def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated_books: Books) -> None:
@@ -338,5 +338,5 @@ def test_the_way_from_paid_to_useful_is_the_waterfalls(simulated_books: Books, r
         assert getattr(hours, name) == pytest.approx(getattr(asked, name), rel=1e-9, abs=1e-9)
     body = next(s for s in json.loads(render_json(report))["sections"] if s["name"] == "useful")
     steps = body["waterfall"]["all"]["steps"]
-    ends = [step["gpu_hours"] for step in steps if step["kind"] != "level" or step["name"] == "useful"]
+    ends = [step["gpu_hours"] or 0 for step in steps if step["kind"] != "level" or step["name"] == "useful"]
     assert sum(ends) == pytest.approx(steps[0]["gpu_hours"], rel=1e-9)

@@ -8,24 +8,18 @@ from loadfactor.interfaces.document import Assumption, Cell, Document, Section, 
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BooksRequest
 from loadfactor.interfaces.tables import col, cols, table
-from loadfactor.metrics.fullness import DROPS, LEVELS, WITHOUT_MATH
+from loadfactor.metrics.fullness import DROPS, LEVELS, STEPS, WITHOUT_MATH
 
+TITLE: Final = "From paid to useful"
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25
-STALLS: Final = "parts of idle, not active and active time above, by what jobs said they did instead of advancing"
+STALLS: Final = "parts of idle, underused and effective time above, by what jobs said they did instead of advancing"
 ROUNDING: Final = 1e-9
 """A share of priced hours as near to 1 as this is 1."""
-LEVEL_TITLES: Final = {
-    "paid": "paid",
-    "held": "held",
-    "observed": "observed",
-    "not_idle": "not idle",
-    "active": "active",
-    "math": "math (MFU)",
-    "kept": "kept",
-    "useful": "useful",
-}
-TITLES: Final = {drop.name: drop.title for drop in DROPS}
+TITLES: Final = {step.name: step.title for step in (*STEPS, *DROPS)}
+"""Titles of levels and of what goes between them."""
+MEANINGS: Final = {step.title: step.meaning for step in (*STEPS, *DROPS)}
+"""Their meanings, by title."""
 UNKNOWN_CAUSE: Final = "cause unknown"
 CAUSE_TITLES: Final = {
     None: UNKNOWN_CAUSE,
@@ -55,17 +49,19 @@ def build_waterfall(found: FleetWaterfall) -> Document:
     sections = [draw_steps(found)]
     if found.rows:
         sections.append(_list_groups(found))
-    hours = found.all.gpu_hours
-    left = {level: hours.after(level) for level in LEVELS}
     tiles = [
-        Tile(LEVEL_TITLES[name], f"{number(of)} GPU-h", percent(of / (hours.paid or 1))) for name, of in left.items()
+        Tile(step.title, f"{number(step.gpu_hours)} GPU-h", percent(step.share_of_paid))
+        for step in found.all.steps
+        if step.kind == "level" and step.gpu_hours is not None
     ]
     return Document(
         say_useful(found),
         tuple(sections),
-        tiles=tiles if hours.paid else (),
+        tiles=tiles if found.all.gpu_hours.paid else (),
         assumptions=(
-            Assumption("order", " → ".join(LEVEL_TITLES.values()), "each step takes from what the one before left"),
+            Assumption(
+                "order", " → ".join(level.title for level in STEPS), "each step takes from what the one before left"
+            ),
             Assumption("math", "model FLOPs ÷ dense peak of the job's datatype", "[[network]] in loadfactor.toml"),
             Assumption("FLOPs of unobserved time", "in proportion to held time", "they are held against no activity"),
         ),
@@ -75,64 +71,116 @@ def build_waterfall(found: FleetWaterfall) -> Document:
 
 
 def say_useful(found: FleetWaterfall) -> str:
-    """How much of what was paid was useful, as far as anybody knows, and the largest loss."""
-    hours, cost = found.all.gpu_hours, found.all.cost
-    paid = f"{number(hours.paid)} GPU-hours" if cost is None else money(cost.paid, found.currency)
-    of = hours if cost is None else cost
-    if not of.paid:
+    """How far down anybody knows what was paid for, in GPU-hours, then in money; the largest loss; what would tell more."""
+    group = found.all
+    hours, cost = group.gpu_hours, group.cost
+    if not hours.paid:
         return "Nothing was paid for in that time."
-    useful, unknown = of.useful / of.paid, of.unknown / of.paid
-    sentence = f"Of {paid} paid, {percent(useful)} are known to have been useful"
-    if unknown > 0:
-        sentence += (
-            f"; of {percent(unknown)} nobody knows, so it is between {percent(useful)} and {percent(useful + unknown)}"
+    last = next(level for level in STEPS if level.name == group.known_to)
+    left = hours.after(last.name)
+    sentences = []
+    if group.goes_on is None:
+        sentence = f"Of {number(hours.paid)} paid GPU-hours {number(left)} were useful, {percent(left / hours.paid)}"
+        if hours.unknown > 0:
+            sentence += (
+                f"; of {number(hours.unknown)} nobody knows, so it is {_say_range(left, hours.unknown, hours.paid)}"
+            )
+        sentences.append(f"{sentence}.")
+    else:
+        sentences.append(
+            f"Of {number(hours.paid)} paid GPU-hours {number(left)} {last.were}, {percent(left / hours.paid)}."
         )
-    losses = [(getattr(of, drop.name), drop.title) for drop in DROPS if not drop.is_unknown]
-    largest, title = max(losses)
-    return f"{sentence}. The largest loss: {title}, {percent(largest / of.paid)}." if largest > 0 else f"{sentence}."
+    if cost is not None and cost.paid:
+        spent = cost.after(last.name)
+        sentences.append(
+            f"These cost {money(spent, found.currency)} of {money(cost.paid, found.currency)}, {percent(spent / cost.paid)}."
+        )
+    losses = [step for step in group.steps if step.kind == "loss"]
+    largest = max(losses, key=lambda step: (step.cost or 0.0, step.gpu_hours or 0.0))
+    if largest.gpu_hours:
+        amount = f"{number(largest.gpu_hours)} GPU-hours"
+        amount = amount if largest.cost is None else f"{money(largest.cost, found.currency)} for {amount}"
+        sentences.append(f"The largest loss: {largest.title}, {amount}.")
+    if group.goes_on is not None:
+        sentences.append(f"Beyond {last.title} nobody knows: {group.goes_on}.")
+    return " ".join(sentences)
+
+
+def _say_range(known: float, unknown: float, paid: float) -> str:
+    return f"between {percent(known / paid)} and {percent((known + unknown) / paid)}"
 
 
 def draw_steps(found: FleetWaterfall) -> Section:
-    """Every level, and what goes on the way to it; what took nothing is left out."""
-    amounts = (col("GPU-hours", style="number"), col("cost", style="money"), col("of paid", style="percent"))
+    """Every level that anybody knows, and what goes on the way to it; what took nothing is left out."""
+    amounts = (
+        col("GPU-hours", style="number"),
+        col("of paid", style="percent"),
+        col("cost", style="money"),
+        col("of cost", style="percent"),
+        col("meaning"),
+    )
+    group = found.all
     rows: list[tuple[Cell, ...]] = []
-    changes: list[tuple[str, float]] = []
-    for step in found.all.steps:
+    for step in group.steps:
+        parts = step.gpu_hours, step.share_of_paid, step.cost, step.share_of_cost, step.meaning
+        if step.gpu_hours is None:
+            continue
         if step.kind == "level":
-            rows.append((f"= {LEVEL_TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
+            rows.append((f"= {step.title}", *parts))
         elif step.gpu_hours or step.cost:
-            sign = "−" if step.kind == "loss" else "?"
-            rows.append((f"  {sign} {TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
-            changes.append((TITLES[step.name], -step.gpu_hours))
-            causes = list_causes(found.all, step.name)
-            rows += [(f"      {title}", *parts) for title, *parts in causes]
-    steps = table(
-        rows,
-        col("step"),
-        *amounts,
-        currency=found.currency,
-        note="− a loss, ? unknown, = what is left; losses, unknown and useful add up to paid",
+            rows.append((f"  {'−' if step.kind == 'loss' else '?'} {step.title}", *parts))
+            rows += [(f"      {title}", *cells) for title, *cells in list_causes(group, step.name)]
+    note = "− a loss, ? unknown, = what is left; "
+    note += (
+        "losses, unknown and useful add up to paid"
+        if group.goes_on is None
+        else f"beyond {TITLES[group.known_to]} nobody knows"
     )
-    x = ("paid", *(name for name, _ in changes))
-    y = (found.all.gpu_hours.paid, *(change for _, change in changes))
-    chart = Chart(
-        title="From paid to useful",
-        kind="waterfall",
-        x=x,
-        series=(Series("GPU-hours", y),),
-        y_label="GPU-hours",
-        total="useful",
-    )
-    stalls = list_causes(found.all, WITHOUT_MATH)
+    steps = table(rows, col("step"), *amounts, currency=found.currency, note=note)
+    stalls = list_causes(group, WITHOUT_MATH)
     stalled = table(stalls, col("held, observed, not math"), *amounts, currency=found.currency, note=STALLS)
     tables = (steps, stalled)
-    return Section("From paid to useful", charts=(chart,), tables=tables if stalls else tables[:1])
+    return Section(TITLE, charts=_draw_falls(found), tables=tables if stalls else tables[:1])
+
+
+def _draw_falls(found: FleetWaterfall) -> tuple[Chart, ...]:
+    """The way down in money, where prices are known, and in GPU-hours, to the last level that anybody knows."""
+    group = found.all
+    kept = LEVELS[: LEVELS.index(group.known_to) + 1]
+    drops = [drop for drop in DROPS if drop.to in kept]
+    charts = []
+    for of, unit in ((group.cost, found.currency), (group.gpu_hours, "GPU-hours")):
+        if of is None or not of.paid:
+            continue
+        falls = [(drop.title, -getattr(of, drop.name)) for drop in drops if getattr(of, drop.name)]
+        charts.append(
+            Chart(
+                title=f"{'Cost' if unit == found.currency else unit}, from paid to {TITLES[group.known_to]}",
+                kind="waterfall",
+                x=(TITLES["paid"], *(title for title, _ in falls)),
+                series=(Series(unit, (of.paid, *(fall for _, fall in falls))),),
+                y_label=unit,
+                total=TITLES[group.known_to],
+            )
+        )
+    return tuple(charts)
 
 
 def list_causes(group: WaterfallGroup, of: str) -> list[tuple[Cell, ...]]:
-    """The parts of one thing by cause, with GPU-hours, cost and share of what was paid; none where nobody says any cause."""
+    """The parts of one thing by cause, as rows of the steps; none where nobody says any cause."""
+    paid = None if group.cost is None else group.cost.paid
     parts = [part for part in group.causes if part.of == of and (part.gpu_hours or part.cost)]
-    return [(CAUSE_TITLES[part.cause], part.gpu_hours, part.cost, part.share_of_paid) for part in parts]
+    return [
+        (
+            CAUSE_TITLES[part.cause],
+            part.gpu_hours,
+            part.share_of_paid,
+            part.cost,
+            part.cost / paid if part.cost is not None and paid else None,
+            None,
+        )
+        for part in parts
+    ]
 
 
 def _list_groups(found: FleetWaterfall) -> Section:
@@ -142,18 +190,25 @@ def _list_groups(found: FleetWaterfall) -> Section:
     def share(group: WaterfallGroup, hours: float) -> float | None:
         return hours / group.gpu_hours.paid if group.gpu_hours.paid else None
 
+    def is_known(group: WaterfallGroup, level: str) -> bool:
+        return LEVELS.index(level) <= LEVELS.index(group.known_to)
+
     groups = table(
         sorted(found.rows, key=lambda group: -group.gpu_hours.paid)[:MOST_ROWS],
         *cols(names, lambda group, name: group.by[name] or NOTHING),
         col("paid GPU-h", "gpu_hours.paid", "number"),
         *cols(
-            {level: LEVEL_TITLES[level] for level in LEVELS[1:]},
-            lambda group, level: share(group, group.gpu_hours.after(level)),
+            {level.name: level.title for level in STEPS[1:]},
+            lambda group, level: share(group, group.gpu_hours.after(level)) if is_known(group, level) else None,
             "percent",
         ),
         col("unknown", lambda group: share(group, group.gpu_hours.unknown), "percent"),
         col("cost", lambda group: group.cost and group.cost.paid, "money"),
-        col("useful cost", lambda group: group.cost and group.cost.useful, "money"),
+        col(
+            "useful cost",
+            lambda group: group.cost.useful if group.cost is not None and is_known(group, "useful") else None,
+            "money",
+        ),
         currency=found.currency,
         note="percent of what the group paid for" + (f"; and {more:,} more, --json lists them all" if more > 0 else ""),
     )
@@ -166,7 +221,7 @@ def list_unknown(found: FleetWaterfall) -> tuple[str, ...]:
     share = found.all.priced_share
     if found.all.cost is not None and share is not None and share < 1 - ROUNDING:
         notes.append(f"Costs are those of the {percent(share)} of GPU-hours whose price is known ({found.basis}).")
-    if found.all.gpu_hours.uncounted:
+    if found.all.gpu_hours.uncounted and found.all.goes_on is None:
         notes.append(
             "FLOPs are not known of jobs that report no tokens or whose network, sequence length and datatype no [[network]]"
             " of loadfactor.toml names, and of GPUs with an unknown holder."

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.books.waterfall import ASKED
+from loadfactor.books.waterfall import ASKED, FleetWaterfall
 from loadfactor.interfaces import formats
 from loadfactor.interfaces.pages.readings import currency_of
 from loadfactor.metrics import Metric
@@ -136,6 +136,11 @@ class Inquiry:
     def jobs(self) -> Readings:
         """Costs and use of jobs, and the parts of the waterfall, by job, team and purpose; read once."""
         return self.ask(*OF_JOBS, *ASKED, by=BY_JOB)
+
+    @cached_property
+    def waterfall(self) -> FleetWaterfall:
+        """The way from paid to useful."""
+        return self.books.read_waterfall(self.jobs, self.basis)
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
         """The same by group: each group's key with its readings by name."""

@@ -14,6 +14,7 @@ from loadfactor.books.job_account import (
     MADE,
     OF_THE_INVOICE,
     OF_WHAT_WAS_MADE,
+    SPENT_ON,
     UNIT_COSTS,
     Leak,
     compare_jobs,
@@ -24,7 +25,7 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, Tile
 from loadfactor.interfaces.formats import duration, instant, money, number, percent
 from loadfactor.interfaces.pages.readings import basis_text, is_per_million
-from loadfactor.interfaces.pages.waterfall import CAUSE_TITLES, TITLES, draw_steps, list_unknown, say_useful
+from loadfactor.interfaces.pages.waterfall import CAUSE_TITLES, MEANINGS, TITLES, draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reports.facts import (
     ComparisonFacts,
     JobFacts,
@@ -41,17 +42,11 @@ from loadfactor.metrics.metric import CURRENCY
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Readings, rank
 
-MEANINGS: Final = {
-    "effective": "held hours × activity",
-    "underused": "busy, less its activity",
-    "idle": "activity under the idle threshold",
-    "unobserved": "without a valid sample",
-}
 REMEDIES: Final = {
     "unobserved": "no samples: find the exporter that is silent",
     "idle": "held and not used: find what it waited for, or give the GPUs back",
     "underused": "larger batches, more data workers, fewer small kernels",
-    "uncounted": "name its network in [[network]]",
+    "uncounted": "name its network (`[[network]]`) or track it",
     "not_math": "memory-bound kernels, communication, recomputed work",
     "lost_work": "checkpoint more often, fail less often",
     "failed_work": "find out why its last run failed",
@@ -71,10 +66,10 @@ def title_of(leak: Leak) -> str:
 def list_invoice(one: Group) -> DataTable:
     cost = one.value("cost")
     rows: list[Sequence[Cell]] = []
-    for name, meaning in MEANINGS.items():
+    for name in SPENT_ON:
         spent = one.value(f"{name}_cost")
         share = spent / cost if spent is not None and cost else None
-        rows.append((name.capitalize(), one.value(f"{name}_gpu_hours"), spent, share, meaning))
+        rows.append((name.capitalize(), one.value(f"{name}_gpu_hours"), spent, share, MEANINGS[name]))
     rows.append(("Total", one.value("allocated_gpu_hours"), cost, 1.0 if cost else None, "held by the job"))
     return table(
         rows,

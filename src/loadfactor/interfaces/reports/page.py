@@ -87,7 +87,7 @@ def build_document(inquiry: Inquiry) -> Document:
         headline=headline,
         subtitle=f"{instant(start)} to {instant(end)}. {basis}".rstrip(),
         tiles=_tiles(totals),
-        sections=[fact.section for fact in facts],
+        sections=list({fact.title: fact.section for fact in facts}.values()),  # two facts may speak in one section
         data=ReportFacts(headline, start, end, totals.all, facts),
     )
 

@@ -35,74 +35,35 @@ from loadfactor.metrics.query.reading import rank
 from loadfactor.money.amounts import COST
 from loadfactor.settings.config import settings
 
-LOSSES = (
-    ("unallocated", "Unallocated", "usable, held by nobody"),
-    ("down", "Down", "installed, not usable: drained or failed"),
-    ("unobserved", "Unobserved", "held, without a valid sample"),
-    ("idle", "Idle", "held, activity under the idle threshold"),
-    ("underused", "Underused", "busy, less its activity"),
-)
+WAY = ("paid", "unallocated", "down", "unobserved", "idle", "underused", "effective")
+"""Metrics of the way, in JSON beside the steps: `<name>_gpu_hours`, and their costs."""
 
 
 def build_waterfall(inquiry: Inquiry) -> SectionFacts:
-    """The waterfall from paid to effective, and its numbers."""
+    """The way from paid to useful, and the readings of its metrics."""
+    names = [f"{name}_gpu_hours" for name in WAY]
+    names += ["cost", *(f"{name}_cost" for name in WAY[1:])]
     totals = inquiry.totals
-    hours = ["paid_gpu_hours", *(f"{name}_gpu_hours" for name, _, _ in LOSSES), "effective_gpu_hours"]
-    costs = ["cost", *(f"{name}_cost" for name, _, _ in LOSSES), "effective_cost"]
-    charts = (
-        _chart(totals, "Cost, from paid to effective", totals.currency, costs),
-        _chart(totals, "GPU-hours, from paid to effective", "GPU-hours", hours),
-    )
-    titles = ("Paid", *(title for _, title, _ in LOSSES), "Effective")
-    meanings = ("everything installed, used or not", *(what for _, _, what in LOSSES), "held hours × activity")
-    parts = [
-        (title, totals.value(hour), totals.value(cost), what)
-        for title, hour, cost, what in zip(titles, hours, costs, meanings, strict=True)
-    ]
-    unattributed = totals.value("unattributed_gpu_hours")
-    if unattributed:
-        what = "no known holder; part of unobserved, idle, underused and effective"
-        parts.append(("Unattributed", unattributed, totals.value("unattributed_cost"), what))
-    columns = (col("part"), col("GPU-hours", style="number"), col("cost", style="money"), col("meaning"))
-    section = Section(
-        "From paid to effective",
-        _lead(totals),
-        [chart for chart in charts if chart is not None],
-        (table(parts, *columns, currency=totals.currency),),
-    )
-    readings = totals.some(*hours, *costs, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
-    return SectionFacts("waterfall", section, readings)
-
-
-def _lead(totals: Group) -> str:
-    full, effective, paid = (totals.value(name) for name in ("load_factor", "effective_gpu_hours", "paid_gpu_hours"))
-    left = "unknown" if full is None else f"{number(effective)} of {number(paid)}, {percent(full)}"
-    return f"Every GPU-hour is counted once. Effective GPU-hours: {left}."
-
-
-def _chart(totals: Group, title: str, unit: str, metrics: Sequence[str]) -> Chart | None:
-    """A waterfall, or None where not every step of it is known."""
-    values = [totals.value(name) for name in metrics]
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or not known[0]:
-        return None
-    changes = [known[0], *(-loss for loss in known[1:-1])]
-    names = ["Paid", *(title for _, title, _ in LOSSES)]
-    return Chart(title, "waterfall", names, (Series(unit, changes),), y_label=unit, total="Effective")
+    readings = totals.some(*names, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
+    return SectionFacts("waterfall", _draw_way(inquiry), readings)
 
 
 def build_useful(inquiry: Inquiry) -> UsefulFacts | None:
-    """The waterfall, with a chart where FLOPs of any job are known; None where nothing was paid for."""
-    found = inquiry.books.read_waterfall(inquiry.jobs, inquiry.basis)
-    hours = found.all.gpu_hours
-    if not hours.paid:
-        return None
+    """The same section for programs, with every step; None where nothing was paid for."""
+    found = inquiry.waterfall
+    return UsefulFacts("useful", _draw_way(inquiry), (), waterfall=found) if found.all.gpu_hours.paid else None
+
+
+def _draw_way(inquiry: Inquiry) -> Section:
+    found, totals = inquiry.waterfall, inquiry.totals
     section = draw_steps(found)
-    lead = " ".join((say_useful(found), *list_unknown(found)))
-    is_counted = hours.after("math") + hours.not_math > 0
-    return UsefulFacts(
-        "useful", replace(section, lead=lead, charts=section.charts if is_counted else ()), (), waterfall=found
-    )
+    lead = [say_useful(found), *list_unknown(found)]
+    unattributed = totals.value("unattributed_gpu_hours")
+    if unattributed:
+        lead.append(
+            f"{number(unattributed)} GPU-hours of what was held have no known holder; they are part of the steps after held."
+        )
+    return replace(section, lead=" ".join(lead))
 
 
 BY_THE_HOUR = timedelta(days=21)
