@@ -123,7 +123,7 @@ def list_leaks(group: WaterfallGroup) -> tuple[Leak, ...]:
     paid = None if group.cost is None else group.cost.paid
     leaks = []
     for step in group.steps:
-        parts: Sequence[tuple[str | None, float, float | None]] = [(None, step.gpu_hours, step.cost)]
+        parts: Sequence[tuple[str | None, float, float | None]] = [(None, step.gpu_hours or 0.0, step.cost)]
         if step.name == LOST_WORK and causes:
             parts = [(part.cause, part.gpu_hours, part.cost) for part in causes]
         for cause, hours, cost in parts if step.kind != "level" else ():

@@ -184,6 +184,15 @@ def _draw_columns(
 ) -> RenderableType:
     natural = sum(max(_least_width(table, rows, i), len(table.columns[i].title)) + GAP for i in columns)
     rows, least, commands = _place_commands(table, rows, columns, width)
+    if least and natural > width:  # what is beside commands is folded into the rest
+        folded = [i for i in columns if i not in least and i and table.columns[i].style == "text"]
+        others = [i for i in columns if i not in least and i not in folded]
+        room = (
+            width - sum(least.values()) - sum(_least_width(table, rows, i) for i in others) - GAP * (len(columns) - 1)
+        )
+        least |= {i: min(room // len(folded), _least_width(table, rows, i)) for i in folded}
+    else:
+        least = {}
     grid = _plain_grid()
     for i in columns:
         column = table.columns[i]
@@ -197,7 +206,7 @@ def _draw_columns(
             justify="left" if is_text else "right",
             overflow="fold",
             no_wrap=whole,
-            min_width=least.get(i),
+            width=least.get(i),
         )
     for row in rows:
         grid.add_row(*(Text(row[i]) for i in columns))
