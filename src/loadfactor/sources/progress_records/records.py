@@ -27,7 +27,7 @@ _LONGEST_NETWORK: Final = 20_000
 _MOST_DEVICES: Final = 64
 """Of one process: no machine has more."""
 _MOST: Final = 2**53
-_MOST_WORK: Final = MOST_AMOUNT / 1e6
+_MOST_WORK: Final = MOST_AMOUNT / MOST_STEPS
 """Of the steps of one record together: what a run makes in a minute is still an amount."""
 Amount = float | tuple[float | None, ...]
 """Of each step alike, or one a step."""
