@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from tests.simulator.truth import TrueTotals, Truth, truth
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.simulator import DEMO, SMALL, Simulation, make_tables, simulate
+from loadfactor.books.books import Books
+from loadfactor.simulator import DEMO, SMALL, Simulation, make_tables, simulate, write_tables
 
 Row = dict[str, Any]
 STATES = ("paid", "allocated", "unallocated", "down", "observed", "unobserved", "idle", "busy", "effective")
@@ -194,3 +196,24 @@ def test_truth_of_the_demo_balances_too() -> None:
     paid = float(((installed.to_ms - installed.from_ms) * installed.share).sum() / MS_PER_HOUR)
     assert total.paid_gpu_hours == pytest.approx(paid, rel=1e-12)
     assert sum(t.paid_cost for t in demo.by("team").values()) == pytest.approx(total.paid_cost, rel=1e-12)
+
+
+def test_a_fleet_that_names_its_networks_has_the_same_numbers_and_the_whole_way(
+    simulated_books: Books, tmp_path: Path
+) -> None:
+    """What runs say of their networks, as in the demo, changes no number but MFU; the waterfall goes on to useful."""
+    write_tables(simulate(replace(SMALL, names_networks=True)), tmp_path / "tables")
+    books = Books(tmp_path / "books")
+    books.add("tables", [tmp_path / "tables"])
+    for by in ((), ("team",)):
+        told, wanted = (
+            {(r.metric, *r.by.values()): r.value for r in of.show((), by)} for of in (books, simulated_books)
+        )
+        assert told.keys() == wanted.keys()
+        for key, value in wanted.items():
+            if key[0] != "mfu":
+                assert told[key] == (value if isinstance(value, str | None) else pytest.approx(value, rel=1e-9)), key
+    assert simulated_books.waterfall().all.known_to == "active"
+    found = books.waterfall().all
+    assert (found.known_to, found.goes_on) == ("useful", None)
+    assert 0 < found.gpu_hours.useful < found.gpu_hours.after("active")

@@ -199,7 +199,7 @@ STEPS: Final = (
     Level("active", "effective", "held × activity", "were effective"),
     Level("math", "math", "model FLOPs (MFU)", "were the network's FLOPs"),
     Level("kept", "kept", "FLOPs not lost", "were kept"),
-    Level("useful", "useful", "of jobs that ended well", "were useful"),
+    Level("useful", "useful", "jobs that ended well", "were useful"),
 )
 """The levels from paid to useful: the one list of their names, which reports, savings, diagnoses, JSON and docs show."""
 LEVELS: Final = tuple(level.name for level in STEPS)
@@ -210,9 +210,9 @@ DROPS: Final = (
          "let somebody measure these GPUs: `loadfactor check` says what can"),
     Drop("idle", "not_idle", "idle", "under the threshold"),
     Drop("underused", "active", "underused", "busy, less activity"),
-    Drop("uncounted", "math", "FLOPs not known", "effective, no network",
+    Drop("uncounted", "math", "FLOPs not known", "no network is named",
          "name the network of the jobs (`[[network]]` in loadfactor.toml) or track the runs (`loadfactor.track`)"),
-    Drop("not_math", "math", "not the network's FLOPs", "effective, not math"),
+    Drop("not_math", "math", "not model FLOPs", "active in other ways"),
     Drop("lost_work", "kept", "lost work", "made and lost"),
     Drop("failed_work", "useful", "failed work", "of jobs that failed"),
 )  # fmt: skip

@@ -80,6 +80,7 @@ class Scenario:
     divided_gpu: bool = True  # one GPU held by three pods: .5, .25, .125
     mig_gpu: bool = True  # one GPU cut into seven devices
     profiles_pipes: bool = False  # the collector also asks for FP32 activity and occupancy
+    names_networks: bool = False  # runs say which network they train or serve, as tracked ones do
 
     def __post_init__(self) -> None:
         if self.days < 1 or self.step_s < 1:
@@ -180,6 +181,7 @@ DEMO: Final = Scenario(
     price_change_day=8.395833,  # 09:30 UTC on a Tuesday, in the middle of an hour and of many jobs
     price_change_ratio=0.9,
     profiles_pipes=True,
+    names_networks=True,
 )
 SMALL: Final = replace(
     DEMO,
@@ -202,6 +204,7 @@ SMALL: Final = replace(
     missing_share=0.01,
     exporter_failures_per_day=0.4,
     price_change_day=0.9876,
+    names_networks=False,
 )
 
 
@@ -231,6 +234,7 @@ def bench(gpus: int, days: int, step_s: int) -> Scenario:
         jobs=round(gpus * days * 3.26),
         load=0.85,
         price_change_day=min(8.395833, days / 2),
+        names_networks=False,
     )
 
 

@@ -1,5 +1,6 @@
 """A simulation as batches of rows of the tables, as the fleet's own tools would have written them."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from loadfactor.simulator.fleet import Floats
 from loadfactor.simulator.scenario import WORKLOADS, Scenario, Workload
 from loadfactor.simulator.schedule import ScheduledRun
 from loadfactor.simulator.simulation import Simulation, simulate
-from loadfactor.tables.schema import table
+from loadfactor.tables.schema import RUN, table
 
 ROWS_PER_BATCH = 50_000
 Row = dict[str, Any]
@@ -45,6 +46,7 @@ THROTTLED_IDLE, THROTTLED_POWER, THROTTLED_THERMAL = 0x1, 0x4, 0x20  # NVML cloc
 FLOPS_PER_PARAM_TRAINED = 6  # forward and backward, per token
 FLOPS_PER_PARAM_SERVED = 2  # forward
 PROMPT_TOKENS_PER_REQUEST, OUTPUT_TOKENS_PER_REQUEST = 1040, 260
+DATATYPE = "bf16"  # of everything that is trained and served
 UNDONE = ("node_fail", "failed", "preempted", "timeout")
 Format = Literal["parquet", "csv"]
 
@@ -154,6 +156,26 @@ def _list_allocations(sim: Simulation) -> Iterator[Row]:
         row = _make_allocation(run, run.job.job_id in queued)
         for device in run.devices:
             yield {"device_id": sim.fleet.device_id[device], **row}
+    if sim.scenario.names_networks:
+        yield from _list_networks(sim)
+
+
+def _list_networks(sim: Simulation) -> Iterator[Row]:
+    """What runs say of the networks whose FLOPs they report, as `loadfactor.track` keeps it: held by nobody, on no GPU."""
+    for run in sim.runs:
+        of = run.job.deployment
+        params = sim.scenario.deployments[of].params if of >= 0 else WORKLOADS[run.job.workload].params
+        if params:
+            yield {
+                "job_id": run.job.job_id,
+                "attempt": run.attempt,
+                "gpus": 0.0,
+                **_make_holder(run.job),
+                "tags": json.dumps({"network": json.dumps({"parameters": params, "datatype": DATATYPE})}),
+                "from_utc": run.from_ms,
+                "to_utc": None if run.end_state == "running" else run.to_ms,
+                "known_from": RUN,
+            }
 
 
 def _make_allocation(run: ScheduledRun, queued: bool) -> Row:
@@ -326,7 +348,7 @@ class ProgressRow:
 
 def list_progress(sim: Simulation) -> Iterator[ProgressRow]:
     """The progress of every run, run after run."""
-    peaks = {g.accelerator: accelerator(g.accelerator).peak_flops("bf16") for g in sim.scenario.groups}
+    peaks = {g.accelerator: accelerator(g.accelerator).peak_flops(DATATYPE) for g in sim.scenario.groups}
     rng = np.random.default_rng((sim.scenario.seed, 10))
     pace = rng.normal(1, 0.06, len(sim.runs)).clip(0.75, 1.2)
     for i, run in enumerate(sim.runs):
