@@ -33,13 +33,14 @@ Cell = str | float | Decimal | None
 class TableColumn:
     """The heading of a column, with the unit where the style does not show it, and how its cells are written.
 
-    `digits` are the significant digits of a number at least.
+    `digits` are the significant digits of a number at least. `hint` says what the heading means, where a mouse rests on it.
     """
 
     title: str
     style: Style = "text"
     currency: str = "USD"
     digits: int = 3
+    hint: str = ""
 
 
 @dataclass(frozen=True)

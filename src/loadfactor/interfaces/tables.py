@@ -26,13 +26,18 @@ class FilledColumn:
     read: Callable[[Any], Cell] | None
     style: Style
     digits: int
+    hint: str = ""
 
 
 def col(
-    title: str, read: str | Callable[[Any], Cell] | None = None, style: Style = "text", digits: int = 3
+    title: str,
+    read: str | Callable[[Any], Cell] | None = None,
+    style: Style = "text",
+    digits: int = 3,
+    hint: str = "",
 ) -> FilledColumn:
     """A column of `table`: `read` is the name of an attribute of each item (dots go deeper), or a function of the item."""
-    return FilledColumn(title, attrgetter(read) if isinstance(read, str) else read, style, digits)
+    return FilledColumn(title, attrgetter(read) if isinstance(read, str) else read, style, digits, hint)
 
 
 def cols(
@@ -61,7 +66,7 @@ def table(
     """
     filled = [col(c) if isinstance(c, str) else c for c in columns]
     return DataTable(
-        [TableColumn(c.title, c.style, currency, c.digits) for c in filled],
+        [TableColumn(c.title, c.style, currency, c.digits, c.hint) for c in filled],
         [tuple(item[i] if c.read is None else c.read(item) for i, c in enumerate(filled)) for item in items],
         title,
         note,

@@ -112,6 +112,14 @@ def test_columns_without_a_value_are_left_out() -> None:
     assert render_csv(page).startswith("plan,cost,wait")
 
 
+def test_a_heading_says_what_it_means_where_a_mouse_rests() -> None:
+    """A hint is an attribute of the heading in HTML, and nowhere else."""
+    columns = (TableColumn("plan"), TableColumn("cost", "money", hint='what "all" costs <b>'))
+    page = Document("a", (Section(tables=(DataTable(columns, (("own", 1.0),)),)),))
+    assert 'title="what &#34;all&#34; costs &lt;b&gt;">cost</th>' in render_html(page)
+    assert "what" not in render_text(page)
+
+
 def test_page_is_self_contained_and_escaped() -> None:
     """The page holds everything, fetches nothing, and shows angle brackets in a name as text."""
     text = render_html(ANSWER)

@@ -15,6 +15,7 @@ from loadfactor.metrics.query.calendar import instant as moment
 
 MOST_DRAWN: Final = 480
 MOST_EXPLAINED: Final = 2
+STAKE: Final = "What its causes took at least and at most, each second counted once."
 OVERLAP: Final = "ranges of several causes overlap and do not add up; the total counts every GPU-second once"
 
 
@@ -86,7 +87,7 @@ def list_jobs(found: FleetDiagnosis) -> DataTable:
         col("lost GPU-h", "lost_gpu_hours", "number"),
         col("first cause", lambda job: job.findings[0].title if job.findings else _say_nothing(job)),
         col("how sure", lambda job: job.findings[0].sureness if job.findings else None),
-        col("at stake", say),
+        col("at stake", say, hint=STAKE),
     )
 
 

@@ -88,10 +88,14 @@ def list_levers(found: FleetSavings, ordered: list[LeverSaving]) -> DataTable:
     return table(
         ordered,
         col("lever", "title"),
-        col("saved", "saved", "money"),
-        col("per month", "saved_per_month", "money"),
+        col("saved", "saved", "money", hint="At most, in this window, of what the levers before it left."),
+        col("per month", "saved_per_month", "money", hint="The rate of this window over 730 hours."),
         col("GPU-hours", "gpu_hours", "number"),
-        col("how sure", "confidence_word"),
+        col(
+            "how sure",
+            "confidence_word",
+            hint="High: read off the books; medium: rests on one assumption; low: on several.",
+        ),
         col("ask", lambda lever: _name(lever.ask[0]) if lever.ask else NOBODY),
         currency=found.currency,
         note="saved: at most, in this window; ask: who holds most of it",
@@ -123,7 +127,7 @@ def _list_groups(found: FleetSavings) -> Section:
     groups = table(
         found.rows[:MOST_ROWS],
         *cols(names, lambda group, name: group.by[name] or NOBODY),
-        col("lost", "lost", "money"),
+        col("lost", "lost", "money", hint="Paid for, and neither effective nor unknown."),
         col("saved", "saved", "money"),
         col("GPU-hours saved", "gpu_hours", "number"),
         col(

@@ -223,9 +223,9 @@ def build_traces_page(
             found.findings,
             col("cause", "title"),
             col("class", "class_"),
-            col("of the time", "share", "percent"),
+            col("of the time", "share", "percent", hint="From the first start to the last end on the device."),
             col("how sure", "sureness"),
-            col("could be saved", "saved_share_high", "percent"),
+            col("could be saved", "saved_share_high", "percent", hint="At most, of the time, by this cause alone."),
             col("where", _say_where),
         )
         sections.append(Section("Causes", tables=(causes,)))
