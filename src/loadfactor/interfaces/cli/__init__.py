@@ -32,7 +32,7 @@ COMMANDS = (
     CommandEntry(
         "report",
         "Show how full the fleet was, what it cost and who waited.\n\n"
-        "From paid to effective, over time, by team, queue waits, unit costs, jobs, data quality, what to try next.",
+        "From paid to useful, over time, by team, queue waits, unit costs, jobs, data quality, what to try next.",
         "loadfactor.interfaces.reports.page.build_page",
         "loadfactor.interfaces.requests.ReportRequest",
     ),

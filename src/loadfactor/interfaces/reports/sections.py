@@ -1,4 +1,4 @@
-"""From paid to effective, loss by loss, in GPU-hours and in money."""
+"""Sections of the report: from paid to useful, over time, by group, who paid, waits, unit costs, data quality, what to try next."""
 
 from collections.abc import Sequence
 from dataclasses import replace
