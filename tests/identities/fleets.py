@@ -1,13 +1,14 @@
-"""Random fleets for the table of identities: nodes, jobs, samples, prices, bills, tags, budgets and policies."""
+"""Random fleets for the table of identities: nodes, jobs, samples, waits, work, networks, prices, bills, tags, budgets, policies."""
 
 import csv
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
 from pathlib import Path
 
 from tests.books.charging.gpu_bills import line, write_bill
-from tests.identities.table import Fleet
+from tests.identities.fleet import Fleet
 
 from loadfactor.books.books import Books
 from loadfactor.books.charging.bill_lines import read_month
@@ -15,6 +16,11 @@ from loadfactor.books.charging.bill_lines import read_month
 MONTH = "2026-10"
 TEAMS = ("vision", "speech", "infra")
 DAYS = 5
+NETWORKS = (
+    'datatype = "bf16"\nmodel = "llama-3.1-8b"\nsequence_length = 4096\nmatch = { team = "vision" }',
+    'datatype = "bf16"\nmodel = "llama-3.1-8b"\nsequence_length = 2048\nmatch = { team = "speech" }',
+)
+PROJECT = '[[project]]\nname = "project-{}"\nruns = 5\ngpu_hours_per_run = 30\nprice_per_gpu_hour = 2\n'
 WAYS = ("held hours", "even", "own pool", "effective hours")
 
 
@@ -24,8 +30,12 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     policy = "\n".join(f'{pool} = "{rnd.choice(WAYS)}"' for pool in ("unallocated", "shared", "untagged"))
     idle = rnd.choice(["holder", *WAYS])
     budgets = "".join(f'[[budget]]\nteam = "{team}"\namount = 1000\n' for team in TEAMS)
+    budgets += '[[budget]]\nname = "all"\namount = 9000\n'
+    owned = f'[[owned]]\naccelerator = "h100-sxm"\nserver_price = {rnd.randint(200, 400)}000\n' * rnd.randrange(2)
+    networks = "".join(f'[[network]]\n{text}\n' for text in NETWORKS[: rnd.randrange(3)])
+    projects = "".join(PROJECT.format(team) for team in TEAMS)
     write(
-        f'timezone = "{zone}"\n{budgets}[[budget]]\nname = "all"\namount = 9000\n[chargeback]\nidle = "{idle}"\n{policy}\n'
+        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}[chargeback]\nidle = "{idle}"\n{policy}\n'
     )
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"
@@ -33,41 +43,73 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     _write_tables(rnd, tables, start)
     books = Books(folder / "books")
     books.add("tables", [tables])
-    has_bill = seed % 3 > 0
-    if has_bill:
-        books.add("focus", [_write_bill(rnd, folder / "bill.csv")])
-    return Fleet(books, folder, MONTH, read_month(MONTH, zone), zone, TEAMS, has_bill)
+    window, billed = read_month(MONTH, zone), None
+    if seed % 3 > 0:
+        bill = _write_bill(rnd, folder / "bill.csv")
+        books.add("focus", [bill])
+        billed = _add_up(bill)
+    return Fleet(books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 4 == 0)
 
 
 def _write_tables(rnd: random.Random, folder: Path, start: datetime) -> None:
     end = start + timedelta(days=DAYS, minutes=rnd.choice([0, 30, 15]))
-    devices, jobs, samples = [], [], []
+    step = rnd.choice([60, 5])
+    devices, jobs, samples, events, outages = [], [], [], [], []
     for node in ("n1", "n2"):
         for gpu in range(2):
             name = f"{node}-{gpu}"
-            devices.append((name, node, "h100-sxm", start.isoformat(), end.isoformat()))
+            devices.append((name, node, f"pool-{node}", "h100-sxm", start.isoformat(), end.isoformat()))
             at = start
             while at < end:
                 until = min(at + timedelta(minutes=rnd.randint(20, 2000)), end)
-                team = rnd.choice([*TEAMS, *TEAMS, ""])
+                team, job = rnd.choice([*TEAMS, *TEAMS, ""]), f"j{len(jobs)}"
+                who = (team, rnd.choice(["ann", "bob"]), team and f"project-{team}", rnd.choice(["training", "evaluation"]))
                 if rnd.random() < 0.8:
-                    jobs.append((f"j{len(jobs)}", name, team, at.isoformat(), until.isoformat()))
+                    state = rnd.choice(["completed", "completed", "failed", "cancelled"])
+                    jobs.append((job, name, *who, at.isoformat(), until.isoformat(), state))
+                    asked = at - timedelta(minutes=rnd.randint(0, 300))
+                    events += [
+                        (job, when.isoformat(), event, team, 1) for when, event in ((asked, "submitted"), (at, "started"))
+                    ]
+                elif rnd.random() < 0.5:
+                    outages.append((name, at.isoformat(), until.isoformat()))
                 at = until
             for hour in range(DAYS * 24):
                 if rnd.random() < 0.9:
-                    began = start + timedelta(hours=hour)
-                    share = rnd.choice([0, 0, round(rnd.random(), 3)])
-                    samples.append((name, began.isoformat(), (began + timedelta(hours=1)).isoformat(), share))
-    prices = [("contracted", rnd.choice([2, 2.35, 1.999]))]
+                    share, power = rnd.choice([0, 0, round(rnd.random(), 3)]), rnd.choice(["", rnd.randint(60, 700)])
+                    for began in (start + timedelta(hours=hour, minutes=minute) for minute in range(0, 60, step)):
+                        samples.append((name, began.isoformat(), (began + timedelta(minutes=step)).isoformat(), share, power))
+    for number in range(rnd.randrange(4)):
+        when = (start + timedelta(hours=rnd.randrange(DAYS * 24))).isoformat()
+        events.append((f"w{number}", when, "submitted", rnd.choice(TEAMS), rnd.randint(1, 8)))
+    bases = rnd.choice([("contracted",), ("contracted", "list"), ("list",)])
+    prices = [(basis, pool, rnd.choice([2, 2.35, 1.999])) for basis in bases for pool in ("pool-n1", "pool-n2")]
     for name, header, rows in (
-        ("devices", "device_id,node,accelerator,from_utc,to_utc", devices),
-        ("allocations", "job_id,device_id,team,from_utc,to_utc", jobs),
-        ("samples", "device_id,from_utc,to_utc,sm_active_share", samples),
-        ("prices", "basis,price_per_gpu_hour", prices),
+        ("devices", "device_id,node,pool,accelerator,from_utc,to_utc", devices),
+        ("allocations", "job_id,device_id,team,user,project,purpose,from_utc,to_utc,end_state", jobs),
+        ("samples", "device_id,from_utc,to_utc,sm_active_share,power_w", samples),
+        ("prices", "basis,pool,price_per_gpu_hour", prices),
+        ("outages", "device_id,from_utc,to_utc", outages),
+        ("queue_events", "job_id,at_utc,event,team,gpus", events),
+        ("progress", "job_id,from_utc,to_utc,unit,amount,kept,cause", list(_list_work(rnd, jobs))),
     ):
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            file.write(header + "\n")
-            csv.writer(file).writerows(rows)
+        if rows:
+            with (folder / f"{name}.csv").open("w", newline="") as file:
+                file.write(header + "\n")
+                csv.writer(file).writerows(rows)
+
+
+def _list_work(rnd: random.Random, jobs: list[tuple[str, ...]]) -> Iterator[tuple[object, ...]]:
+    """Tokens and samples of two jobs in three, a part of the tokens of some lost; an H100 makes some thousand a second."""
+    for job, _, _, _, _, _, begun, ended, _ in jobs:
+        seconds = (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+        if rnd.random() < 0.67:
+            tokens = int(seconds * rnd.randint(50, 3000))
+            lost = rnd.choice([0, 0, tokens // rnd.randint(3, 20)])
+            yield job, begun, ended, "train_token", tokens - lost, "true", ""
+            yield job, begun, ended, "train_sample", tokens // 1000 + 1, "true", ""
+            if lost:
+                yield job, begun, ended, "train_token", lost, "false", rnd.choice(["restart", "preemption", ""])
 
 
 def _write_bill(rnd: random.Random, path: Path) -> Path:
@@ -88,3 +130,9 @@ def _write_bill(rnd: random.Random, path: Path) -> Path:
     lines.append(line("", 0, 24 * 31, cost(200), kind="", ServiceName="Support", ServiceCategory="Other"))
     lines.append(line("", 0, 24, f"-{cost(20)}", kind="", ChargeCategory="Credit", ServiceCategory="Other"))
     return write_bill(path, lines)
+
+
+def _add_up(bill: Path) -> Decimal:
+    """What the lines of a bill cost; all of them begin in the month, in any zone."""
+    with bill.open(newline="", encoding="utf-8") as file:
+        return sum((Decimal(row["EffectiveCost"]) for row in csv.DictReader(file)), Decimal(0))

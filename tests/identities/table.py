@@ -1,341 +1,454 @@
-"""The table of identities: every quantity with the places that say it, each a function from a fleet to its value.
+"""The table of identities: every quantity with the places that say it, each a function from a fleet to its values.
 
-A quantity that appears in a new place is a new reader of it here. Money is compared to the cent, other numbers to nine digits.
+A quantity that appears in a new place is a new reader of it here, a metric in a new place a line of `METRIC_PLACES`. Money that is
+charged is compared to the cent, other numbers to nine digits, what is rounded to its last digit.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import tzinfo
+from collections.abc import Callable
 from decimal import Decimal
-from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from loadfactor.books.books import Books
-from loadfactor.insight.diagnosis.diagnose import diagnose_books
-from loadfactor.insight.savings import find_savings
-from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.gauges.measured import measure_budgets
-from loadfactor.interfaces.pages.bridge import build_bridge
-from loadfactor.interfaces.pages.budgets import build_budgets
-from loadfactor.interfaces.pages.chargeback import build_chargeback
-from loadfactor.interfaces.pages.diagnosis import build_diagnosis
-from loadfactor.interfaces.pages.savings import build_savings
-from loadfactor.interfaces.pages.waterfall import build_waterfall
-from loadfactor.interfaces.render.json import render_json
-from loadfactor.interfaces.reports.inquiry import Inquiry
-from loadfactor.interfaces.reports.page import build_document
-from loadfactor.metrics.fullness import DROPS
-from loadfactor.metrics.query.calendar import Window
+import loadfactor
+from tests.identities.fleet import Fleet
+from tests.identities.metric_places import METRIC_PLACES, NUMBERS, MetricPlace
+from tests.identities.values import Quantity, Reader, Value, Values, cents, read_shown
 
-Value = Decimal | float | None
-Values = Mapping[str, Value]
-"""Values by whatever the quantity is split by: a team, a pool; "" for the fleet."""
+from loadfactor.base.units import H_PER_MONTH
+
+SERVICE: Final = {
+    "model": "llama-3.1-8b", "requests_per_user": 5.0, "input_tokens": 200.0, "output_tokens": 50.0, "shape": "office"
+}  # fmt: skip
+"""A service small enough that its day is simulated within a second."""
+COLUMN: Final = "EffectiveCost"
 
 
-@dataclass(frozen=True)
-class Fleet:
-    """Books of a random fleet, a month of them, and the zone in which they are asked."""
-
-    books: Books
-    folder: Path
-    month: str
-    window: Window
-    zone: tzinfo
-    teams: tuple[str, ...]
-    has_bill: bool
-
-    def cents(self, amount: Any) -> Decimal:
-        """An amount to the cent, as pages round it."""
-        return Decimal(str(amount)).quantize(Decimal("0.01"))
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The window as `show` takes it."""
-        from loadfactor.metrics.query.calendar import instant
-
-        start, end = (instant(ms).astimezone(self.zone) for ms in self.window.limits)
-        return {"start": start, "end": end, "timezone": self.zone}
-
-    def page(self, document: Document) -> Any:
-        """What a page says in JSON."""
-        return json.loads(render_json(document))
-
-    def bridge(self, team: str | None) -> dict[str, Decimal]:
-        """The steps of a bridge, as its page says them."""
-        page = self.page(build_bridge(self.books.bridge(team, self.month, self.zone)))
-        first, last = page["steps"][0], page["steps"][-1]
-        changes = sum((Decimal(step["change"]) for step in page["steps"]), Decimal(0))
-        assert Decimal(first["amount"]) + changes == Decimal(last["amount"]), "a bridge sums to its last amount"
-        return {step["name"]: Decimal(step["amount"]) for step in page["steps"]}
-
-    def bridged(self, step: str) -> Values:
-        """One step of the bridges of all teams and of the fleet, 0 where it is not walked."""
-        return {name: self.bridge(name or None).get(step, Decimal(0)) for name in ("", *self.teams)}
-
-    def show(self, metric: str, by: tuple[str, ...] = ()) -> dict[str, float]:
-        """Readings of a metric in the month, by one dimension, "" for nobody."""
-        found = self.books.show(metric, by, **self.limits)
-        return {
-            str(next(iter(reading.by.values()), None) or ""): float(reading.value)
-            for reading in found
-            if isinstance(reading.value, int | float)
-        }
-
-    def report(self) -> Any:
-        """The report of the month in JSON, its sections by name."""
-        start, end = self.limits["start"], self.limits["end"]
-        with self.books.snapshot() as snapshot:
-            page = self.page(build_document(Inquiry(snapshot, ("team",), start, end, self.zone)))
-        return {section["name"]: section for section in page["sections"]}
+def charge(fleet: Fleet, statements: Any, totals: Any) -> Values:
+    """What statements charge, in all and each team."""
+    charged = dict.fromkeys(fleet.teams, Decimal(0))
+    for statement in statements:
+        if statement["by"]["team"] in charged:
+            charged[statement["by"]["team"]] += Decimal(statement["amounts"][COLUMN])
+    return {"": Decimal(totals[COLUMN]["charged"]), **charged}
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity and its readers by the name of the place. Readers give values by the same keys."""
+def read_statements(fleet: Fleet) -> Values:
+    """What `chargeback` charges."""
+    page = fleet.page("chargeback", **fleet.of_month)
+    return charge(fleet, page["statements"], page["totals"])
 
-    name: str
-    readers: Mapping[str, Callable[[Fleet], Values]]
-    is_money: bool = True
+
+def print_statements(face: str) -> Reader:
+    """What its table of statements says, in a printed page."""
+
+    def read(fleet: Fleet) -> Values:
+        title = f"effective cost, {fleet.books.store.currency}"
+        rows = [row for row in fleet.rows(face, "chargeback", **fleet.of_month) if title in row and "held GPU-h" in row]
+        return {row["team"]: Decimal(row[title].replace(",", "")) for row in rows if row.get("team") in fleet.teams}
+
+    return read
+
+
+def bridge(step: str) -> Reader:
+    """One step of the bridges of all teams and of the fleet, 0 where it is not walked."""
+
+    def read(fleet: Fleet) -> Values:
+        out: dict[str, Value] = {}
+        for team in ("", *fleet.teams):
+            steps = fleet.page("bill bridge", team=team or None, **fleet.of_month)["steps"]
+            changes = sum((Decimal(of["change"]) for of in steps), Decimal(0))
+            assert Decimal(steps[0]["amount"]) + changes == Decimal(steps[-1]["amount"]), "it sums to its last amount"
+            out[team] = next((Decimal(of["amount"]) for of in steps if of["name"] == step), Decimal(0))
+        return out
+
+    return read
 
 
 def read_cost(fleet: Fleet) -> Values:
     """What `show cost --by team` says, in all and of each team."""
-    whole, split = fleet.show("cost")[""], fleet.show("cost", ("team",))
-    return {"": fleet.cents(whole), **{team: fleet.cents(split.get(team, 0)) for team in fleet.teams}}
-
-
-def read_statements(fleet: Fleet) -> Values:
-    """What `chargeback` charges, in all and each team."""
-    page = fleet.page(build_chargeback(fleet.books.chargeback(fleet.month, timezone=fleet.zone), ""))
-    charged = dict.fromkeys(fleet.teams, Decimal(0))
-    for statement in page["statements"]:
-        if statement["by"]["team"] in charged:
-            charged[statement["by"]["team"]] += Decimal(statement["amounts"]["EffectiveCost"])
-    return {"": Decimal(page["totals"]["EffectiveCost"]["charged"]), **charged}
+    found = {of["by"]["team"]: of["value"] for of in fleet.show("month", ("team",), ("cost",))}
+    (whole,) = fleet.show("month", (), ("cost",))
+    return {"": cents(whole["value"]), **{team: cents(found.get(team) or 0) for team in fleet.teams}}
 
 
 def read_budgets(fleet: Fleet) -> Values:
     """What `budget` says is spent."""
-    page = fleet.page(build_budgets(fleet.books.budgets(fleet.month, timezone=fleet.zone)))
-    return {status["budget"]["team"] or "": fleet.cents(status["spent"]) for status in page["statuses"]}
+    return list_spent(fleet.page("budget", **fleet.of_month))
 
 
-def read_gauges(fleet: Fleet) -> Values:
+def list_spent(review: Any) -> Values:
+    """Spent amounts of budgets in JSON."""
+    return {of["budget"]["team"] or "": cents(of["spent"]) for of in review["statuses"]}
+
+
+def print_budgets(face: str) -> Reader:
+    """What its table says, in a printed page."""
+
+    def read(fleet: Fleet) -> Values:
+        rows = [row for row in fleet.rows(face, "budget", **fleet.of_month) if "spent" in row]
+        return {("" if row[""] == "all" else row[""]): read_shown(row["spent"]) for row in rows}
+
+    return read
+
+
+def read_spent_gauges(fleet: Fleet) -> Values:
     """What `/metrics` says is spent, of the period of the last complete day; its zone is that of the settings."""
-    with fleet.books.snapshot() as snapshot:
-        families = {family.name: family.samples for family in measure_budgets(snapshot)}
-    names = {"all": "", **{team: team for team in fleet.teams}}
-    return {names[of["budget"]]: fleet.cents(spent) for of, spent in families["loadfactor_budget_spent_usd"]}
+    found = fleet.gauges[f"loadfactor_budget_spent_{fleet.books.store.currency.lower()}"]
+    return {of["budget"] if of["budget"] in fleet.teams else "": cents(spent) for of, spent in found}
 
 
-def read_reported_chain(fleet: Fleet) -> Values:
-    """What the report's bridge says that each team and the fleet is charged."""
-    with fleet.books.snapshot() as snapshot:
-        chain = snapshot.read_chain((fleet.month,), fleet.zone)
-    return {
-        "": chain.fleet["statement"],
-        **{t: chain.teams.get(t, {"statement": Decimal(0)})["statement"] for t in fleet.teams},
-    }
+def section(fleet: Fleet, name: str) -> Any:
+    """A section of the report of the month in JSON; None where it has nothing to say."""
+    return next((of for of in fleet.page("report", **fleet.span)["sections"] if of["name"] == name), None)
 
 
 def read_report_statements(fleet: Fleet) -> Values:
-    """The statements of the report; those of `chargeback` where there is no bill and so no such section."""
-    section = fleet.report().get("chargeback")
-    if section is None:
-        return read_statements(fleet)
-    charged = dict.fromkeys(fleet.teams, Decimal(0))
-    for statement in section["chargeback"]["statements"]:
-        if statement["by"]["team"] in charged:
-            charged[statement["by"]["team"]] += Decimal(statement["amounts"]["EffectiveCost"])
-    return {"": Decimal(section["chargeback"]["totals"]["EffectiveCost"]["charged"]), **charged}
+    """Statements of the report, where there is a bill."""
+    found = section(fleet, "chargeback")
+    return {} if found is None else charge(fleet, found["chargeback"]["statements"], found["chargeback"]["totals"])
 
 
-def read_month_of_show(fleet: Fleet) -> Values:
-    """Held GPU-hours of each team in the local month, of all that the books know."""
-    found = fleet.books.show("allocated_gpu_hours", ("month", "team"), timezone=fleet.zone)
-    held = {str(r.by["team"]): r.value for r in found if r.by["month"] == fleet.month}
-    return {team: held.get(team) or 0.0 for team in fleet.teams}  # type: ignore[misc]
+def read_report_budgets(fleet: Fleet) -> Values:
+    """Budgets of the report."""
+    return list_spent(section(fleet, "budget")["review"])
 
 
-def read_window_of_show(fleet: Fleet) -> Values:
-    """The same of the month as a window."""
-    held = fleet.show("allocated_gpu_hours", ("team",))
-    return {team: held.get(team, 0.0) for team in fleet.teams}
+def read_report_chain(step: str) -> Reader:
+    """A step of the report's chain from the bill to statements."""
+
+    def read(fleet: Fleet) -> Values:
+        found = section(fleet, "bridge")
+        if found is None:
+            return {}
+        chain = found["chain"]
+        teams = {team: Decimal(of[step]) for team, of in chain["teams"].items() if team in fleet.teams and step in of}
+        return {"": Decimal(chain["fleet"][step]), **teams}
+
+    return read
 
 
-def read_held_of_statements(fleet: Fleet) -> Values:
-    """The same of statements."""
-    found = fleet.books.chargeback(fleet.month, timezone=fleet.zone)
-    held = {s.by["team"]: float(s.hours.total) for s in found.statements if s.pool is None}
-    return {team: held.get(team, 0.0) for team in fleet.teams}
+def read_coverage(words: str) -> Reader:
+    """The part of the cost that has its team."""
+
+    def read(fleet: Fleet) -> Values:
+        share = fleet.page(words, **fleet.of_month)["tag_coverage_share"]
+        return {"": None if share is None else float(share)}
+
+    return read
 
 
-def read_coverage(fleet: Fleet) -> Values:
-    """The part of the cost that has its team, of statements."""
-    return {"": fleet.books.chargeback(fleet.month, timezone=fleet.zone).tag_coverage_share}
+def read_steps(of: str) -> Callable[[Fleet], dict[str, Value]]:
+    """The steps from paid to useful of `waterfall`, in GPU-hours or money."""
+    return lambda fleet: list_steps(fleet.page("waterfall", **fleet.span)["all"], of)
 
 
-def read_coverage_of_budgets(fleet: Fleet) -> Values:
-    """The same beside budgets."""
-    return {"": fleet.books.budgets(fleet.month, timezone=fleet.zone).tag_coverage_share}
+def list_steps(group: Any, of: str) -> dict[str, Value]:
+    """Steps of a waterfall in JSON."""
+    return {step["name"]: step[of] for step in group["steps"]}
 
 
-WAY = {
-    "paid": "paid",
-    "down": "down",
-    "unallocated": "unallocated",
-    "unobserved": "unobserved",
-    "observed": "observed",
-    "idle": "idle",
-    "not_idle": "busy",
-    "underused": "underused",
-    "active": "effective",
-}
+def read_report_steps(of: str) -> Reader:
+    """Those of the report."""
+
+    def read(fleet: Fleet) -> Values:
+        found = section(fleet, "useful")
+        return {} if found is None else list_steps(found["waterfall"]["all"], of)
+
+    return read
+
+
+WAY: Final = {
+    "paid": "paid", "down": "down", "unallocated": "unallocated", "unobserved": "unobserved", "observed": "observed",
+    "idle": "idle", "not_idle": "busy", "underused": "underused", "active": "effective",
+}  # fmt: skip
 """Steps of the waterfall by name, and the metric that says the same."""
 
 
-def read_way_of_metrics(fleet: Fleet) -> Values:
-    """Steps as metrics say them, each by its own name."""
-    return {step: fleet.show(f"{metric}_gpu_hours").get("", 0.0) for step, metric in WAY.items()}
+def read_way(of: str) -> Reader:
+    """Steps as metrics say them."""
 
+    def read(fleet: Fleet) -> Values:
+        known = {reading["metric"]: reading["value"] for reading in fleet.show("month")}
+        names = {step: "cost" if (of, name) == ("cost", "paid") else f"{name}_{of}" for step, name in WAY.items()}
+        return {step: known[name] or 0.0 for step, name in names.items() if name in known}
 
-def read_cost_of_metrics(fleet: Fleet) -> Values:
-    """The same in money."""
-    named = {step: "cost" if metric == "paid" else f"{metric}_cost" for step, metric in WAY.items()}
-    return {
-        step: fleet.cents(fleet.show(metric).get("", 0))
-        for step, metric in named.items()
-        if step not in ("observed", "not_idle")
-    }
-
-
-def pick_steps(group: Any, unit: str = "gpu_hours") -> Values:
-    """Steps of a group of a waterfall in JSON."""
-    return {step["name"]: step[unit] for step in group["steps"] if step["name"] in WAY}
-
-
-@cache
-def read_way(fleet: Fleet) -> Any:
-    """The page of `waterfall` in JSON."""
-    return fleet.page(build_waterfall(fleet.books.waterfall((), **fleet.limits)))
-
-
-@cache
-def read_way_of_report(fleet: Fleet) -> Any:
-    """The waterfall of the report in JSON."""
-    return fleet.report()["useful"]["waterfall"]
-
-
-def price_steps(fleet: Fleet, group: Any) -> Values:
-    """Steps of a group of a waterfall in money."""
-    costs = pick_steps(group, "cost")
-    return {step: fleet.cents(cost or 0) for step, cost in costs.items() if step not in ("observed", "not_idle")}
+    return read
 
 
 def read_lost(fleet: Fleet) -> Values:
     """Losses of the waterfall, and what of it nobody knows."""
-    hours = read_way(fleet)["all"]["gpu_hours"]
-    lost = sum(hours[drop.name] for drop in DROPS if not drop.is_unknown)
-    return {"lost": lost, "unobserved": hours["unobserved"], "uncounted": hours["uncounted"]}
+    hours = fleet.page("waterfall", **fleet.span)["all"]["gpu_hours"]
+    lost = ("down", "unallocated", "idle", "underused", "not_math", "lost_work", "failed_work")
+    return {"lost": sum(hours[of] for of in lost), **{of: hours[of] for of in ("unobserved", "uncounted")}}
 
 
-def read_lost_of_savings(fleet: Fleet) -> Values:
-    """The same of `savings`."""
-    start, end = fleet.limits["start"], fleet.limits["end"]
-    page = fleet.page(build_savings(find_savings(fleet.books, (), start, end)))
-    return {"lost": page["lost_gpu_hours"], **{name: page["unknown"][name] for name in ("unobserved", "uncounted")}}
+def list_lost(found: Any) -> Values:
+    """The same of savings in JSON."""
+    return {"lost": found["lost_gpu_hours"], **{of: found["unknown"][of] for of in ("unobserved", "uncounted")}}
 
 
-def read_jobs_of_metrics(fleet: Fleet) -> Values:
-    """Idle and underused GPU-hours of jobs."""
-    jobs = read_diagnosed(fleet)
+def list_saved(found: Any) -> Values:
+    """What levers would have saved, in all and each."""
+    hours = {of["lever"]: of["gpu_hours"] for of in found["levers"]}
+    money = {f"{of['lever']}, money": of["saved"] for of in found["levers"]}
+    return {"": found["saved_gpu_hours"], "money": found["saved_at_most"], **hours, **money}
+
+
+def add_saved(found: Any) -> Values:
+    """The sums of the levers."""
+    hours = sum(of["gpu_hours"] for of in found["levers"])
+    return {"": hours, "money": sum(of["saved"] or 0 for of in found["levers"]) if found["lost"] is not None else None}
+
+
+def read_savings(fleet: Fleet) -> Any:
+    """The page of `savings` in JSON."""
+    return fleet.page("savings", jobs=1, **fleet.span)
+
+
+def get_savings(fleet: Fleet) -> Any:
+    """The same of the server."""
+    return fleet.get("/api/v1/savings", jobs=1, **fleet.span)
+
+
+def list_stakes(found: Any) -> Values:
+    """GPU-hours at stake by cause of a diagnosis, in JSON."""
+    return {f"{of['cause']}, {end}": of["gpu_hours"][end] for of in found["causes"] for end in ("low", "high")}
+
+
+def add_stakes(found: Any) -> Values:
+    """The same added up over the jobs that were looked at."""
+    out: dict[str, float] = {}
+    for job in found["jobs"]:
+        for of in job["findings"]:
+            for end in ("low", "high"):
+                name = f"{of['cause']}, {end}"
+                out[name] = out.get(name, 0.0) + of["gpu_hours"][end]
+    return out
+
+
+def list_waited(fleet: Fleet) -> Values:
+    """GPU-hours waited by size of jobs, and medians, of `waits`."""
+    rows = fleet.page("waits", **fleet.span)["rows"]
+    hours = {f"{of['by']['size']}, GPU-hours waited": of["gpu_hours_waited"] for of in rows}
+    return {**hours, **{f"{of['by']['size']}, median": of["wait_s_p50_gpu_weighted"]["value"] for of in rows}}
+
+
+def print_waited(face: str) -> Reader:
+    """The same in a printed page."""
+
+    def read(fleet: Fleet) -> Values:
+        rows = [row for row in fleet.rows(face, "waits", **fleet.span) if "GPU-hours waited" in row and "size" in row]
+        out = {f"{row['size']}, GPU-hours waited": read_shown(row["GPU-hours waited"]) for row in rows}
+        return {of: value for of, value in out.items() if not of.startswith("all")}
+
+    return read
+
+
+def read_top(fleet: Fleet) -> Values:
+    """What `top` says of the last hour before the last sample."""
+    return {name: row[name] for row in (fleet.page("top", last="1h", once=True)["fleet"],) for name in TOP}
+
+
+TOP: Final = {"cost_per_hour": "cost", "utilization": "utilization", "gpus": "paid_gpu_hours"}
+
+
+def read_hour_of_top(fleet: Fleet) -> Values:
+    """What `show` says of that hour."""
+    page = fleet.page("top", last="1h", once=True)
+    found = fleet.page("show", metrics=tuple(TOP.values()), start=page["start"], end=page["end"])
+    known = {of["metric"]: of["value"] for of in found}
+    return {name: known.get(of) for name, of in TOP.items()}
+
+
+def read_owned(fleet: Fleet) -> Values:
+    """What `owned` says that owned GPUs cost."""
+    return {"": sum(of["cost"] for of in fleet.page("owned"))} if fleet.has_owned else {}
+
+
+def read_owned_cost(fleet: Fleet) -> Values:
+    """What `show` says in own costs."""
+    (found,) = fleet.page("show", metrics=("cost",), basis="owned") if fleet.has_owned else ({"value": None},)
+    return {"": found["value"]}
+
+
+def read_bill(fleet: Fleet) -> Values:
+    """What the file of the bill adds up to in the month."""
+    return {"": None if fleet.billed is None else cents(fleet.billed)}
+
+
+def read_bill_of_statements(fleet: Fleet) -> Values:
+    """The bill that statements begin with."""
+    found = fleet.page("chargeback", **fleet.of_month)["totals"][COLUMN]["bill"]
+    return {} if fleet.billed is None else {"": cents(found)}
+
+
+def plan(fleet: Fleet) -> dict[str, Any] | None:
+    """Pages of a service of so many users at a price, drawn by the fleet; None for three fleets of four."""
+    if not fleet.plans:
+        return None
+    price, api_price = round(fleet.random.uniform(1, 6), 2), round(10 ** fleet.random.uniform(-1.5, 1), 3)
+    users = float(fleet.random.randint(200, 3_000))
     return {
-        f"{name} {job}": hours
-        for name in ("idle", "underused")
-        for job, hours in fleet.show(f"{name}_gpu_hours", ("job",)).items()
-        if job in jobs
+        "serve": loadfactor.plan_serving(**SERVICE, users=users, price_per_gpu_hour=price).data,
+        "breakeven": loadfactor.plan_breakeven(
+            **SERVICE, users=users, price_per_gpu_hour=price, api_price=(api_price,)
+        ).data,
+        "own": loadfactor.plan_ownership(**SERVICE, users=users, rent_price=price).data,
+        "size": loadfactor.plan_size(**SERVICE, users=users, rent_price=price).data,
     }
 
 
-def read_jobs_of_diagnoses(fleet: Fleet) -> Values:
-    """The same of `diagnose`."""
-    return {
-        f"{name} {job}": said[f"{name}_gpu_hours"]
-        for name in ("idle", "underused")
-        for job, said in read_diagnosed(fleet).items()
-    }
+def read_plan(read: Callable[[dict[str, Any]], dict[str, Value]]) -> Reader:
+    """What pages of plans say, of the fleets that have some."""
+
+    def _read(fleet: Fleet) -> Values:
+        pages = fleet.once("plans", plan)
+        return {} if pages is None else read(pages)
+
+    return _read
 
 
-@cache
-def read_diagnosed(fleet: Fleet) -> dict[str, Any]:
-    """The jobs of `diagnose`, the three that lost most."""
-    window = fleet.limits["start"], fleet.limits["end"]
-    page = fleet.page(build_diagnosis(diagnose_books(fleet.books, None, None, window, 3)))
-    return {job["job"]: job for job in page["jobs"]}
+def rented(pages: dict[str, Any]) -> Any:
+    """The way of break-even that rents."""
+    return next(of for of in pages["breakeven"].ways if of.name == "rented")
 
 
-IDENTITIES = (
+def owned(pages: dict[str, Any]) -> Any:
+    """The way of break-even that owns."""
+    return next(of for of in pages["breakeven"].ways if of.name == "owned")
+
+
+def pick(place: MetricPlace, name: str) -> Reader:
+    """What a place says of one metric."""
+    return lambda fleet: fleet.once(place.name, place.read).get(name, {})
+
+
+METRICS_OF_TABLE: Final = tuple(
+    Quantity(f"`{name}`", {place.name: pick(place, name) for place in METRIC_PLACES if name in {*place.metrics}})
+    for name in NUMBERS
+)
+MONEY: Final = (
     Quantity(
-        "GPU-hours of each step from paid to effective",
+        "bill",
         {
-            "show": read_way_of_metrics,
-            "waterfall": lambda fleet: pick_steps(read_way(fleet)["all"]),
-            "report, from paid to useful": lambda fleet: pick_steps(read_way_of_report(fleet)["all"]),
+            "the bill's file": read_bill,
+            "`bill bridge`, step `bill`": lambda fleet: {"": bridge("bill")(fleet)[""]} if fleet.billed else {},
+            "`chargeback`, totals": read_bill_of_statements,
         },
-        is_money=False,
     ),
     Quantity(
-        "cost of each step from paid to effective",
+        "cost of GPU-hours, to the cent",
         {
-            "show": read_cost_of_metrics,
-            "waterfall": lambda fleet: price_steps(fleet, read_way(fleet)["all"]),
-            "report, from paid to useful": lambda fleet: price_steps(fleet, read_way_of_report(fleet)["all"]),
-        },
-    ),
-    Quantity(
-        "lost GPU-hours, and what nobody knows",
-        {"waterfall": read_lost, "savings": read_lost_of_savings},
-        is_money=False,
-    ),
-    Quantity(
-        "idle and underused GPU-hours of jobs",
-        {"show --by job": read_jobs_of_metrics, "diagnose": read_jobs_of_diagnoses},
-        is_money=False,
-    ),
-    Quantity(
-        "cost of GPU-hours",
-        {
-            "show cost --by team": read_cost,
-            "bill bridge, step `cost of GPU-hours`": lambda fleet: fleet.bridged("cost of GPU-hours"),
+            "`show cost --by team`": read_cost,
+            "`bill bridge`, step `cost of GPU-hours`": bridge("cost of GPU-hours"),
+            "`report`, from the bill to statements": read_report_chain("cost of GPU-hours"),
         },
     ),
     Quantity(
         "charged",
         {
-            "chargeback": read_statements,
-            "bill bridge, step `statement`": lambda fleet: fleet.bridged("statement"),
-            "bill bridge, step `budget spent`": lambda fleet: fleet.bridged("budget spent"),
-            "budget, spent": read_budgets,
-            "/metrics, loadfactor_budget_spent_usd": read_gauges,
-            "report, who paid": read_report_statements,
-            "report, from the bill to statements": read_reported_chain,
+            "`chargeback`, JSON": read_statements,
+            "`chargeback`, terminal": print_statements("terminal"),
+            "`chargeback`, HTML": print_statements("HTML"),
+            "`bill bridge`, step `statement`": bridge("statement"),
+            "`bill bridge`, step `budget spent`": bridge("budget spent"),
+            "`budget`, JSON": read_budgets,
+            "`budget`, terminal": print_budgets("terminal"),
+            "`budget`, HTML": print_budgets("HTML"),
+            "`/metrics`, `loadfactor_budget_spent_usd`": read_spent_gauges,
+            "`report`, who paid": read_report_statements,
+            "`report`, budgets": read_report_budgets,
+            "`report`, from the bill to statements": read_report_chain("statement"),
         },
-    ),
-    Quantity(
-        "held GPU-hours of a month",
-        {
-            "show --by month,team": read_month_of_show,
-            "show --by team of the month": read_window_of_show,
-            "chargeback, GPU-hours held": read_held_of_statements,
-        },
-        is_money=False,
     ),
     Quantity(
         "part of the cost that has its team",
-        {"chargeback": read_coverage, "budget": read_coverage_of_budgets},
-        is_money=False,
+        {"`chargeback`": read_coverage("chargeback"), "`budget`": read_coverage("budget")},
+    ),
+    Quantity("cost of owned GPUs", {"`show cost --basis owned`": read_owned_cost, "`owned`": read_owned}),
+)
+WAYS: Final = (
+    Quantity(
+        "GPU-hours of each step from paid to useful",
+        {
+            "`waterfall`": read_steps("gpu_hours"),
+            "`show`": read_way("gpu_hours"),
+            "`report`, from paid to useful": read_report_steps("gpu_hours"),
+        },
+    ),
+    Quantity(
+        "cost of each step from paid to useful",
+        {
+            "`waterfall`": read_steps("cost"),
+            "`show`": read_way("cost"),
+            "`report`, from paid to useful": read_report_steps("cost"),
+        },
+    ),
+    Quantity(
+        "lost GPU-hours, and what nobody knows",
+        {
+            "`waterfall`": read_lost,
+            "`savings`": lambda fleet: list_lost(read_savings(fleet)),
+            "`GET /api/v1/savings`": lambda fleet: list_lost(get_savings(fleet)),
+        },
+    ),
+    Quantity(
+        "saved by each lever",
+        {
+            "`savings`": lambda fleet: list_saved(read_savings(fleet)),
+            "`savings`, levers added up": lambda fleet: add_saved(read_savings(fleet)),
+            "`GET /api/v1/savings`": lambda fleet: list_saved(get_savings(fleet)),
+        },
+    ),
+    Quantity(
+        "GPU-hours at stake by cause",
+        {
+            "`diagnose`": lambda fleet: list_stakes(fleet.page("diagnose", jobs=3, **fleet.span)),
+            "`diagnose`, jobs added up": lambda fleet: add_stakes(fleet.page("diagnose", jobs=3, **fleet.span)),
+            "`GET /api/v1/diagnosis`": lambda fleet: list_stakes(fleet.get("/api/v1/diagnosis", jobs=3, **fleet.span)),
+        },
+    ),
+    Quantity(
+        "GPU-hours waited by size of jobs",
+        {
+            "`waits`, JSON": list_waited,
+            "`waits`, terminal": print_waited("terminal"),
+            "`waits`, HTML": print_waited("HTML"),
+        },
+    ),
+    Quantity("the last hour", {"`show`": read_hour_of_top, "`top`": read_top}),
+)
+PLANS: Final = (
+    Quantity(
+        "GPUs, cost a month and cost per million tokens of a service",
+        {
+            "`plan serve`": read_plan(
+                lambda of: {
+                    "gpus": of["serve"].gpus,
+                    "rented a month": of["serve"].cost_per_hour * H_PER_MONTH,
+                    "owned a month": of["serve"].gpus * of["own"].cost_per_available_gpu_hour * H_PER_MONTH,
+                    "owned GPU-hour": of["own"].cost_per_available_gpu_hour,
+                    "owned GPUs": of["own"].owned_gpus,
+                    "per Mtok": of["serve"].total.cost_per_mtok,
+                }
+            ),
+            "`plan breakeven`": read_plan(
+                lambda of: {
+                    "gpus": rented(of).gpus,
+                    "rented a month": rented(of).cost_per_month,
+                    "owned a month": owned(of).cost_per_month,
+                    "per Mtok": rented(of).cost_per_mtok,
+                }
+            ),
+            "`plan own`": read_plan(lambda of: {"owned GPUs": of["own"].owned_gpus}),
+            "`plan size`": read_plan(
+                lambda of: {
+                    "gpus": of["size"].peak_gpus,
+                    "owned GPU-hour": of["size"].price_per_gpu_hour,
+                    "owned GPUs": of["size"].keep_gpus,
+                }
+            ),
+        },
     ),
 )
+IDENTITIES: Final = (*METRICS_OF_TABLE, *WAYS, *MONEY, *PLANS)
 """Every quantity with the places that say it."""

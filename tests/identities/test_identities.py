@@ -1,16 +1,16 @@
 """A number is the same wherever it appears: all readers of every quantity of the table, on random fleets, in two zones."""
 
 import os
-from datetime import UTC, tzinfo
-from decimal import Decimal
+from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import pytest
 from tests.books.conftest import Write
+from tests.identities.fleet import Fleet
 from tests.identities.fleets import make_fleet
-from tests.identities.table import IDENTITIES, Quantity, Value
-from tests.long import rest_long
+from tests.identities.table import IDENTITIES
+from tests.identities.values import Quantity, differs
 
 from loadfactor.interfaces.pages.bills import build_comparison_page
 from loadfactor.interfaces.pages.bridge import cut
@@ -21,33 +21,45 @@ from loadfactor.interfaces.reports.page import build_page as build_report_page
 from loadfactor.interfaces.requests import BillRequest, BudgetRequest, ChargebackRequest, ReportRequest, ShowRequest
 from loadfactor.money.amounts import BRIDGE
 
-ZONES = (UTC, ZoneInfo("Europe/Berlin"), pytest.param(ZoneInfo("Asia/Kolkata"), marks=pytest.mark.long))
-HOURS = 1e-6
+ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"))
+FLEETS = int(os.environ.get("IDENTITY_FLEETS", "3"))
+"""So many are walked: `IDENTITY_FLEETS=200 pytest tests/identities`."""
+MANY = 20
+"""In so many fleets every place has something to say."""
+FIRST = int(os.environ.get("IDENTITY_FIRST", "0"))
 
 
-def differs(quantity: Quantity, one: Value, other: Value) -> bool:
-    """True where two values of a quantity are not the same."""
-    if one is None or other is None or quantity.is_money:
-        return one != other
-    return abs(Decimal(str(one)) - Decimal(str(other))) > Decimal(str(HOURS))
-
-
-@pytest.mark.parametrize("zone", ZONES, ids=str)
-@pytest.mark.parametrize("seed", rest_long(range(6)))
-def test_a_quantity_is_the_same_wherever_it_appears(seed: int, zone: tzinfo, tmp_path: Path, write: Write) -> None:
-    """All readers of each quantity agree with its first one, money to the cent."""
-    fleet = make_fleet(seed, tmp_path / "fleet", write, zone)
-    found = []
-    for quantity in IDENTITIES:
-        values = {place: read(fleet) for place, read in quantity.readers.items()}
-        place, first = next(iter(values.items()))
-        for other, of_other in values.items():
-            for key in {*first, *of_other}:
-                if differs(quantity, first.get(key), of_other.get(key)):
-                    found.append(
-                        f"{quantity.name} of {key or 'all'}: {place} {first.get(key)}, {other} {of_other.get(key)}"
-                    )
+def test_a_quantity_is_the_same_wherever_it_appears(tmp_path: Path, write: Write) -> None:
+    """All readers of each quantity agree with its first one, on every fleet, and each says something of one of them."""
+    found, silent = [], {f"{of.name}: {place}" for of in IDENTITIES for place in of.readers}
+    for seed in range(FIRST, FIRST + FLEETS):
+        fleet = make_fleet(seed, tmp_path / str(seed), write, ZONES[seed // 2 % len(ZONES)])
+        try:
+            for quantity in IDENTITIES:
+                found += [f"fleet {seed}: {line}" for line in compare(quantity, fleet, silent)]
+        finally:
+            fleet.close()
     assert not found, "\n".join(found)
+    assert not silent or FLEETS < MANY, f"never said in {FLEETS} fleets: {sorted(silent)}"
+
+
+def compare(quantity: Quantity, fleet: Fleet, silent: set[str]) -> Iterator[str]:
+    """Values that differ from those of the first reader; a place that says one is no more `silent`."""
+    import time
+    values={}
+    for place, read in quantity.readers.items():
+        t0=time.process_time()
+        values[place]=read(fleet)
+        dt=time.process_time()-t0
+        if dt>.2: print("TIME",quantity.name,place,round(dt,2))
+    (first, expected), *others = values.items()
+    for place, of_place in values.items():
+        if any(value is not None for value in of_place.values()):
+            silent.discard(f"{quantity.name}: {place}")
+    for place, of_place in others:
+        for key, value in of_place.items():
+            if differs(expected.get(key), value):
+                yield f"{quantity.name}, {key or 'all'}: {first} {expected.get(key)}, {place} {value}"
 
 
 def test_pages_that_show_an_amount_link_its_bridge(tmp_path: Path, write: Write) -> None:

@@ -40,6 +40,7 @@ from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import CURRENCY
 from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings, rank
 
 REMEDIES: Final = {
@@ -218,7 +219,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
     gpus = find_gpus(inquiry, job)  # first, as it says which jobs there are
     found = inquiry.ask(*ASKED_OF_JOBS, by=("job",))
     start, end = inquiry.window
-    if (job,) not in found.keys:
+    if job == UNKNOWN_HOLDER or (job,) not in found.keys:
         raise InputError(
             f"job {job!r} held no GPUs from {instant(start)} to {instant(end)}; see `loadfactor waits --job`"
         )

@@ -1,0 +1,235 @@
+"""A random fleet as its places are asked: pages of commands in JSON and text, answers of the server, gauges; each once."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from datetime import datetime, timedelta, tzinfo
+from functools import cached_property
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from starlette.testclient import TestClient
+from tests.interfaces.server.conftest import Remembering
+
+from loadfactor.base.request import make_request
+from loadfactor.books.books import Books
+from loadfactor.interfaces.cli import COMMANDS
+from loadfactor.interfaces.cli.commands import CommandEntry
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.gauges.exposition import GaugeSplit
+from loadfactor.interfaces.render.html import render_html
+from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.render.terminal import render_text
+from loadfactor.interfaces.server.app import make_app
+from loadfactor.interfaces.server.guard import Guard
+from loadfactor.interfaces.server.scrape import GaugeWindow
+from loadfactor.metrics.metric import Metric
+from loadfactor.metrics.query.calendar import Window, instant
+from loadfactor.store.tokens import TokenFile
+
+WIDTH: Final = 200
+"""Columns of the terminal that pages are read from."""
+CELLS: Final = re.compile(r"\s{2,}")
+SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+Row = Mapping[str, str]
+"""Cells of a row of a printed table, by the titles of its columns; "" has the first of them."""
+
+
+def list_commands(entries: Sequence[CommandEntry] = COMMANDS, before: str = "") -> Iterator[tuple[str, CommandEntry]]:
+    """Every command by its words, those in groups too."""
+    for entry in entries:
+        words = f"{before}{entry.name}"
+        if entry.build or entry.function:
+            yield words, entry
+        yield from list_commands(entry.commands, f"{words} ")
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Books of a random fleet, a month of them, and the zone in which they are asked. `random` draws what is not asked of all.
+
+    `billed`: what the lines of its bill add up to in the month; None without a bill. `plans`: whether plans are made beside it.
+    """
+
+    books: Books
+    folder: Path
+    month: str
+    window: Window
+    zone: tzinfo
+    teams: tuple[str, ...]
+    random: Random
+    billed: Decimal | None
+    has_owned: bool
+    plans: bool
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The window as functions of the books take it."""
+        start, end = (instant(ms).astimezone(self.zone) for ms in self.window.limits)
+        return {"start": start, "end": end, "timezone": self.zone}
+
+    @property
+    def of_month(self) -> dict[str, Any]:
+        """The month as commands take it that are asked about a month."""
+        return {"month": self.month, "timezone": str(self.zone)}
+
+    @property
+    def span(self) -> dict[str, Any]:
+        """The same of commands that are asked about a window."""
+        after = datetime.fromisoformat(f"{self.month}-01") + timedelta(days=31)
+        return {"start": self.month, "end": f"{after:%Y-%m}", "timezone": str(self.zone)}
+
+    @cached_property
+    def _kept(self) -> dict[Any, Any]:
+        return {}
+
+    def build(self, words: str, **given: Any) -> Document:
+        """The page of a command."""
+        key = ("page", words, *sorted(given.items()))
+        if key not in self._kept:
+            entry = dict(list_commands())[words]
+            build, request = (_load(name) for name in (entry.build, entry.request))
+            self._kept[key] = build(make_request(request, {"store": self.books.store.folder, **given}))
+        return self._kept[key]  # type: ignore[no-any-return]
+
+    def page(self, words: str, **given: Any) -> Any:
+        """The page of a command in JSON."""
+        key = ("json", words, *sorted(given.items()))
+        if key not in self._kept:
+            self._kept[key] = json.loads(render_json(self.build(words, **given)))
+        return self._kept[key]
+
+    def rows(self, face: str, words: str, **given: Any) -> list[Row]:
+        """Rows of all tables of a page, as the terminal or HTML shows them."""
+        key = (face, words, *sorted(given.items()))
+        if key not in self._kept:
+            page = self.build(words, **given)
+            self._kept[key] = list(
+                _read_html(render_html(page)) if face == "HTML" else _read_text(page, render_text(page, WIDTH))
+            )
+        return self._kept[key]  # type: ignore[no-any-return]
+
+    def show(self, window: str, by: Sequence[str] = (), metrics: Sequence[Metric | str] = ()) -> list[Any]:
+        """Readings of `show` in JSON: of the month, of all, or of the last hours before the books end."""
+        names = tuple(of if isinstance(of, str) else of.name for of in metrics)
+        return self.page("show", metrics=names, by=tuple(by), **self.window_of(window))  # type: ignore[no-any-return]
+
+    def window_of(self, window: str) -> dict[str, Any]:
+        """A window of this name as commands take it."""
+        if window == "month":
+            return self.span
+        if window == "all":
+            return {"timezone": str(self.zone)}
+        end = self.books.span[1]
+        return {"start": (end - timedelta(hours=int(window.partition(" ")[0]))).isoformat(), "end": end.isoformat()}
+
+    def once(self, name: str, read: "Callable[[Fleet], Any]") -> Any:
+        """What a reader says, read once."""
+        if ("once", name) not in self._kept:
+            self._kept["once", name] = read(self)
+        return self._kept["once", name]
+
+    @cached_property
+    def _client(self) -> TestClient:
+        end_s = self.books.span[1].timestamp()
+        guard, window = Guard(TokenFile(self.books.store.folder)), GaugeWindow(wait_s=60)
+        app = make_app(self.books, Remembering(), guard, window=window, clock_s=lambda: end_s)
+        client = TestClient(app, "http://127.0.0.1", client=("127.0.0.1", 5000))
+        return client.__enter__()
+
+    def close(self) -> None:
+        """End the server, if it was asked."""
+        if "_client" in vars(self):
+            self._client.__exit__(None, None, None)
+
+    def get(self, path: str, **given: Any) -> Any:
+        """The answer of the server in JSON."""
+        names = {"start": "from", "end": "to"}
+        key = ("GET", path, *sorted(given.items()))
+        if key not in self._kept:
+            answer = self._client.get(path, params={names.get(name, name): of for name, of in given.items()})
+            assert answer.status_code == 200, answer.text
+            self._kept[key] = answer.json()
+        return self._kept[key]
+
+    @cached_property
+    def gauges(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        """What `/metrics` shows at the moment at which the books end: samples by name."""
+        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for line in self._client.get("/metrics").text.splitlines():
+            if not line.startswith("#"):
+                matched = SAMPLE.fullmatch(line)
+                assert matched, line
+                name, labels, value = matched.groups()
+                found.setdefault(name, []).append((dict(LABEL.findall(labels or "")), float(value)))
+        return found
+
+    def sample(self, split: GaugeSplit, name: str, group: str) -> float | None:
+        """The sample of a gauge of one group of a split, None where it has none."""
+        for labels, value in self.gauges.get(name, ()):
+            if ", ".join(labels.values()).replace("(none)", "") == group:
+                return value
+        return None
+
+
+def _load(name: str) -> Any:
+    module, _, of = name.rpartition(".")
+    return getattr(import_module(module), of)
+
+
+def _read_text(page: Document, text: str) -> Iterator[Row]:
+    """Rows of a printed page: lines with as many cells as the line of titles before them."""
+    titles: list[str] = []
+    heads = [
+        [column.title for column in table.without_empty_columns().columns]
+        for section in page.sections
+        for table in section.tables
+    ]
+    for line in text.splitlines():
+        cells = CELLS.split(line.strip())
+        if cells in heads:
+            titles = cells
+        elif len(cells) == len(titles):
+            yield {"": cells[0], **dict(zip(titles, cells, strict=True))}
+
+
+class _Tables(HTMLParser):
+    """Tables of a page in HTML, row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self._is_cell = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        elif tag in ("th", "td") and self.tables and self.tables[-1]:
+            self.tables[-1][-1].append("")
+            self._is_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("th", "td"):
+            self._is_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._is_cell:
+            self.tables[-1][-1][-1] += data
+
+
+def _read_html(text: str) -> Iterator[Row]:
+    parser = _Tables()
+    parser.feed(text)
+    for table in parser.tables:
+        titles, *rows = ([cell.strip() for cell in row] for row in table)
+        for row in rows:
+            if len(row) == len(titles):
+                yield {"": row[0], **dict(zip(titles, row, strict=True))}
