@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from datetime import datetime, timedelta, tzinfo
+from decimal import Decimal
 from functools import cached_property
 from html.parser import HTMLParser
 from importlib import import_module
@@ -21,7 +21,6 @@ from loadfactor.books.books import Books
 from loadfactor.interfaces.cli import COMMANDS
 from loadfactor.interfaces.cli.commands import CommandEntry
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.gauges.exposition import GaugeSplit
 from loadfactor.interfaces.render.html import render_html
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.render.terminal import render_text
@@ -54,7 +53,8 @@ def list_commands(entries: Sequence[CommandEntry] = COMMANDS, before: str = "") 
 class Fleet:
     """Books of a random fleet, a month of them, and the zone in which they are asked. `random` draws what is not asked of all.
 
-    `billed`: what the lines of its bill add up to in the month; None without a bill. `plans`: whether plans are made beside it.
+    `billed`: what the lines of its bill add up to in the month; None without a bill. `plans`: whether plans are made beside it;
+    `draws`: whether pages are read in HTML, too.
     """
 
     books: Books
@@ -67,6 +67,7 @@ class Fleet:
     billed: Decimal | None
     has_owned: bool
     plans: bool
+    draws: bool
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -106,7 +107,9 @@ class Fleet:
         return self._kept[key]
 
     def rows(self, face: str, words: str, **given: Any) -> list[Row]:
-        """Rows of all tables of a page, as the terminal or HTML shows them."""
+        """Rows of all tables of a page, as the terminal or HTML shows them; HTML, which draws charts, of one fleet in three."""
+        if face == "HTML" and not self.draws:
+            return []
         key = (face, words, *sorted(given.items()))
         if key not in self._kept:
             page = self.build(words, **given)
@@ -170,8 +173,8 @@ class Fleet:
                 found.setdefault(name, []).append((dict(LABEL.findall(labels or "")), float(value)))
         return found
 
-    def sample(self, split: GaugeSplit, name: str, group: str) -> float | None:
-        """The sample of a gauge of one group of a split, None where it has none."""
+    def sample(self, name: str, group: str) -> float | None:
+        """The sample of a gauge of one group, None where it has none."""
         for labels, value in self.gauges.get(name, ()):
             if ", ".join(labels.values()).replace("(none)", "") == group:
                 return value
@@ -207,7 +210,7 @@ class _Tables(HTMLParser):
         self.tables: list[list[list[str]]] = []
         self._is_cell = False
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag: str, attrs: Any) -> None:  # noqa: ARG002 (the parser's signature)
         if tag == "table":
             self.tables.append([])
         elif tag == "tr" and self.tables:

@@ -1,4 +1,4 @@
-"""Random fleets for the table of identities: nodes, jobs, samples, waits, work, networks, prices, bills, tags, budgets, policies."""
+"""Random fleets for the table of identities: jobs, samples, waits, work, networks, prices, bills, tags, budgets, policies."""
 
 import csv
 import random
@@ -25,22 +25,20 @@ WAYS = ("held hours", "even", "own pool", "effective hours")
 
 
 def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzinfo) -> Fleet:
-    """Two nodes of eight GPUs over the end of September and the begin of October, with a bill in two fleets of three."""
+    """Two nodes of two GPUs over the end of September and the begin of October, with a bill in two fleets of three."""
     rnd = random.Random(seed)
     policy = "\n".join(f'{pool} = "{rnd.choice(WAYS)}"' for pool in ("unallocated", "shared", "untagged"))
     idle = rnd.choice(["holder", *WAYS])
     budgets = "".join(f'[[budget]]\nteam = "{team}"\namount = 1000\n' for team in TEAMS)
     budgets += '[[budget]]\nname = "all"\namount = 9000\n'
     owned = f'[[owned]]\naccelerator = "h100-sxm"\nserver_price = {rnd.randint(200, 400)}000\n' * rnd.randrange(2)
-    networks = "".join(f'[[network]]\n{text}\n' for text in NETWORKS[: rnd.randrange(3)])
+    networks = "".join(f"[[network]]\n{text}\n" for text in NETWORKS[: rnd.randrange(3)])
     projects = "".join(PROJECT.format(team) for team in TEAMS)
-    write(
-        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}[chargeback]\nidle = "{idle}"\n{policy}\n'
-    )
+    write(f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}[chargeback]\nidle = "{idle}"\n{policy}\n')
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"
     tables.mkdir(parents=True)
-    _write_tables(rnd, tables, start)
+    _write_tables(rnd, tables, start, timedelta(days=DAYS, minutes=rnd.choice([0, 30, 15])))
     books = Books(folder / "books")
     books.add("tables", [tables])
     window, billed = read_month(MONTH, zone), None
@@ -48,11 +46,11 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
         bill = _write_bill(rnd, folder / "bill.csv")
         books.add("focus", [bill])
         billed = _add_up(bill)
-    return Fleet(books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 4 == 0)
+    return Fleet(books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 4 == 0, seed % 3 == 0)
 
 
-def _write_tables(rnd: random.Random, folder: Path, start: datetime) -> None:
-    end = start + timedelta(days=DAYS, minutes=rnd.choice([0, 30, 15]))
+def _write_tables(rnd: random.Random, folder: Path, start: datetime, length: timedelta) -> None:
+    end = start + length
     step = rnd.choice([60, 5])
     devices, jobs, samples, events, outages = [], [], [], [], []
     for node in ("n1", "n2"):
@@ -63,13 +61,19 @@ def _write_tables(rnd: random.Random, folder: Path, start: datetime) -> None:
             while at < end:
                 until = min(at + timedelta(minutes=rnd.randint(20, 2000)), end)
                 team, job = rnd.choice([*TEAMS, *TEAMS, ""]), f"j{len(jobs)}"
-                who = (team, rnd.choice(["ann", "bob"]), team and f"project-{team}", rnd.choice(["training", "evaluation"]))
+                who = (
+                    team,
+                    rnd.choice(["ann", "bob"]),
+                    team and f"project-{team}",
+                    rnd.choice(["training", "evaluation"]),
+                )
                 if rnd.random() < 0.8:
                     state = rnd.choice(["completed", "completed", "failed", "cancelled"])
                     jobs.append((job, name, *who, at.isoformat(), until.isoformat(), state))
                     asked = at - timedelta(minutes=rnd.randint(0, 300))
                     events += [
-                        (job, when.isoformat(), event, team, 1) for when, event in ((asked, "submitted"), (at, "started"))
+                        (job, when.isoformat(), event, team, 1)
+                        for when, event in ((asked, "submitted"), (at, "started"))
                     ]
                 elif rnd.random() < 0.5:
                     outages.append((name, at.isoformat(), until.isoformat()))
@@ -78,7 +82,9 @@ def _write_tables(rnd: random.Random, folder: Path, start: datetime) -> None:
                 if rnd.random() < 0.9:
                     share, power = rnd.choice([0, 0, round(rnd.random(), 3)]), rnd.choice(["", rnd.randint(60, 700)])
                     for began in (start + timedelta(hours=hour, minutes=minute) for minute in range(0, 60, step)):
-                        samples.append((name, began.isoformat(), (began + timedelta(minutes=step)).isoformat(), share, power))
+                        samples.append(
+                            (name, began.isoformat(), (began + timedelta(minutes=step)).isoformat(), share, power)
+                        )
     for number in range(rnd.randrange(4)):
         when = (start + timedelta(hours=rnd.randrange(DAYS * 24))).isoformat()
         events.append((f"w{number}", when, "submitted", rnd.choice(TEAMS), rnd.randint(1, 8)))

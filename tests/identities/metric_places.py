@@ -8,14 +8,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tests.identities.fleet import Fleet
-from tests.identities.values import Reader, Shown, Value, Values, read_shown
+from tests.identities.values import Shown, Value, Values, read_shown
 
 from loadfactor.base.units import ONES_PER_MILLION
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.insight.comparison import COMPARED
-from loadfactor.interfaces.gauges.exposition import OF_WHOLE_JOBS, SHOWN, SPLITS, UNIT_COSTS, GaugeSplit, name_gauge
+from loadfactor.interfaces.gauges.exposition import OF_WHOLE_JOBS, SHOWN, SPLITS, GaugeSplit, name_gauge
 from loadfactor.interfaces.gauges.measured import NAMELESS, WHOLE
 from loadfactor.interfaces.gauges.rules import name_watched
 from loadfactor.interfaces.grafana.panels import Gauges, Query
@@ -23,7 +23,7 @@ from loadfactor.interfaces.grafana.write import DASHBOARDS
 from loadfactor.interfaces.prometheus_rules.files import list_own_rules
 from loadfactor.interfaces.prometheus_rules.rule_file import TranslatedRule
 from loadfactor.interfaces.reports.sections import BARS, CELLS
-from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics import METRICS
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 
@@ -124,9 +124,10 @@ def read_months(fleet: Fleet) -> ByMetric:
     Jobs that wait are each in the month in which they began to; a window counts all that wait at its end.
     """
     whole = [of for of in fleet.show("all", ("month",)) if of["by"]["month"] == fleet.month]
-    teams = [of for of in fleet.show("all", ("month", *TEAM), ("allocated_gpu_hours", "cost"))]
+    teams = fleet.show("all", ("month", *TEAM), ("allocated_gpu_hours", "cost"))
     return join(
-        list_readings(whole, "month"), list_readings([of for of in teams if of["by"]["month"] == fleet.month], "month", TEAM)
+        list_readings(whole, "month"),
+        list_readings([of for of in teams if of["by"]["month"] == fleet.month], "month", TEAM),
     )
 
 
@@ -182,17 +183,36 @@ def read_groups_text(face: str) -> Callable[[Fleet], ByMetric]:
     return read
 
 
-def read_compared(fleet: Fleet) -> ByMetric:
-    """Two teams side by side, where both held GPUs."""
-    held = {of["by"]["team"] for of in fleet.show("month", TEAM) if of["metric"] == "allocated_gpu_hours" and of["value"]}
-    pair = sorted(held & set(fleet.teams))[:2]
-    if len(pair) < 2:
-        return {}
-    found = fleet.page("compare", first=f"team={pair[0]}", second=f"team={pair[1]}", **fleet.span)
+def find_pair(fleet: Fleet) -> list[str]:
+    """Two teams that held GPUs; fewer where there are not two."""
+    held = {
+        of["by"]["team"] for of in fleet.show("month", TEAM) if of["metric"] == "allocated_gpu_hours" and of["value"]
+    }
+    return sorted(held & set(fleet.teams))[:2]
+
+
+def list_compared(pair: Sequence[str], found: Any) -> ByMetric:
+    """Both sides of a comparison in JSON."""
     return {
         of["metric"]: {key("month", TEAM, team): of[side] for team, side in zip(pair, ("first", "second"), strict=True)}
         for of in found["values"]
     }
+
+
+def read_compared(fleet: Fleet) -> ByMetric:
+    """Two teams side by side."""
+    if len(pair := find_pair(fleet)) < 2:
+        return {}
+    ask = {"first": f"team={pair[0]}", "second": f"team={pair[1]}", **fleet.span}
+    return list_compared(pair, fleet.page("compare", **ask))
+
+
+def get_compared(fleet: Fleet) -> ByMetric:
+    """The same of the server."""
+    if len(pair := find_pair(fleet)) < 2:
+        return {}
+    ask = {"first": f"team={pair[0]}", "second": f"team={pair[1]}", **fleet.span}
+    return list_compared(pair, fleet.get("/api/v1/compare", **ask))
 
 
 def read_gauges(fleet: Fleet) -> ByMetric:
@@ -206,7 +226,7 @@ def read_gauges(fleet: Fleet) -> ByMetric:
                 before, _, group = name.partition(": ")
                 is_named = all(group.split(", ")) or not NAMELESS & {*split.by}
                 if before == key(window, split.by).removesuffix(": ") and is_named:
-                    value = fleet.sample(split, split.name(of, CURRENCY), group)
+                    value = fleet.sample(split.name(of, CURRENCY), group)
                     out.setdefault(of.name, {})[name] = value
     return join(out, read_whole_jobs(fleet))
 
@@ -260,12 +280,18 @@ def say_window(words: str) -> str:
     """The window that people read off the words at a query: a legend says more than the title before it."""
     if "Since the job began" in words:
         return "all"
-    return {"24 h": "24 h", "per day": "24 h"}.get((re.findall(r"24 h|per day|last hour|1 h", words) or [""])[-1], "1 h")
+    return {"24 h": "24 h", "per day": "24 h"}.get(
+        (re.findall(r"24 h|per day|last hour|1 h", words) or [""])[-1], "1 h"
+    )
 
 
 def read_watched(fleet: Fleet) -> ByMetric:
     """Values that rules compare with their thresholds, as `/metrics` shows them and as rules for Prometheus name them."""
-    translated = {of.rule.name: of.expression for of in list_own_rules(configure(RULES, ()), CURRENCY) if isinstance(of, TranslatedRule)}
+    translated = {
+        of.rule.name: of.expression
+        for of in list_own_rules(configure(RULES, ()), CURRENCY)
+        if isinstance(of, TranslatedRule)
+    }
     out: dict[str, Value] = {}
     for rule in RULES:
         if isinstance(rule.condition, Threshold) and rule.condition.metric == WATCHED:
@@ -368,6 +394,7 @@ METRIC_PLACES: Final = (
     MetricPlace("`report`, cost by team, HTML", read_groups_text("HTML"), CELLS),
     MetricPlace("`report --job`", read_job_page, OF_JOBS),
     MetricPlace("`compare`", read_compared, COMPARED),
+    MetricPlace("`GET /api/v1/compare`", get_compared, COMPARED),
     MetricPlace("`/metrics`", read_gauges),
     MetricPlace("Grafana", read_dashboards, {MEANT[of.about] for _, of in list_queries() if of.about in MEANT}),
     MetricPlace("`/metrics`, rules for Prometheus", read_watched, (WATCHED,)),

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-import loadfactor
 from tests.identities.fleet import Fleet
 from tests.identities.metric_places import METRIC_PLACES, NUMBERS, MetricPlace
 from tests.identities.values import Quantity, Reader, Value, Values, cents, read_shown
 
+import loadfactor
 from loadfactor.base.units import H_PER_MONTH
 
 SERVICE: Final = {
@@ -96,6 +96,19 @@ def read_spent_gauges(fleet: Fleet) -> Values:
     return {of["budget"] if of["budget"] in fleet.teams else "": cents(spent) for of, spent in found}
 
 
+def read_forecasts(fleet: Fleet) -> Values:
+    """What budgets come to in the period of the last complete day, by their labels."""
+    found = fleet.page("budget", timezone=str(fleet.zone))["statuses"]
+    names = {of["budget"]["team"] or "all": of["forecast"] for of in found}
+    return {name: None if of is None else cents(of["total"]) for name, of in names.items()}
+
+
+def read_forecast_gauges(fleet: Fleet) -> Values:
+    """The same of `/metrics`."""
+    found = fleet.gauges.get(f"loadfactor_budget_forecast_{fleet.books.store.currency.lower()}", ())
+    return {of["budget"]: cents(forecast) for of, forecast in found}
+
+
 def section(fleet: Fleet, name: str) -> Any:
     """A section of the report of the month in JSON; None where it has nothing to say."""
     return next((of for of in fleet.page("report", **fleet.span)["sections"] if of["name"] == name), None)
@@ -152,6 +165,18 @@ def read_report_steps(of: str) -> Reader:
     def read(fleet: Fleet) -> Values:
         found = section(fleet, "useful")
         return {} if found is None else list_steps(found["waterfall"]["all"], of)
+
+    return read
+
+
+def print_steps(face: str, words: str, of: str) -> Reader:
+    """Those of a printed page, by the titles that JSON says."""
+
+    def read(fleet: Fleet) -> Values:
+        titles = {step["title"]: step["name"] for step in fleet.page("waterfall", **fleet.span)["all"]["steps"]}
+        column = {"gpu_hours": "GPU-hours", "cost": "cost"}[of]
+        rows = [(row[""].lstrip("=−? "), row) for row in fleet.rows(face, words, **fleet.span) if "step" in row]
+        return {titles[title]: read_shown(row[column]) for title, row in rows if title in titles and column in row}
 
     return read
 
@@ -361,6 +386,13 @@ MONEY: Final = (
         },
     ),
     Quantity(
+        "forecast of budgets",
+        {
+            "`budget`": read_forecasts,
+            "`/metrics`, `loadfactor_budget_forecast_usd`": read_forecast_gauges,
+        },
+    ),
+    Quantity(
         "part of the cost that has its team",
         {"`chargeback`": read_coverage("chargeback"), "`budget`": read_coverage("budget")},
     ),
@@ -370,17 +402,25 @@ WAYS: Final = (
     Quantity(
         "GPU-hours of each step from paid to useful",
         {
-            "`waterfall`": read_steps("gpu_hours"),
+            "`waterfall`, JSON": read_steps("gpu_hours"),
             "`show`": read_way("gpu_hours"),
-            "`report`, from paid to useful": read_report_steps("gpu_hours"),
+            "`report`, from paid to useful, JSON": read_report_steps("gpu_hours"),
+            "`waterfall`, terminal": print_steps("terminal", "waterfall", "gpu_hours"),
+            "`waterfall`, HTML": print_steps("HTML", "waterfall", "gpu_hours"),
+            "`report`, from paid to useful, terminal": print_steps("terminal", "report", "gpu_hours"),
+            "`report`, from paid to useful, HTML": print_steps("HTML", "report", "gpu_hours"),
         },
     ),
     Quantity(
         "cost of each step from paid to useful",
         {
-            "`waterfall`": read_steps("cost"),
+            "`waterfall`, JSON": read_steps("cost"),
             "`show`": read_way("cost"),
-            "`report`, from paid to useful": read_report_steps("cost"),
+            "`report`, from paid to useful, JSON": read_report_steps("cost"),
+            "`waterfall`, terminal": print_steps("terminal", "waterfall", "cost"),
+            "`waterfall`, HTML": print_steps("HTML", "waterfall", "cost"),
+            "`report`, from paid to useful, terminal": print_steps("terminal", "report", "cost"),
+            "`report`, from paid to useful, HTML": print_steps("HTML", "report", "cost"),
         },
     ),
     Quantity(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.books.test_waterfall import START, Row, configured, lost, made, make_books, section, tokens_at
-from tests.commands import Run, measure_width
+from tests.commands import FROM, TO, Run, measure_width, worked_example
 from tests.ledger.fleets import HOUR, add, batch
 
 from loadfactor.base.errors import InputError
@@ -175,6 +175,16 @@ def test_a_job_that_held_nothing_then(tmp_path: Path) -> None:
         build(books, "late", end=instant(START + 2 * HOUR))
     with pytest.raises(InputError, match="nobody-knows"):
         build(books, "nobody-knows")
+
+
+def test_an_unknown_holder_is_no_job(tmp_path: Path) -> None:
+    """The name that `show --by job` gives to time with an unknown holder has no page; it was a traceback."""
+    listed = f"job_id,team,device_id,from_utc,to_utc\nrun-1,vision,gpu0,{FROM},{TO}\n"
+    folder = worked_example(tmp_path / "tables", allocations=listed)
+    books = Books(tmp_path / "books")
+    books.add("tables", [folder])
+    with pytest.raises(InputError, match="'unknown holder' held no GPUs"):
+        build(books, "unknown holder")
 
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -99,7 +99,7 @@ def read_chain(
     teams: dict[str | None, Amounts] = defaultdict(dict)
     fleet: Amounts = {}
     for name, of_team in _sum_bills(bills, chosen, currency).items():
-        fleet[name] = add_exactly(of_team.values())
+        fleet[name] = of_team.pop("")
         for team in of_team:
             teams[team][name] = of_team[team]
     start, end = found[0].start, found[0].end
@@ -173,7 +173,7 @@ def _list_tagged(session: Session, window: Window | None, columns: Sequence[str]
 
 
 def _sum_bills(bills: Sequence[Tagged], column: str, currency: str) -> dict[str, dict[str | None, Decimal]]:
-    """Amounts by name and team of the tags, to the minor unit; nothing where there is no bill."""
+    """Amounts by name and team of the tags, and "" for all of them, each rounded once; nothing where there is no bill."""
     sums: dict[str, dict[str | None, Decimal]] = {}
     for name, team, rate, costs in (row for rows in bills for row in rows):
         of_team = sums.setdefault(name, {})
@@ -181,6 +181,8 @@ def _sum_bills(bills: Sequence[Tagged], column: str, currency: str) -> dict[str,
         of_team[team] = EXACT.add(of_team.get(team, Decimal(0)), worth)
     for team in sums.get(BILL.name, {}):
         sums[KNOWN.name].setdefault(team, Decimal(0))
+    for found in sums.values():
+        found[""] = add_exactly(found.values())
     return {name: {team: _round(of, currency) for team, of in found.items()} for name, found in sums.items()}
 
 
