@@ -21,6 +21,7 @@ from loadfactor.books.books import Books
 from loadfactor.interfaces.cli import COMMANDS
 from loadfactor.interfaces.cli.commands import CommandEntry
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.gauges.exposition import NO_NAME
 from loadfactor.interfaces.render.html import render_html
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.render.terminal import render_text
@@ -54,7 +55,7 @@ class Fleet:
     """Books of a random fleet, a month of them, and the zone in which they are asked. `random` draws what is not asked of all.
 
     `billed`: what the lines of its bill add up to in the month; None without a bill. `plans`: whether plans are made beside it;
-    `draws`: whether pages are read in HTML, too.
+    `draws`: whether pages are read in HTML, too, and diagnoses from the server.
     """
 
     books: Books
@@ -173,12 +174,13 @@ class Fleet:
                 found.setdefault(name, []).append((dict(LABEL.findall(labels or "")), float(value)))
         return found
 
-    def sample(self, name: str, group: str) -> float | None:
-        """The sample of a gauge of one group, None where it has none."""
-        for labels, value in self.gauges.get(name, ()):
-            if ", ".join(labels.values()).replace("(none)", "") == group:
-                return value
-        return None
+    @cached_property
+    def samples(self) -> dict[str, dict[str, float]]:
+        """The same by name and group: the labels' values, without those that stand for no name."""
+        return {
+            name: {", ".join(labels.values()).replace(NO_NAME, ""): value for labels, value in found}
+            for name, found in self.gauges.items()
+        }
 
 
 def _load(name: str) -> Any:

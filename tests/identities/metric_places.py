@@ -209,7 +209,7 @@ def read_compared(fleet: Fleet) -> ByMetric:
 
 def get_compared(fleet: Fleet) -> ByMetric:
     """The same of the server."""
-    if len(pair := find_pair(fleet)) < 2:
+    if len(pair := find_pair(fleet)) < 2 or not fleet.draws:
         return {}
     ask = {"first": f"team={pair[0]}", "second": f"team={pair[1]}", **fleet.span}
     return list_compared(pair, fleet.get("/api/v1/compare", **ask))
@@ -217,17 +217,15 @@ def get_compared(fleet: Fleet) -> ByMetric:
 
 def read_gauges(fleet: Fleet) -> ByMetric:
     """Samples of `/metrics`, of every group of its splits that `show` knows; jobs whole."""
-    shown = read_show(fleet)
-    out: dict[str, dict[str, Value]] = {}
+    shown, out = read_show(fleet), dict[str, dict[str, Value]]()
     for split in SPLITS:
-        window = name_hours(split)
-        for of in split.metrics:
-            for name in shown.get(of.name, {}):
-                before, _, group = name.partition(": ")
-                is_named = all(group.split(", ")) or not NAMELESS & {*split.by}
-                if before == key(window, split.by).removesuffix(": ") and is_named:
-                    value = fleet.sample(split.name(of, CURRENCY), group)
-                    out.setdefault(of.name, {})[name] = value
+        before, is_named = key(name_hours(split), split.by), not NAMELESS & {*split.by}
+        for of in (of for of in split.metrics if of.name in shown):
+            samples = fleet.samples.get(split.name(of, CURRENCY), {})
+            for name in shown[of.name]:
+                begin, _, group = name.partition(": ")
+                if f"{begin}{': ' * bool(split.by)}" == before and (is_named or all(group.split(", "))):
+                    out.setdefault(of.name, {})[name] = samples.get(group)
     return join(out, read_whole_jobs(fleet))
 
 
@@ -338,7 +336,7 @@ def read_diagnosed(fleet: Fleet) -> ByMetric:
 
 def read_diagnosis(fleet: Fleet) -> ByMetric:
     """The same of the server."""
-    jobs = fleet.get("/api/v1/diagnosis", jobs=3, **fleet.span)["jobs"]
+    jobs = fleet.get("/api/v1/diagnosis", jobs=3, **fleet.span)["jobs"] if fleet.draws else ()
     return {
         name: {key("month", ("job",), of["job"]): of[f"{part}_gpu_hours"] for of in jobs}
         for part, name in DIAGNOSED.items()

@@ -14,6 +14,7 @@ from tests.identities.values import Quantity, Reader, Value, Values, cents, read
 
 import loadfactor
 from loadfactor.base.units import H_PER_MONTH
+from loadfactor.tables.schema import BASES
 
 SERVICE: Final = {
     "model": "llama-3.1-8b", "requests_per_user": 5.0, "input_tokens": 200.0, "output_tokens": 50.0, "shape": "office"
@@ -239,6 +240,11 @@ def list_stakes(found: Any) -> Values:
     return {f"{of['cause']}, {end}": of["gpu_hours"][end] for of in found["causes"] for end in ("low", "high")}
 
 
+def get_stakes(fleet: Fleet) -> Values:
+    """The same of the server."""
+    return list_stakes(fleet.get("/api/v1/diagnosis", jobs=3, **fleet.span)) if fleet.draws else {}
+
+
 def add_stakes(found: Any) -> Values:
     """The same added up over the jobs that were looked at."""
     out: dict[str, float] = {}
@@ -295,6 +301,32 @@ def read_owned_cost(fleet: Fleet) -> Values:
     return {"": found["value"]}
 
 
+def draw_basis(fleet: Fleet) -> str:
+    """A kind of money, drawn once for each fleet."""
+    return fleet.once("basis", lambda fleet: fleet.random.choice(BASES))  # type: ignore[no-any-return]
+
+
+def read_basis(fleet: Fleet) -> Values:
+    """The cost in that money of `show`, known or not."""
+    basis = draw_basis(fleet)
+    (found,) = fleet.page("show", metrics=("cost",), basis=basis, **fleet.span)
+    return {basis: found["value"]}
+
+
+def get_basis(fleet: Fleet) -> Values:
+    """The same of the server."""
+    basis = draw_basis(fleet)
+    (found,) = fleet.get("/api/v1/readings", metric="cost", basis=basis, **fleet.span)["readings"]
+    return {basis: found["value"]}
+
+
+def read_basis_of_way(fleet: Fleet) -> Values:
+    """The same of the waterfall: what it begins with."""
+    basis = draw_basis(fleet)
+    group = fleet.page("waterfall", basis=basis, **fleet.span)["all"]
+    return {basis: None if group["cost"] is None else next(step["cost"] for step in group["steps"])}
+
+
 def read_bill(fleet: Fleet) -> Values:
     """What the file of the bill adds up to in the month."""
     return {"": None if fleet.billed is None else cents(fleet.billed)}
@@ -307,7 +339,7 @@ def read_bill_of_statements(fleet: Fleet) -> Values:
 
 
 def plan(fleet: Fleet) -> dict[str, Any] | None:
-    """Pages of a service of so many users at a price, drawn by the fleet; None for three fleets of four."""
+    """Pages of a service of so many users at a price, drawn by the fleet; None for most fleets."""
     if not fleet.plans:
         return None
     price, api_price = round(fleet.random.uniform(1, 6), 2), round(10 ** fleet.random.uniform(-1.5, 1), 3)
@@ -396,6 +428,14 @@ MONEY: Final = (
         "part of the cost that has its team",
         {"`chargeback`": read_coverage("chargeback"), "`budget`": read_coverage("budget")},
     ),
+    Quantity(
+        "cost by kind of money",
+        {
+            "`show --basis`": read_basis,
+            "`GET /api/v1/readings`, with basis": get_basis,
+            "`waterfall --basis`": read_basis_of_way,
+        },
+    ),
     Quantity("cost of owned GPUs", {"`show cost --basis owned`": read_owned_cost, "`owned`": read_owned}),
 )
 WAYS: Final = (
@@ -444,7 +484,7 @@ WAYS: Final = (
         {
             "`diagnose`": lambda fleet: list_stakes(fleet.page("diagnose", jobs=3, **fleet.span)),
             "`diagnose`, jobs added up": lambda fleet: add_stakes(fleet.page("diagnose", jobs=3, **fleet.span)),
-            "`GET /api/v1/diagnosis`": lambda fleet: list_stakes(fleet.get("/api/v1/diagnosis", jobs=3, **fleet.span)),
+            "`GET /api/v1/diagnosis`": get_stakes,
         },
     ),
     Quantity(
