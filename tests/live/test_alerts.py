@@ -261,12 +261,8 @@ def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path, run: Run
     assert compare(with_more, tmp_path / "copy", (key, elsewhere)).differences == ()
     verify = ("backup", tmp_path / "copy", "--verify", "--store", with_more)
     code, said, _ = run(*verify)
-    assert (code, "is whole: generation" in said, "1 silences" in said, "as the books are" in said) == (
-        0,
-        True,
-        True,
-        True,
-    )
+    assert code == 0
+    assert "is whole: generation 2 with 1 silences, 0 deliveries, 1 tokens; as the books are" in " ".join(said.split())
     create_token(with_more, "read", None, "", 0)
     with closing(sqlite3.connect(tmp_path / "copy" / "alerts.sqlite")) as alerts, alerts:
         alerts.execute("DELETE FROM silences")

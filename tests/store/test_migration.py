@@ -18,7 +18,7 @@ from loadfactor.store.disk import append_audit
 from loadfactor.store.manifest import name_file
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import read_rows
-from loadfactor.store.tokens import NAME, TokenFile, create_token, read_tokens, revoke_token
+from loadfactor.store.tokens import LOCK, NAME, TokenFile, create_token, read_tokens, revoke_token
 from loadfactor.store.writer import Writer
 
 EARLIER = Path(__file__).parent / "earlier_formats"
@@ -181,7 +181,7 @@ def test_a_token_is_kept_as_a_hash(tmp_path: Path) -> None:
     assert len(token) == len("lf_") + 43
     assert token[3:] not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [p.name for p in path.parent.iterdir()] == [NAME]
+    assert {p.name for p in path.parent.iterdir()} == {NAME, LOCK}
     assert read_tokens(path.parent) == (record,)
 
 
