@@ -34,7 +34,7 @@ from loadfactor.store.tokens import TokenFile
 
 WIDTH: Final = 200
 """Columns of the terminal that pages are read from."""
-CELLS: Final = re.compile(r"\s{2,}")
+CELLS: Final = re.compile(r"\S+(?: \S+)*")
 SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 Row = Mapping[str, str]
@@ -189,19 +189,25 @@ def _load(name: str) -> Any:
 
 
 def _read_text(page: Document, text: str) -> Iterator[Row]:
-    """Rows of a printed page: lines with as many cells as the line of titles before them."""
-    titles: list[str] = []
+    """Rows of a printed page: each cell under the title that it stands below; a cell that is empty is left out."""
+    places: list[tuple[str, int, int]] = []
     heads = [
         [column.title for column in table.without_empty_columns().columns]
         for section in page.sections
         for table in section.tables
     ]
     for line in text.splitlines():
-        cells = CELLS.split(line.strip())
-        if cells in heads:
-            titles = cells
-        elif len(cells) == len(titles):
-            yield {"": cells[0], **dict(zip(titles, cells, strict=True))}
+        cells = [(of[0], *of.span()) for of in CELLS.finditer(line)]
+        if [cell for cell, _, _ in cells] in heads:
+            places = cells
+        elif cells and places:
+            named = {_find_title(places, start, end): cell for cell, start, end in cells}
+            yield {"": cells[0][0], **{title: cell for title, cell in named.items() if title}}
+
+
+def _find_title(places: Sequence[tuple[str, int, int]], start: int, end: int) -> str:
+    """The title above a cell; nothing where there is none."""
+    return next((title for title, begin, last in places if begin < end and start < last), "")
 
 
 class _Tables(HTMLParser):

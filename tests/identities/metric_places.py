@@ -284,7 +284,10 @@ def say_window(words: str) -> str:
 
 
 def read_watched(fleet: Fleet) -> ByMetric:
-    """Values that rules compare with their thresholds, as `/metrics` shows them and as rules for Prometheus name them."""
+    """Values that rules compare with their thresholds, as `/metrics` shows them and as rules for Prometheus name them.
+
+    Rules watch what is allocated: where GPUs work with an unknown holder, the utilization of the fleet counts these, too.
+    """
     translated = {
         of.rule.name: of.expression
         for of in list_own_rules(configure(RULES, ()), CURRENCY)
@@ -299,6 +302,8 @@ def read_watched(fleet: Fleet) -> ByMetric:
                 if labels["rule"] == rule.name:
                     group = ", ".join(of for name, of in labels.items() if name != "rule")
                     out[key("watched", rule.by, group)] = value
+    if read_show(fleet)[WATCHED].get(key("watched", TEAM, UNKNOWN_HOLDER)) is not None:
+        out.pop("watched", None)
     return {WATCHED: out}
 
 
@@ -390,7 +395,7 @@ METRIC_PLACES: Final = (
     MetricPlace("`report`, cost by team, JSON", read_groups, {*CELLS, *BARS}),
     MetricPlace("`report`, cost by team, terminal", read_groups_text("terminal"), CELLS),
     MetricPlace("`report`, cost by team, HTML", read_groups_text("HTML"), CELLS),
-    MetricPlace("`report --job`", read_job_page, OF_JOBS),
+    MetricPlace("`report --job`", read_job_page, set(OF_JOBS) - {"paid_gpu_hours", "cost_per_effective_gpu_hour"}),
     MetricPlace("`compare`", read_compared, COMPARED),
     MetricPlace("`GET /api/v1/compare`", get_compared, COMPARED),
     MetricPlace("`/metrics`", read_gauges),

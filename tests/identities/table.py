@@ -43,7 +43,9 @@ def print_statements(face: str) -> Reader:
 
     def read(fleet: Fleet) -> Values:
         title = f"effective cost, {fleet.books.store.currency}"
-        rows = [row for row in fleet.rows(face, "chargeback", **fleet.of_month) if title in row and "held GPU-h" in row]
+        rows = [
+            row for row in fleet.rows(face, "chargeback", **fleet.of_month) if title in row and "GPU-hours held" in row
+        ]
         return {row["team"]: Decimal(row[title].replace(",", "")) for row in rows if row.get("team") in fleet.teams}
 
     return read
