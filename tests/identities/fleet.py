@@ -200,7 +200,9 @@ def _read_text(page: Document, text: str) -> Iterator[Row]:
         cells = [(of[0], *of.span()) for of in CELLS.finditer(line)]
         if [cell for cell, _, _ in cells] in heads:
             places = cells
-        elif cells and places:
+        elif not cells:
+            places = []
+        elif places:
             named = {_find_title(places, start, end): cell for cell, start, end in cells}
             yield {"": cells[0][0], **{title: cell for title, cell in named.items() if title}}
 
