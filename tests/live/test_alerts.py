@@ -126,9 +126,8 @@ def count_deliveries(folder: Path) -> Counter[str]:
         return Counter(state for (state,) in connection.execute("SELECT state FROM deliveries"))
 
 
-@pytest.mark.parametrize(
-    "until", ["silenced", pytest.param("resolved", marks=pytest.mark.long)]
-)  # minutes, as jobs end
+@pytest.mark.long
+@pytest.mark.parametrize("until", ["silenced", "resolved"])  # minutes, as jobs end
 def test_alerts_outlast_kills(until: str, tmp_path: Path) -> None:
     """Slow jobs fire, the webhook hears it through failures, and kill -9 changes nothing of it; one that ends is resolved.
 

@@ -63,6 +63,7 @@ def wait_for_group(up: UpProcess, name: str, **expected: object) -> dict[str, ob
     return found
 
 
+@pytest.mark.long
 def test_the_books_are_the_truth_after_restarts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Killed, stopped and started again, and the exporter too: every page that was kept is in the books once, with its values."""
     truth = FleetTruth(gpus=GPUS, began_s=time.time(), stay_s=4.0, xid_after_s=3.0)

@@ -118,6 +118,7 @@ def test_breakeven_plans_the_throughput_of_a_network() -> None:
     assert "the serving planner" in " ".join(asked(*asked_of).split())
 
 
+@pytest.mark.long
 def test_breakeven_says_where_the_range_of_a_planned_throughput_turns_the_choice() -> None:
     """A floor below 100 % or above it, by the throughput, leaves the choice open; a low one, or a measured one, does not."""
     near = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(0.072, 0.072), price_per_gpu_hour=2.95)
