@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-from tests.ledger.oracle import Oracle
+from tests.ledger.oracle import LABELLED, Oracle
 from tests.ledger.oracle_cells import BEST, HOLDER, HOUR, STATES, Cell, Row
 from tests.ledger.oracle_cells import WHO as HOLDER_WHO
 
@@ -22,7 +22,7 @@ def list_waits(tables: dict[str, list[Row]]) -> list[Row]:
     starts: dict[tuple[Any, ...], Row] = {}
     queued = {row["job_id"] for row in tables["queue_events"]}
     for row in tables["allocations"]:
-        if row["known_from"] == "labels":
+        if row["known_from"] in LABELLED:
             continue
         if row["submitted_utc"] is not None or row["eligible_utc"] is not None or row["job_id"] in queued:
             key = (row["job_id"], row["submitted_utc"], row["eligible_utc"], row["from_utc"])
@@ -315,9 +315,11 @@ def _per_unit(
         for x, y, amount in pieces:
             if x == y and not first <= x <= last:
                 continue
+            if x < y and (part := min(y, last) - max(x, first)) <= 0:
+                continue
             if x < y:
-                amount *= max(0, min(y, last) - max(x, first)) / (y - x)
-            if p["job_id"] in who and (x == y or amount):
+                amount *= part / (y - x)
+            if p["job_id"] in who:
                 k = key({**who[p["job_id"]], "job_id": p["job_id"]}, x)
                 made[k] += amount
                 amounts[k] += amount * (p["kept"] is not False)

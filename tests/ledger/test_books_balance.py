@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import ibis
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import MINUTE, STARTS, Fleet, Row, add, batch, batches
 from tests.ledger.oracle import Oracle
@@ -33,6 +33,7 @@ EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "12"))
 SETTINGS = settings(
     max_examples=EXAMPLES,
     deadline=None,
+    phases=(Phase.generate,),  # a fleet made smaller takes minutes, and is as long to read
     derandomize="BOOKS_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
     database=None,
