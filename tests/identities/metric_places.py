@@ -284,10 +284,7 @@ def say_window(words: str) -> str:
 
 
 def read_watched(fleet: Fleet) -> ByMetric:
-    """Values that rules compare with their thresholds, as `/metrics` shows them and as rules for Prometheus name them.
-
-    Rules watch what is allocated: where GPUs work with an unknown holder, the utilization of the fleet counts these, too.
-    """
+    """Values that rules compare with their thresholds, as `/metrics` shows them and as rules for Prometheus name them."""
     translated = {
         of.rule.name: of.expression
         for of in list_own_rules(configure(RULES, ()), CURRENCY)
@@ -302,8 +299,6 @@ def read_watched(fleet: Fleet) -> ByMetric:
                 if labels["rule"] == rule.name:
                     group = ", ".join(of for name, of in labels.items() if name != "rule")
                     out[key("watched", rule.by, group)] = value
-    if read_show(fleet)[WATCHED].get(key("watched", TEAM, UNKNOWN_HOLDER)) is not None:
-        out.pop("watched", None)
     return {WATCHED: out}
 
 

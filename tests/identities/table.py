@@ -66,6 +66,23 @@ def bridge(step: str) -> Reader:
     return read
 
 
+def get_statements(fleet: Fleet) -> Values:
+    """What statements of the server charge."""
+    found = fleet.get("/api/v1/statements", **fleet.of_month)
+    return charge(fleet, found["statements"], found["totals"])
+
+
+def get_bridge(step: str) -> Reader:
+    """One step of the bridges of the server."""
+
+    def read(fleet: Fleet) -> Values:
+        teams = {"": {}, **{team: {"team": team} for team in fleet.teams}}
+        found = {of: fleet.get("/api/v1/bridge", **named, **fleet.of_month)["steps"] for of, named in teams.items()}
+        return {of: Decimal(next(at["amount"] for at in steps if at["name"] == step)) for of, steps in found.items()}
+
+    return read
+
+
 def read_cost(fleet: Fleet) -> Values:
     """What `show cost --by team` says, in all and of each team."""
     found = {of["by"]["team"]: of["value"] for of in fleet.show("month", ("team",), ("cost",))}
@@ -408,7 +425,9 @@ MONEY: Final = (
             "`chargeback`, JSON": read_statements,
             "`chargeback`, terminal": print_statements("terminal"),
             "`chargeback`, HTML": print_statements("HTML"),
+            "`GET /api/v1/statements`": get_statements,
             "`bill bridge`, step `statement`": bridge("statement"),
+            "`GET /api/v1/bridge`": get_bridge("statement"),
             "`bill bridge`, step `budget spent`": bridge("budget spent"),
             "`budget`, JSON": read_budgets,
             "`budget`, terminal": print_budgets("terminal"),

@@ -198,9 +198,13 @@ def book_held(
     idle_below: float,
     devices: Sequence[str] | None = None,
     signals: int = -1,
+    needed: str = "true",
 ) -> None:
-    """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read."""
-    parts = _view_samples(session, spans, devices)
+    """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read.
+
+    `needed`: SQL, which samples of whole hours are read.
+    """
+    parts = _view_samples(session, spans, devices, needed)
     measured = 0
     for part in parts:
         measured |= part.facts.measured
@@ -238,7 +242,9 @@ def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = N
     session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within} AND {own}")
 
 
-def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[str] | None = None) -> list[SamplePart]:
+def _view_samples(
+    session: Session, spans: tuple[Span, ...], devices: Sequence[str] | None, needed: str
+) -> list[SamplePart]:
     """Name the samples of these spans, of these devices alone: of an hour that is not booked whole, those that touch the part.
 
     The parts of the store that they are read of.
@@ -246,7 +252,8 @@ def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[s
     files = session.covering("samples", *spans)
     parts = [*session.parts(files), *session.live_samples]
     if devices is None and all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
-        session.view_table("samples", "samples", files, spans)
+        session.view_table("samples_of_hours", "samples", files, spans)
+        session.create_view("samples", f"SELECT * FROM samples_of_hours WHERE {needed}")
         return parts
     session.view_table("samples_of_hours", "samples", files, spans)
     within = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in spans)

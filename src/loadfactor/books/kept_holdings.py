@@ -56,18 +56,25 @@ class KeptHoldings:
         self._kept: _HeldHour | None = None
 
     def show(self, session: Session, span: Span, cuts: Iterable[int], with_bills: bool) -> None:
-        """Put the holdings of a span inside a UTC hour, cut at these instants, into the table `holdings` of a session."""
+        """Put the holdings of a span inside a UTC hour, cut at these instants, into the table `holdings` of a session.
+
+        Of GPUs that nobody holds for a part of the hour, those of the whole hour: whether they work all the same is judged by all
+        samples of an hour, as where it is booked whole.
+        """
         start = span[0] - span[0] % MS_PER_HOUR
-        self._refresh(session, (start, start + MS_PER_HOUR), with_bills)
+        end = start + MS_PER_HOUR
+        self._refresh(session, (start, end), with_bills)
         assert self._kept is not None
-        edges = [span[0], *cuts, span[1]]
+        edges = sorted({start, *span, *cuts, end})
         session.put("pieces", {"start_ms": edges[:-1], "end_ms": edges[1:], "place": list(range(len(edges) - 1))})
         session.raw.register("kept_holdings", self._kept.holdings)
         session.materialize(
             "holdings",
             "SELECT h.* REPLACE (greatest(h.from_utc, p.start_ms) AS from_utc, least(h.to_utc, p.end_ms) AS to_utc,"
             f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of an interval is an interval of its own
-            " FROM kept_holdings AS h JOIN pieces AS p ON h.from_utc < p.end_ms AND h.to_utc > p.start_ms",
+            " FROM kept_holdings AS h JOIN pieces AS p ON h.from_utc < p.end_ms AND h.to_utc > p.start_ms"
+            f" WHERE (p.start_ms >= {span[0]} AND p.end_ms <= {span[1]})"
+            " OR h.device_id IN (SELECT device_id FROM kept_holdings WHERE free)",
         )
         session.raw.unregister("kept_holdings")
 

@@ -104,16 +104,23 @@ class Watched:
     ) -> Iterator[StepRows]:
         """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved.
 
+        Its first and last hour are booked whole: what works while nobody holds it follows from the samples of an hour.
         `kept`: who held what, from call to call until data comes late.
         """
-        hours, cuts = _list_hours(span), range(span[0] + step_ms, span[1], step_ms)
+        hours = tuple(
+            (hour, hour + MS_PER_HOUR) for hour in range(span[0] - span[0] % MS_PER_HOUR, span[1], MS_PER_HOUR)
+        )
+        cuts = range(span[0], span[1] + 1, step_ms)
         with_bills = any(metric.is_money for metric in metrics)
+        within = f"from_utc >= {span[0]} AND to_utc <= {span[1]}"
         if len(hours) > 1:
             book(self._session, hours, cuts, self._idle_below, with_bills=with_bills)
         elif hours:
             kept.show(self._session, span, cuts, with_bills)
-            book_held(self._session, hours, self._idle_below)
-        self._session.create_view("window_ledger", "SELECT * FROM book")
+            touching = f"from_utc < {span[1]} AND to_utc > {span[0]}"
+            unheld = "device_id IN (SELECT device_id FROM holdings WHERE free)"
+            book_held(self._session, hours, self._idle_below, needed=f"({touching}) OR {unheld}")
+        self._session.create_view("window_ledger", f"SELECT * FROM book WHERE {within}")
         return read_cut_rows(self._session, self._ask(metrics, by, span), step_ms).split()
 
     def read_job_steps(

@@ -1,4 +1,4 @@
-"""Diagnoses and savings over HTTP, in the reach of a token, and the OpenAPI document that the server keeps to."""
+"""Diagnoses, savings and statements over HTTP, in the reach of a token, and the OpenAPI document that the server keeps to."""
 
 import json
 import shutil
@@ -24,6 +24,8 @@ from tests.interfaces.server.conftest import HOUR, LOCAL, MINE, START, THEIRS, s
 
 from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
+from loadfactor.books.charging.bridge import Bridge
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.insight.comparison import ComparedValue, RunComparison
 from loadfactor.insight.diagnosis.finding import (
     CannotTell,
@@ -45,14 +47,23 @@ from loadfactor.insight.savings import (
 )
 from loadfactor.interfaces.insights import build_diagnosis_page as build_diagnosis
 from loadfactor.interfaces.insights import build_savings_page as build_savings
+from loadfactor.interfaces.pages.bridge import build_page as build_bridge
+from loadfactor.interfaces.pages.chargeback import build_page as build_statements
 from loadfactor.interfaces.pages.compare import build_page as build_comparison
 from loadfactor.interfaces.render.json import render_json
-from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest
+from loadfactor.interfaces.requests import (
+    BridgeRequest,
+    ChargebackRequest,
+    DiagnoseRequest,
+    RunsRequest,
+    SavingsRequest,
+)
 from loadfactor.interfaces.server.app import NEEDS
 from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.interfaces.server.guard import Bounds
 from loadfactor.interfaces.server.questions import limit_time
 from loadfactor.metrics import METRICS
+from loadfactor.money.lines import Statement
 from loadfactor.store.tokens import create_token
 from loadfactor.tables.schema import DIMENSIONS
 
@@ -95,7 +106,7 @@ def test_savings_are_what_savings_prints(
     "kind",
     [
         *(FleetDiagnosis, JobDiagnosis, CauseFinding, CauseTotal, CannotTell, Range, FleetSavings, LeverSaving),
-        *(RunComparison, ComparedValue),
+        *(RunComparison, ComparedValue, FleetChargeback, Statement, Bridge),
         *(LeverHolder, GroupSaving, UnknownHours, PriceSaving, LeverFollowUp, WorkPerCost),
     ],
 )
@@ -116,6 +127,25 @@ def test_two_runs_are_what_compare_prints(
     assert answer.status_code == 200, answer.text
     assert answer.json() == json.loads(render_json(build_comparison(asked)))
     assert client.get(f"/api/v1/compare?first=job-{MINE}&second=nobody").status_code == 400
+
+
+def test_statements_and_bridges_are_what_the_commands_print(
+    client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements are the object of `chargeback --format json`, a bridge that of `bill bridge --format json`."""
+    for kind in (ChargebackRequest, BridgeRequest):
+        monkeypatch.setattr(kind, "books", team_books)
+    for query, page in (
+        ("statements", build_statements(ChargebackRequest())),
+        (
+            "statements?month=2026-09&by=team,user&timezone=Asia/Kolkata",
+            build_statements(ChargebackRequest(month="2026-09", by=("team", "user"), timezone="Asia/Kolkata")),
+        ),
+        ("bridge", build_bridge(BridgeRequest())),
+        (f"bridge?team={THEIRS}&month=2026-09", build_bridge(BridgeRequest(team=THEIRS, month="2026-09"))),
+    ):
+        answer = client.get(f"/api/v1/{query}")
+        assert (answer.status_code, answer.json()) == (200, json.loads(render_json(page))), query
 
 
 @pytest.mark.parametrize(
@@ -213,10 +243,28 @@ def test_a_team_reads_its_own_diagnosis(shared_books: Books) -> None:
         assert client.get("/api/v1/savings", headers=asked).status_code == 403
 
 
+def test_a_team_reads_its_own_statements(shared_books: Books) -> None:
+    """A token of a team has the statements and the bridge of that team, and no amount, sum or name of another one."""
+    _, secret = create_token(shared_books.store.folder, "read-team", MINE, "", 1)
+    asked = {"Authorization": f"Bearer {secret}"}
+    with serve(shared_books) as client:
+        own = client.get("/api/v1/statements", headers=asked)
+        assert [of["amounts"]["EffectiveCost"] for of in own.json()["statements"]] == ["16.00"], "2 GPUs, 4 h, $2"
+        bridge = client.get("/api/v1/bridge", headers=asked)
+        assert (bridge.json()["team"], bridge.json()["steps"][-1]["amount"]) == (MINE, "16.00")
+        by_user = client.get("/api/v1/statements?by=team,user", headers=asked)
+        assert len(by_user.json()["statements"]) == 1
+        assert not any(name in answer.text for answer in (own, bridge, by_user) for name in (THEIRS, "7919", "63368"))
+        assert client.get(f"/api/v1/bridge?team={THEIRS}", headers=asked).status_code == 403
+        assert client.get("/api/v1/statements?by=user", headers=asked).status_code == 400
+        other = client.get("/api/v1/bridge?month=2020-01", headers=asked)
+        assert (other.status_code, THEIRS in other.text) == (400, False)
+
+
 def test_books_that_know_nothing_say_so(empty: Books) -> None:
     """Before the first sample there is nothing to diagnose, and that is said."""
     with serve(empty) as client:
-        for path in ("diagnosis", "savings"):
+        for path in ("diagnosis", "savings", "statements", "bridge"):
             assert client.get(f"/api/v1/{path}").status_code == 400
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -33,13 +33,12 @@ _SHARE_OF = "share of "
 
 
 @dataclass(frozen=True)
-class Bridge:
-    """The chain of one team, or of the fleet, in [start, end): each step with its amount, to the minor unit.
+class _Walked:
+    """What amounts are of: those in [start, end), one kind of cost in one currency, to the minor unit.
 
     `months` are those whose statements are walked over; empty: all that the books know. `basis` is that of the cost of GPU-hours.
     """
 
-    team: str | None
     months: tuple[str, ...]
     start: datetime
     end: datetime
@@ -47,20 +46,20 @@ class Bridge:
     column: str
     basis: str
     cost_source: str
+
+
+@dataclass(frozen=True)
+class Bridge(_Walked):
+    """The chain of one team, or of the fleet: each step with its amount."""
+
+    team: str | None
     steps: tuple[BridgeStep, ...]
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(_Walked):
     """The amounts of every team and of the fleet, by name; `pools` are statements that no team bears."""
 
-    months: tuple[str, ...]
-    start: datetime
-    end: datetime
-    currency: str
-    column: str
-    basis: str
-    cost_source: str
     teams: Mapping[str, Amounts]
     fleet: Amounts
     pools: Decimal
@@ -71,9 +70,7 @@ class Chain:
             raise no_such("team", team, self.teams)
         amounts = self.fleet if team is None else self.teams[team]
         steps = walk({**amounts, SPENT.name: None if spent is None else _round(spent, self.currency)})
-        return Bridge(
-            team, self.months, self.start, self.end, self.currency, self.column, self.basis, self.cost_source, steps
-        )
+        return Bridge(**{of.name: getattr(self, of.name) for of in fields(_Walked)}, team=team, steps=steps)
 
 
 Ask = Callable[..., Readings]

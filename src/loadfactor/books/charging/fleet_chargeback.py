@@ -283,7 +283,7 @@ class FleetChargeback:
 
     `start` and `end` are those of the month, else of what the books know. `cost_source` is the bill, or price × installed time in
     the kind of money `basis`. `tag_coverage_share` is the part of the cost that has all its names. `closing` is how the books keep
-    it, once closed, and `replaces` the earlier closing of its month.
+    it, once closed, and `replaces` the earlier closing of its month. What is of the fleet is empty or None where one team reads.
     """
 
     month: str | None
@@ -299,7 +299,7 @@ class FleetChargeback:
     totals: Mapping[str, ColumnTotal]
     coverage_share: Decimal | None
     tag_coverage_share: Decimal | None
-    unpriced_gpu_hours: Decimal
+    unpriced_gpu_hours: Decimal | None
     remarks: tuple[str, ...]
     closing: str | None = None
     replaces: str | None = None

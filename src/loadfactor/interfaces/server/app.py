@@ -16,9 +16,11 @@ from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.endpoints import (
+    BRIDGE,
     COMPARE,
     DIAGNOSIS,
     SAVINGS,
+    STATEMENTS,
     add_alerts,
     add_insight,
     add_lists,
@@ -48,6 +50,8 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", DIAGNOSIS): "read",
     ("GET", SAVINGS): "fleet",
     ("GET", COMPARE): "fleet",
+    ("GET", STATEMENTS): "read",
+    ("GET", BRIDGE): "read",
     ("GET", "/api/v1/silences"): "fleet",
     ("POST", "/api/v1/silences"): "write",
     ("DELETE", "/api/v1/silences/{id}"): "write",

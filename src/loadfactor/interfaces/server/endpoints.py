@@ -1,4 +1,4 @@
-"""The endpoints that read: readings, coverage, lists, diagnoses and savings."""
+"""The endpoints that read: readings, coverage, lists, diagnoses, savings, statements and alerts."""
 
 import json
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_KIB
+from loadfactor.books.charging.bridge import Bridge
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.delivery.board import (
     LIVING,
@@ -30,7 +32,13 @@ from loadfactor.insight.savings import FleetSavings
 from loadfactor.interfaces.pages.alerts import end_silence as lift
 from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.pages.lists import list_entries
-from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest
+from loadfactor.interfaces.requests import (
+    BridgeRequest,
+    ChargebackRequest,
+    DiagnoseRequest,
+    RunsRequest,
+    SavingsRequest,
+)
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.intake import read_body
 from loadfactor.interfaces.server.models import (
@@ -47,6 +55,7 @@ from loadfactor.interfaces.server.models import (
     describe_shape,
 )
 from loadfactor.interfaces.server.questions import (
+    answer_bridge,
     answer_comparison,
     answer_coverage,
     answer_devices,
@@ -54,6 +63,7 @@ from loadfactor.interfaces.server.questions import (
     answer_jobs,
     answer_readings,
     answer_savings,
+    answer_statements,
     read_long_question,
     read_question,
 )
@@ -73,6 +83,8 @@ from loadfactor.settings.config import settings
 DIAGNOSIS: Final = "/api/v1/diagnosis"
 SAVINGS: Final = "/api/v1/savings"
 COMPARE: Final = "/api/v1/compare"
+STATEMENTS: Final = "/api/v1/statements"
+BRIDGE: Final = "/api/v1/bridge"
 UNCHANGED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "unchanged since the answer of this ETag"}}
 
 NAMES: Final = "Names, repeated or separated by commas."
@@ -154,6 +166,29 @@ class RunsQuery(WindowQuery):
     basis: Literal["effective", "contracted", "owned", "list", "estimate"] | None = None
 
 
+@dataclass(kw_only=True)
+class MonthQuery:
+    """A month, in a time zone."""
+
+    month: Annotated[str | None, Query(max_length=64, description="2026-10; else all that is known.")] = None
+    timezone: Text = None
+
+
+@dataclass(kw_only=True)
+class StatementsQuery(MonthQuery):
+    """Statements by names."""
+
+    by: Names = None
+    currency: Text = None
+
+
+@dataclass(kw_only=True)
+class BridgeQuery(MonthQuery):
+    """The bridge of a team, else of the fleet."""
+
+    team: Text = None
+
+
 def add_readings(app: FastAPI, served: Served) -> None:
     """Add readings and coverage to an app."""
     books, pool, bounds = served.books, served.pool, served.bounds
@@ -219,7 +254,7 @@ def _flatten(record: dict[str, object]) -> dict[str, object]:
 
 
 def add_insight(app: FastAPI, served: Served) -> None:
-    """Add diagnoses and savings to an app. One is worked on at a time: they take seconds to minutes."""
+    """Add diagnoses, savings, comparisons and statements to an app. One is worked on at a time: they take seconds to minutes."""
     books, pool, bounds = served.books, served.long_pool, served.bounds
     folder = books.store.folder
 
@@ -244,6 +279,18 @@ def add_insight(app: FastAPI, served: Served) -> None:
         """Two runs side by side, as `loadfactor compare --format json` prints them."""
         question = read_long_question(RunsRequest, vars(query))
         return await reply(request, pool, folder, lambda: answer_comparison(books, question, bounds))
+
+    @app.get(STATEMENTS, **describe(FleetChargeback, "the statements"))
+    async def statements(request: Request, query: Annotated[StatementsQuery, Depends()]) -> Response:
+        """Who is charged what, as `loadfactor chargeback --format json` prints it; a token of a team has its own statements."""
+        question, access = read_long_question(ChargebackRequest, vars(query)), access_of(request)
+        return await reply(request, pool, folder, lambda: answer_statements(books, question, access))
+
+    @app.get(BRIDGE, **describe(Bridge, "the steps"))
+    async def bridge(request: Request, query: Annotated[BridgeQuery, Depends()]) -> Response:
+        """From the bill to what a budget has spent, as `loadfactor bill bridge --format json` prints it."""
+        question, access = read_long_question(BridgeRequest, vars(query)), access_of(request)
+        return await reply(request, pool, folder, lambda: answer_bridge(books, question, access))
 
 
 ALERTS: Final = "/api/v1/alerts"

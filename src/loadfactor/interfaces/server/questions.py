@@ -14,11 +14,19 @@ from loadfactor.base.request import RequestT, make_request
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
+from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import duration
 from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
 from loadfactor.interfaces.insights import find_savings as build_savings
 from loadfactor.interfaces.pages.compare import compare_books
-from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest, ShowRequest
+from loadfactor.interfaces.requests import (
+    BridgeRequest,
+    ChargebackRequest,
+    DiagnoseRequest,
+    RunsRequest,
+    SavingsRequest,
+    ShowRequest,
+)
 from loadfactor.interfaces.server.guard import Access, Bounds, RefusedError
 from loadfactor.interfaces.server.replies import PageAnswer, RowsAnswer
 from loadfactor.ledger.labels import drop_repeats
@@ -256,6 +264,55 @@ def answer_savings(books: Books, request: SavingsRequest, bounds: Bounds) -> Pag
 def answer_comparison(books: Books, request: RunsRequest, bounds: Bounds) -> PageAnswer:
     """The answer of `loadfactor compare --format json`. Raises InputError where it takes too long, or the books do not know one."""
     return PageAnswer(compare_books(request, books, limit_time(bounds.long_question_s)))
+
+
+def answer_statements(books: Books, request: ChargebackRequest, access: Access) -> PageAnswer:
+    """The answer of `loadfactor chargeback --format json`; for a token of one team its statements alone, and no sum of the fleet.
+
+    Raises InputError where the books know no cost.
+    """
+    by = request.by or ("team",)
+    if access.team is not None and "team" not in by:
+        raise InputError("a token of a team reads statements by team, or by team and others; write by=team")
+    with books.snapshot() as snapshot:
+        _check_known(snapshot, access.team)
+        found = snapshot.chargeback(request.month, by, request.currency, request.zone)
+    if access.team is not None:
+        own = tuple(s for s in found.statements if s.owner is not None and s.by["team"] == access.team)
+        found = replace(
+            found,
+            statements=own,
+            spreads=(),
+            totals={},
+            remarks=(),
+            coverage_share=None,
+            tag_coverage_share=None,
+            unpriced_gpu_hours=None,
+        )
+    return PageAnswer(Document("", data=found))
+
+
+def answer_bridge(books: Books, request: BridgeRequest, access: Access) -> PageAnswer:
+    """The answer of `loadfactor bill bridge --format json`; for a token of one team its own. Raises InputError and RefusedError."""
+    if access.team is not None and request.team not in (None, access.team):
+        raise RefusedError(403, f"this token reads team {access.team!r} alone; leave team=… out")
+    with books.snapshot() as snapshot:
+        _check_known(snapshot, access.team)
+        try:
+            found = snapshot.bridge(access.team or request.team, request.month, request.zone)
+        except InputError as error:
+            if access.team is None:
+                raise
+            raise InputError(f"the books know no cost of team {access.team!r} then; ask for another month") from error
+    return PageAnswer(Document("", data=found))
+
+
+def _check_known(snapshot: Snapshot, team: str | None) -> None:
+    """Raises InputError where the books do not know the team of a token: other names are none of its business."""
+    try:
+        keep_to_team(snapshot, {}, team)
+    except NothingKnownError as error:
+        raise InputError("the books know nothing yet of what this token may read") from error
 
 
 def limit_time(longest_s: float, clock_s: Callable[[], float] = monotonic) -> Callable[[str, float], None]:
