@@ -1,4 +1,4 @@
-"""Numbers and durations as people write them: 15T, 20k, 2e12, 7d, 90min."""
+"""Numbers, durations and shares as people write them: 15T, 20k, 2e12, 7d, 90min, 12 %."""
 
 import re
 from typing import Final
@@ -41,3 +41,12 @@ def parse_duration_s(text: str) -> float:
     if not 0 < seconds <= _LONGEST_S:
         raise InputError(f"{text!r} is no length of time; write 90min, 12h, 7d or 4w")
     return seconds
+
+
+def write_share(share: float, decimals: int = 0) -> str:
+    """A share of one in percent, for a sentence.
+
+    >>> write_share(0.123), write_share(0.1234, 1)
+    ('12 %', '12.3 %')
+    """
+    return f"{share:.{decimals}%}".replace("%", " %")

@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final
 
 from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import D_PER_WEEK, H_PER_MONTH, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.job_account import KEPT
@@ -143,11 +144,13 @@ def _measure(snapshot: Snapshot, team: str | None, start: datetime, end: datetim
 def _judge(judged: WorkPerCost, saved: float, promised: float | None) -> str:
     """The verdict in words."""
     if judged.change < -LEAST_CHANGE:
-        return f"made it worse: {-judged.change:.1%} less {judged.unit} for the same money"
+        return f"made it worse: {write_share(-judged.change, 1)} less {judged.unit} for the same money"
     if judged.change < LEAST_CHANGE:
         return f"did nothing: {judged.unit} for the same money changed by {judged.change:+.1%}"
-    kept = "" if not promised or promised <= 0 or saved < 0 else f", {saved / promised:.0%} of what was promised"
-    return f"works: {judged.change:.1%} more {judged.unit} for the same money{kept}"
+    kept = (
+        "" if not promised or promised <= 0 or saved < 0 else f", {write_share(saved / promised)} of what was promised"
+    )
+    return f"works: {write_share(judged.change, 1)} more {judged.unit} for the same money{kept}"
 
 
 MOST_ASKED = 5

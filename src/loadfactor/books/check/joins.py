@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.books.unheld_work import list_unheld_work, say_log
@@ -57,11 +58,11 @@ def _sum_up(books: Examined, unmeasured: list[str], hours: float) -> Iterator[Fi
     if not rows.num_rows:
         return
     summed, busy, peak, peak_hours = (pc.sum(rows[n]).as_py() for n in ("hours", "busy", "peak", "peak_hours"))
-    memory = f", up to {peak / peak_hours:.0%} of their memory in use" if peak_hours else ""
+    memory = f", up to {write_share(peak / peak_hours)} of their memory in use" if peak_hours else ""
     yield Finding(
         "note",
-        f"of these, jobs that jobstats summed up at their end: {rows.num_rows:,}, GPUs busy {busy / summed:.0%} of the time"
-        f"{memory}; part of the GPU-hours",
+        f"of these, jobs that jobstats summed up at their end: {rows.num_rows:,}, GPUs busy {write_share(busy / summed)} of"
+        f" the time{memory}; part of the GPU-hours",
         "means over whole runs hide idle time and are in no other number; import what its Prometheus still has:"
         " `loadfactor import prometheus URL --last 30d`",
         coverage=min(1.0, summed / hours),
@@ -176,7 +177,7 @@ def find_unlisted_jobs(books: Examined) -> Iterator[Finding]:
         yield Finding(
             "missing",
             f"jobs with progress from outside the time that they held GPUs: {len(partly):,}, which counts in no unit cost; most"
-            f" of it in {worst.job} ({worst.outside_share:.1%})",
+            f" of it in {worst.job} ({write_share(worst.outside_share, 1)})",
             f"import the log of their GPUs whole: {say_log(worst)}; or see that both clocks and --timezone are right",
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.kept_holdings import KeptHoldings
 from loadfactor.books.watched import EndedPrice, Watched, WatchedEvent, WatchedOutage
@@ -248,7 +249,7 @@ def show(value: float, unit: str) -> str:
     >>> show(0.314, "share"), show(82.04, "°C")
     ('31 %', '82 °C')
     """
-    return f"{value:.0%}".replace("%", " %") if unit == "share" else f"{value:.3g} {unit}"
+    return write_share(value) if unit == "share" else f"{value:.3g} {unit}"
 
 
 def show_duration(seconds: float) -> str:

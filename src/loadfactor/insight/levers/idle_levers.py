@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.books.losses.facts import JobGpu
 from loadfactor.books.losses.idle import IdleInterval
@@ -252,7 +253,7 @@ def find_lost_work(situation: Situation) -> LeverResult:
         sentences.append(
             f"{lost.job} lost work {say_times(lost.times)} in {say_duration(held_s)}, {say_hours(left)} in all; a"
             f" checkpoint every {say_duration(plan.interval_s)}, of {checkpoint_s:.0f} s"
-            f" as {known}, loses {1 - plan.efficiency_share:.1%} of its time."
+            f" as {known}, loses {write_share(1 - plan.efficiency_share, 1)} of its time."
         )
     action = f"Checkpoint every {', '.join(intervals[:3])}; asynchronously, to local disk first, where that is at hand."
     return LeverResult(tuple(taken), tuple(sentences[:3]), action, MEDIUM if is_measured else LOW)

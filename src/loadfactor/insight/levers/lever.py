@@ -6,6 +6,7 @@ from functools import cached_property
 from math import fsum
 from typing import Final, Literal
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.books.losses.facts import LossFacts
 from loadfactor.books.losses.idle import HeldRun, IdleInterval
@@ -67,8 +68,8 @@ class Situation:
         """How much of the jobs that lose time was diagnosed, in words."""
         whole, seen = (fsum(of.values()) for of in (self._losing, self._picked))
         return (
-            f"{len(self._picked):,} of {len(self._losing):,} jobs, {seen / whole:.0%} of the GPU-hours that they lose, were"
-            " looked at"
+            f"{len(self._picked):,} of {len(self._losing):,} jobs, {write_share(seen / whole)} of the GPU-hours that they lose,"
+            " were looked at"
         )
 
     @cached_property

@@ -10,6 +10,7 @@ from math import ceil, fsum
 from typing import Final
 
 from loadfactor.base.errors import PlanError
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import BYTES_PER_GB, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.losses.pool_jobs import JobNeed
 from loadfactor.catalog.accelerators import Accelerator, accelerators, find_accelerator
@@ -135,7 +136,7 @@ def _find_base(
         float(curve.marginal_share[:base].sum()) * situation.facts.hours,
         (
             f"{curve.mean_gpus:,.0f} GPUs were held on average and {curve.peak_gpus:,.0f} at most, at {price:.3g} an hour; GPU"
-            f" {base:,} was needed {curve.utilization_share(base):.0%} of the time.",
+            f" {base:,} was needed {write_share(curve.utilization_share(base))} of the time.",
         ),
         f"Commit to {base:,} GPUs at {offers.committed_per_gpu_hour:g} an hour, and rent the rest while it is needed.",
     )
@@ -195,9 +196,12 @@ def find_power_caps(situation: Situation, kept: Mapping[str, KeptHours]) -> Pric
         jobs,
         f"They drew {fsum(of.kwh or 0.0 for of, _ in known):,.3g} kWh meanwhile, electricity for"
         f" {fsum(cost for _, cost in known):,.3g}.",
-        f"{caps.least.value:.1%} of it at least ({caps.least.source}; {caps.time_lost.value:.1%} of the time was lost there),"
-        f" at most {max(fact.value for fact in caps.most.values()):.0%} ({'; '.join(fact.source for fact in caps.most.values())}).",
-        f"Their {say_hours(hours)} cost {paid:,.3g}: it pays while they become slower by less than {saved.low / paid:.2%}.",
+        f"{write_share(caps.least.value, 1)} of it at least ({caps.least.source};"
+        f" {write_share(caps.time_lost.value, 1)} of the time was lost there),"
+        f" at most {write_share(max(fact.value for fact in caps.most.values()))}"
+        f" ({'; '.join(fact.source for fact in caps.most.values())}).",
+        f"Their {say_hours(hours)} cost {paid:,.3g}: it pays while they become slower by less than"
+        f" {write_share(saved.low / paid, 2)}.",
         f"{situation.looked_at}.",
     )
     return PriceSaving("power_cap", title, saved.low, hours, evidence, action, saved, LOW, missing)
@@ -249,8 +253,8 @@ class _Move:
         """The evidence."""
         used = self.need.memory_share * self.board.driver_memory_bytes / BYTES_PER_GB
         return (
-            f"{self.need.job} had kernels {self.need.kernel_share:.0%} of its time and used {used:.3g} GB at most: {self.to.id}"
-            f" has {self.to.driver_memory_bytes / BYTES_PER_GB:.3g} GB, at {self.price:.3g} an hour in place of"
+            f"{self.need.job} had kernels {write_share(self.need.kernel_share)} of its time and used {used:.3g} GB at most:"
+            f" {self.to.id} has {self.to.driver_memory_bytes / BYTES_PER_GB:.3g} GB, at {self.price:.3g} an hour in place of"
             f" {self.kept.price:.3g}"
         )
 

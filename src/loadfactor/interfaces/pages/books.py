@@ -317,7 +317,8 @@ def _headline(both: Balance, currency: str) -> str:
         return "The books know of no GPU-hours yet: there is nothing to balance."
     verdict = "The books balance" if both.holds else "The books do not balance"
     hours = f"{number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
-    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:+.1e}), {_cost(both, currency)}."
+    residual = "" if both.holds else f" (residual {both.residual_gpu_hours:+.3g})"
+    return f"{verdict}: {hours}{residual}, {_cost(both, currency)}."
 
 
 def _cost(both: Balance, currency: str) -> str:

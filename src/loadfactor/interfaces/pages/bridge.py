@@ -96,9 +96,8 @@ def list_chain(chain: Chain) -> DataTable:
 def link_bridge(words: str, team: str | None = None) -> Suggestion:
     """The command that walks from an amount of a page to the others."""
     whose = f" --team {quote(team)}" if team else ""
-    return Suggestion(
-        f"{BRIDGE}{whose}{words}", f"how the {COST.name}, what is charged, statements and budgets follow from the bill"
-    )
+    walked = f"how the {COST.name}, what is charged, statements and budgets follow from the bill"
+    return Suggestion(f"{BRIDGE}{whose}{words}", f"the same of {team} alone" if team else walked)
 
 
 def _say(amount: Decimal, currency: str) -> str:

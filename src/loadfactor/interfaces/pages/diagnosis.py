@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import S_PER_MIN
 from loadfactor.insight.diagnosis.diagnose import LEAST_SHARE
 from loadfactor.insight.diagnosis.finding import CauseFinding, CauseTotal, FleetDiagnosis, JobDiagnosis, Range
@@ -106,7 +107,7 @@ def _say_nothing(job: JobDiagnosis) -> str:
 
 
 def _say_span(job: JobDiagnosis) -> str:
-    read = f"read by {job.step_s // S_PER_MIN} min"
+    read = f"in steps of {job.step_s // S_PER_MIN} min"
     return f"{job.gpus} GPUs, {instant(moment(job.start_ms))} to {instant(moment(job.end_ms))}, {read}."
 
 
@@ -142,7 +143,7 @@ def list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
         col("cause", "title"),
         col("class", "class_"),
         col("how sure", "sureness"),
-        col("of held time", lambda f: f"{f.share.low:.0%}–{f.share.high:.0%}"),
+        col("of held time", lambda f: f"{write_share(f.share.low)} to {write_share(f.share.high)}"),
         col("at stake", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
         note=OVERLAP,
     )

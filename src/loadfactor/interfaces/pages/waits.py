@@ -225,7 +225,7 @@ def build_estimate(found: WaitEstimate, store_words: str) -> Document:
         ended = f"half ended in a start within another {duration(rest.value)}{_bracket(rest)}"
     headline = f"{begin}. Of {waits} that had lasted as long, {ended}. An estimate."
     note = (
-        f"Told from {counted(found.n, 'wait')}, {number(found.started)} of which ended in a start; as of {found.at}."
+        f"Estimated from {counted(found.n, 'wait')}, {number(found.started)} of which ended in a start; as of {found.at}."
         " Schedulers change their minds, and so do queues: it is no promise."
     )
     estimates = table(

@@ -4,6 +4,7 @@ from functools import partial
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.limits import MOST_GPUS
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import H_PER_DAY, W_PER_KW
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.prices import ChosenPrice, choose_price
@@ -157,7 +158,10 @@ def _draw_accounts(plan: OwnPlan) -> Section:
 
 def _draw_tiers(plan: OwnPlan) -> Section:
     ends = [crossing.from_share for crossing in plan.screening[1:]] + [1.0]
-    spans = {c.tier.name: f"{c.from_share:.0%} to {end:.0%}" for c, end in zip(plan.screening, ends, strict=True)}
+    spans = {
+        c.tier.name: f"{write_share(c.from_share)} to {write_share(end)}"
+        for c, end in zip(plan.screening, ends, strict=True)
+    }
     note = ""
     if plan.spot is not None:
         way = "saved within the notice" if plan.spot.saved_within_notice else "saved by periodic checkpoints"
@@ -168,7 +172,7 @@ def _draw_tiers(plan: OwnPlan) -> Section:
     costs = table(
         plan.tiers,
         col("tier", "name"),
-        *(col(f"{use:.0%}", partial(_cost_of_use, use=use), "money") for use in USES),
+        *(col(write_share(use), partial(_cost_of_use, use=use), "money") for use in USES),
         col("cheapest at", lambda tier: spans.get(tier.name, "never")),
         currency=plan.currency,
         note=note,

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import BITS_PER_BYTE, H_PER_DAY, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
@@ -429,7 +430,7 @@ def _draw_batch_gains(p: ServingPlan) -> Section:
     )
     both = "yes" if g.both_hold and g.kappa > KAPPA_OF_27 else "no"
     duty, peaks = duty_multiplier(OPEN_SHARE).multiplier, exponential_peak_multiplier(PEAK_QUANTILE)
-    quantile = f"{PEAK_QUANTILE:.0%}".replace("%", " %")
+    quantile = write_share(PEAK_QUANTILE)
     rows = [
         (f"batch 1 → {MANY}: throughput", f"{number(g.roofline_speedup_at_64)} ×", kappa),
         ("the same by the step equation", f"{number(g.predicted_speedup_at_64)} ×", "with kernels, links and launches"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import BYTES_PER_GB, BYTES_PER_GIB, FLOPS_PER_TFLOPS, S_PER_DAY
 from loadfactor.catalog.accelerators import Accelerator, accelerator
 from loadfactor.catalog.clusters import cluster
@@ -106,7 +107,7 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
 
 def write_risk(layout: EvaluatedLayout) -> str:
     """The risk of running out of memory in whole percent, as exact as it is known."""
-    return f"{max(layout.out_of_memory_share, 0.01):.0%}".replace("%", " %")
+    return write_share(max(layout.out_of_memory_share, 0.01))
 
 
 def _write_project(project: PlannedProject, p: TrainingPlan) -> str:

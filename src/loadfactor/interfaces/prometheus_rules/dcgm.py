@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import PERCENT, S_PER_MIN
 from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
 from loadfactor.interfaces.prometheus_rules.rule_file import (
@@ -112,7 +113,7 @@ def translate_threshold(rule: Rule, condition: Threshold) -> list[Written]:
     if labels is None:
         return [UntranslatedRule(rule, f"These series cannot be split by {', '.join(rule.by)}.")]
     record = f"loadfactor:{_name(rule)}:value"
-    known = f"where {condition.least_coverage:.0%} of it is known"
+    known = f"where {write_share(condition.least_coverage)} of it is known"
     about = f"{metric(condition.metric).title} over {_minutes(condition.window_s)}, {known}."
     return [
         RecordedSeries(record, _average(condition, samples, labels), about),

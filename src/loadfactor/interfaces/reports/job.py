@@ -188,9 +188,8 @@ def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
 
 def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) -> str:
     sentences = [f"{jobs:,} jobs had GPUs allocated." if jobs > 1 else "One job had GPUs allocated."]
-    sentences.append(
-        f"Job {job} cost {found.money('cost')}." if found.value("cost") is not None else f"Job {job} has no price."
-    )
+    cost = f"cost {found.money('cost')}" if found.value("cost") is not None else "has no price"
+    sentences.append(f"Job {job}, looked into below, {cost}.")
     return " ".join((*sentences, say_gpus(gpus))).rstrip()
 
 

@@ -310,9 +310,10 @@ def build_data_quality(inquiry: Inquiry) -> DataQualityFacts:
         f"The books {'balance' if sides.holds else 'DO NOT BALANCE'}. The {unobserved} unobserved GPU-hours are unknown: "
         "they count neither as idle nor as busy."
     )
-    residual = f"{sides.residual_gpu_hours:+.1e} GPU-hours"
-    if sides.residual_cost is not None:
-        residual += f", {sides.residual_cost:+.1e} {totals.currency}"
+    residual = "none"
+    if not sides.holds:
+        residual = f"{sides.residual_gpu_hours:+.3g} GPU-hours"
+        residual += "" if sides.residual_cost is None else f", {sides.residual_cost:+.3g} {totals.currency}"
     rows: list[tuple[Cell, ...]] = [
         ("held time that was observed (coverage)", percent(observed)),
         ("paid time that has a price", percent(priced)),

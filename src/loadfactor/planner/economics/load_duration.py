@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.limits import MOST_GPUS
+from loadfactor.base.quantities import write_share
 
 Floats = NDArray[np.float64]
 
@@ -271,7 +272,7 @@ class MarginalGpu:
 
     @property
     def sentence(self) -> str:
-        used = f"GPU {self.gpu} would work {self.utilization_share:.0%} of its life"
+        used = f"GPU {self.gpu} would work {write_share(self.utilization_share)} of its life"
         if self.utilization_share == 0:
             return f"{used}: bring demand first."
         earned = "" if self.earned_per_hour is None else f", earns ${self.earned_per_hour:.2f} an hour"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadfactor.base.errors import PlanError
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import BYTES_PER_GIB, PERCENT
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.models import Network
@@ -235,7 +236,7 @@ def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) 
     """How much slower than `best` a layout is and through which terms; and whether it fits at all."""
     gap = one.step_s - best.step_s
     needs = [] if one.fits else [describe_need(one)]
-    risk = f"runs out of memory in {one.out_of_memory_share:.0%}".replace("%", "% of cases")
+    risk = f"runs out of memory in {write_share(one.out_of_memory_share)} of cases"
     if gap <= 0 and not needs:
         riskier = one.out_of_memory_share > best.out_of_memory_share
         return f"is {_format_percent(-gap / best.step_s)} faster, but {risk}" if gap < 0 and riskier else "is as fast"

@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from loadfactor.base.quantities import write_share
 from loadfactor.base.units import MIN_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.rule import (
     LEAST_COVERAGE,
@@ -57,7 +58,7 @@ def _find_idle(which: Literal["never worked", "stopped", "notebook"], evidence: 
 
     def explain(job: int) -> tuple[str, ...]:
         held = f"holds {gpus[job]:.3g} GPUs for {show_duration(held_s[job])}"
-        return (fact, held, f"idle in {idle_share[job]:.0%} of the time since its start".replace("%", " %"))
+        return (fact, held, f"idle in {write_share(idle_share[job])} of the time since its start")
 
     value = np.where(is_judged, idle_share, np.nan)
     groups = evidence.groups(_JOB)
