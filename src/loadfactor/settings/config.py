@@ -20,6 +20,7 @@ from loadfactor.base.paths import read_store
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
+from loadfactor.settings.server import ServerSettings
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
     ExporterGroup,
@@ -31,27 +32,12 @@ from loadfactor.settings.sources import (
     ScrapedEngines,
     SlurmClusters,
 )
-from loadfactor.settings.table import UNKNOWN_SETTING, Duration, HomePath, SettingsTable
+from loadfactor.settings.table import UNKNOWN_SETTING, SettingsTable
 from loadfactor.tables.schema import CURRENCY, IDLE_BELOW
 from loadfactor.tables.tagging_rules import read_rules
 
 FILE: Final = "loadfactor.toml"
 Signature = tuple[int, int] | None
-
-
-class ServerSettings(SettingsTable):
-    """How `loadfactor up` listens: the table [server]."""
-
-    tls_cert: HomePath | None = Field(default=None, description="File with the certificate of the server.")
-    tls_key: HomePath | None = Field(default=None, description="File with the key of the certificate.")
-    flush_every: Duration = Field(default=Duration("5min"), description="How often live rows become files.")
-    exit_after: Duration = Field(
-        default=Duration("10min"),
-        description="After so long in which the books cannot be written it ends with exit code 1, for its supervisor to act.",
-    )
-    trusted_proxies: tuple[str, ...] = Field(
-        default=(), description="Addresses of proxies that check who asks, and are believed."
-    )
 
 
 class Settings(SettingsTable):

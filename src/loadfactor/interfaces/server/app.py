@@ -14,7 +14,9 @@ from starlette.responses import JSONResponse, Response
 from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
+from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
 from loadfactor.interfaces.server.endpoints import (
     BRIDGE,
     COMPARE,
@@ -27,7 +29,7 @@ from loadfactor.interfaces.server.endpoints import (
     add_readings,
 )
 from loadfactor.interfaces.server.gate import Gate, answer_error, refuse
-from loadfactor.interfaces.server.guard import Bounds, Guard, Need, RefusedError
+from loadfactor.interfaces.server.guard import Bounds, Guard, Need
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
 from loadfactor.interfaces.server.replies import QuestionPool, Receiver, Served, describe_errors
@@ -110,7 +112,8 @@ def make_app(
             answer["status"] = "degraded" if answer["status"] == "ok" and alerts.is_failing else answer["status"]
         return JSONResponse(answer)
 
-    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
+    add_door(app, served, guard)
+    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS | DOOR_NEEDS)
     read_verdicts = None if alerts is None else lambda: alerts.verdicts
     gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_verdicts)
     add_scrape(app, receiver, gauges, gate.answered)
@@ -122,21 +125,23 @@ def make_app(
     return gate
 
 
-async def _refuse_http(_request: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = {404: "no such address; /openapi.json lists them", 405: "not this method here; /openapi.json lists them"}
-    return refuse(error.status_code, words.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+    line = words.get(error.status_code, str(error.detail))
+    return refuse(error.status_code, line, dict(error.headers or {}), request.scope)
 
 
-async def _refuse_failed(_request: Request, error: Exception) -> Response:
-    return answer_error(error)
+async def _refuse_failed(request: Request, error: Exception) -> Response:
+    return answer_error(error, request.scope)
 
 
-async def _refuse_invalid(_request: Request, error: Exception) -> Response:
+async def _refuse_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][1:])
-    return refuse(400, f"{name}: {first['msg'][:1].lower()}{first['msg'][1:]}; /openapi.json says what it takes")
+    line = f"{name}: {first['msg'][:1].lower()}{first['msg'][1:]}; /openapi.json says what it takes"
+    return refuse(400, line, None, request.scope)
 
 
 def describe(app: FastAPI) -> dict[str, Any]:

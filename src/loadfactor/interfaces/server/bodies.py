@@ -9,7 +9,8 @@ from starlette.types import Message, Receive
 
 from loadfactor.base.errors import BusyError
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.interfaces.server.guard import Bounds, RefusedError
+from loadfactor.interfaces.reach import RefusedError
+from loadfactor.interfaces.server.guard import Bounds
 
 
 class Bodies:

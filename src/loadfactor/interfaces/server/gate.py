@@ -7,7 +7,8 @@ import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from math import ceil
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
+from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.bodies import Bodies
 from loadfactor.interfaces.server.guard import (
     Access,
@@ -23,41 +25,73 @@ from loadfactor.interfaces.server.guard import (
     Caller,
     Guard,
     Need,
-    RefusedError,
     hide_secrets,
     write_line,
 )
+from loadfactor.interfaces.web.frame import render_refusal
 from loadfactor.sources.prometheus.remote_write import BodyTooLarge
 
 STORE_RETRY_S = 5
 _FLAG = re.compile(r"(`[^`]*`)|(?<![\w-])--([a-z])")
 
 
-def refuse(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    """The answer to a request that is not served."""
+LOGIN: Final = "/login"
+API: Final = "/api/"
+STATIC: Final = "/static/"
+HTML: Final = "text/html; charset=utf-8"
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""What a browser may do with a page: take styles, scripts and pictures from here, send forms here, and nothing else."""
+
+
+def is_page(path: str) -> bool:
+    """True for what a browser opens; false for endpoints, which programs call."""
+    return not path.startswith((API, STATIC)) and path not in (HEALTH, "/metrics", "/openapi.json")
+
+
+def wants_html(scope: Scope) -> bool:
+    """True where a browser opens a page: it accepts HTML, and the address names no other form."""
+    accepted = _header(scope["headers"], b"accept") or ""
+    return is_page(scope["path"]) and "text/html" in accepted and b"format=" not in scope["query_string"]
+
+
+def answer_html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A page, under the policy of all pages."""
+    rules = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+    return Response(text.encode("utf-8", "replace"), status, {**rules, **(headers or {})}, HTML)
+
+
+def refuse(status: int, message: str, headers: dict[str, str] | None = None, scope: Scope | None = None) -> Response:
+    """The answer to a request that is not served: a page where a browser opens one, and the way to sign in where that helps."""
     line = hide_secrets(spell_out(" ".join(message.split())))
+    if scope is not None and wants_html(scope):
+        if status == 401 and scope["method"] == "GET" and scope["path"] != LOGIN:
+            place = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+            return Response(None, 303, {"Location": f"{LOGIN}?next={quote(place, safe='')}"})
+        return answer_html(render_refusal(status, line), status, headers)
     body = json.dumps({"error": line}, ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status, headers, "application/json")
 
 
-def answer_error(error: Exception) -> Response:
+def answer_error(error: Exception, scope: Scope | None = None) -> Response:
     """The answer where a request failed with this; the words of the command line's options become those of parameters."""
     message = _FLAG.sub(lambda found: found[1] or found[2], str(error))
     if isinstance(error, RefusedError):
-        return refuse(error.status, message, {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
+        return refuse(error.status, message, {"WWW-Authenticate": "Bearer"} if error.status == 401 else None, scope)
     if isinstance(error, BusyError):
-        return refuse(429, message, {"Retry-After": str(max(1, ceil(error.retry_after_s)))})
+        return refuse(429, message, {"Retry-After": str(max(1, ceil(error.retry_after_s)))}, scope)
     if isinstance(error, BodyTooLarge):
-        return refuse(413, message)
+        return refuse(413, message, None, scope)
     if isinstance(error, InputError):
-        return refuse(400, message)
+        return refuse(400, message, None, scope)
     if isinstance(error, StoreError):
-        return refuse(503, message, {"Retry-After": str(STORE_RETRY_S)})
+        return refuse(503, message, {"Retry-After": str(STORE_RETRY_S)}, scope)
     if isinstance(error, LoadfactorError):
-        return refuse(500, message)
-    return refuse(
-        500, f"an error in loadfactor itself ({type(error).__name__}); the log says more under this request id"
-    )
+        return refuse(500, message, None, scope)
+    line = f"an error in loadfactor itself ({type(error).__name__}); the log says more under this request id"
+    return refuse(500, line, None, scope)
 
 
 class Rates:
@@ -99,6 +133,7 @@ class Gate:
         self.answered: Counter[tuple[str, int]] = Counter()  # by path (of known ones) and status
         self._app, self._guard, self._bounds, self._needs, self._clock_s = app, guard, bounds, needs, clock_s
         self._rates = Rates(bounds.requests_per_s, bounds.burst, bounds.clients)
+        self._sign_ins = Rates(bounds.sign_ins_per_s, bounds.sign_in_burst, bounds.clients)
         self._bodies = Bodies(bounds, clock_s)
         self._in_flight = 0
 
@@ -125,8 +160,11 @@ class Gate:
         async def pass_on(message: Message) -> None:
             if message["type"] == "http.response.start":
                 sent["status"] = message["status"]
-                own = [(b"x-request-id", request_id.encode()), *SAFE_HEADERS]
-                message = {**message, "headers": [*message.get("headers", ()), *own]}
+                given = list(message.get("headers", ()))
+                safe = [
+                    pair for pair in SAFE_HEADERS if pair[0] not in dict(given)
+                ]  # a file that never changes is kept
+                message = {**message, "headers": [*given, (b"x-request-id", request_id.encode()), *safe]}
             else:
                 sent["bytes"] += len(message.get("body", b""))
             await send(message)
@@ -141,13 +179,13 @@ class Gate:
             else:
                 await self._app(scope, receive, pass_on)
         except (RefusedError, LoadfactorError) as error:
-            await answer_error(error)(scope, receive, pass_on)
+            await answer_error(error, scope)(scope, receive, pass_on)
         except Exception as error:
             failed = "".join(traceback.format_exception(error, limit=-LAST_CALLS))
             if sent["status"] not in (0, 500):
                 raise  # the answer has begun: only closing the connection says that it is not whole
             if not sent["status"]:
-                await answer_error(error)(scope, receive, pass_on)
+                await answer_error(error, scope)(scope, receive, pass_on)
         finally:
             self._note(scope, sent, request_id, access, self._clock_s() - began_s, failed)
 
@@ -172,17 +210,40 @@ class Gate:
             _header(headers, b"origin"),
             _header(headers, b"authorization"),
             _header(headers, b"x-forwarded-for"),
+            _header(headers, b"x-forwarded-proto"),
+            *self._read_proxied(headers),
+            _header(headers, b"cookie"),
+            _header(headers, b"x-form-key"),
+            scope.get("scheme") == "https",
+            is_page(path),
         )
+        scope.setdefault("state", {})["caller"] = caller
         if self._in_flight > bounds.in_flight:
             raise BusyError("the server is busy; send it again a little later", bounds.retry_after_s)
         client = self._guard.client_of(caller)
         if not self._rates.take(client, self._clock_s()):
             raise BusyError(f"more than {bounds.requests_per_s:g} requests a second; send fewer", bounds.retry_after_s)
+        if (method, path) == ("POST", LOGIN) and not self._sign_ins.take(client, self._clock_s()):
+            raise BusyError("too many tries to sign in; try again in a few seconds", 1 / bounds.sign_ins_per_s)
 
         of_one = f"{path.rpartition('/')[0]}/{{id}}"
-        need = self._needs.get((method, path)) or self._needs.get((method, of_one), "fleet")  # or of one by its id
+        of_page = f"/{path[1:].partition('/')[0]}/{{id}}"  # names in addresses may hold a slash
+        known = (self._needs.get((method, of)) for of in (path, of_one, of_page))
+        need: Need = next((need for need in known if need), "fleet")
         access = self._guard.admit(caller, need)
         return access, access.token or client
+
+    def _read_proxied(self, headers: list[tuple[bytes, bytes]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The users and the groups in the headers that the configuration names."""
+        users = self._guard.users
+        if users is None:
+            return (), ()
+        named = (users.user_header.lower().encode(), users.groups_header.lower().encode())
+        of_user, of_groups = (
+            tuple(value.decode("utf-8", "replace") for name, value in headers if name == known and value)
+            for known in named
+        )
+        return of_user, of_groups
 
     def _note(
         self, scope: Scope, sent: dict[str, int], request_id: str, access: Access, took_s: float, failed: str
@@ -194,6 +255,7 @@ class Gate:
         if (path, status) == (WRITE, 204) or (path, status) == (HEALTH, 200):
             return
         facts: dict[str, Any] = {"token": access.token} if access.token else {}
+        facts |= {"user": access.user} if access.user else {}
         if failed:
             facts["traceback"] = failed
         write_line(

@@ -2,15 +2,19 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from hmac import compare_digest
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from time import time
 from typing import Any, Final, Literal
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
+from loadfactor.interfaces.reach import RefusedError
+from loadfactor.interfaces.server.sessions import ProxyUsers, Sessions
 from loadfactor.sources.prometheus.remote_write import WriteLimits
 from loadfactor.store.tokens import PREFIX, SECRET, TokenFile
 
@@ -52,6 +56,8 @@ class Bounds:
     in_flight: int = 512  # requests at once
     requests_per_s: float = 500  # of one client, in the long run
     burst: int = 2_000  # of one client at once
+    sign_ins_per_s: float = 0.2  # of one client, in the long run
+    sign_in_burst: int = 10  # of one client at once
     clients: int = 10_000  # whose rates are remembered
     retry_after_s: int = 2
 
@@ -81,23 +87,22 @@ GRANTS: Final[dict[str, tuple[Need, ...]]] = {
     "write": ("nothing", "any", "write"),
 }
 BEARER: Final = "bearer "
-
-
-class RefusedError(Exception):
-    """A request that is not admitted, with the status that says why."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+SECURE_COOKIE: Final = "__Host-loadfactor"
+LOOPBACK_COOKIE: Final = "loadfactor"
 
 
 @dataclass(frozen=True)
 class Access:
-    """The access of a request. `team`: rows of this one alone; `token` is its id, empty where none was needed."""
+    """The access of a request. `team`: rows of this one alone; `token` is its id, empty where none was needed.
+
+    `user` is whom a trusted proxy names. `form_key` is what a form of a page sends back: nobody else knows it.
+    """
 
     right: str
     team: str | None = None
     token: str = ""
+    user: str = ""
+    form_key: str = ""
 
     def grants(self, need: Need) -> bool:
         """True where it is enough for an endpoint."""
@@ -106,7 +111,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Caller:
-    """The headers of a request that say who asks, and whom."""
+    """The headers of a request that say who asks, and whom. `users` and `groups` are the headers that the configuration names."""
 
     peer: str
     host: str
@@ -114,42 +119,46 @@ class Caller:
     origin: str | None = None
     authorization: str | None = None
     forwarded_for: str | None = None
+    forwarded_proto: str | None = None
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    cookie: str | None = None
+    form_key: str | None = None  # of a request that is no form
+    is_tls: bool = False
+    is_page: bool = False  # what a browser opens, rather than an endpoint for programs
 
 
 class Guard:
-    """The door of a server that listens on `host`. `trusted_proxies` are addresses or networks of proxies that check who asks."""
+    """The door of a server that listens on `host`. `trusted_proxies` are addresses or networks of proxies that check who asks.
 
-    def __init__(self, tokens: TokenFile, host: str = "127.0.0.1", trusted_proxies: Sequence[str] = ()) -> None:
+    `users` says how they name who asks; without it they are believed that somebody may, for programs, and open no page.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenFile,
+        host: str = "127.0.0.1",
+        trusted_proxies: Sequence[str] = (),
+        users: ProxyUsers | None = None,
+        clock_s: Callable[[], float] = time,
+    ) -> None:
         """Raises InputError for a proxy that is no address."""
         self._tokens = tokens
         self._is_local = is_loopback(host)
         self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
+        self.users = users
+        self.sessions = Sessions(tokens, clock_s)
 
     def admit(self, caller: Caller, need: Need) -> Access:
         """The access of a request. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
-        if need == "nothing":
-            return Access("open")
         by_proxy = self.trusts(caller.peer)
         if self._is_local and not by_proxy and not is_loopback(_name_of(caller.host)):
             raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone; ask it by that name")
         if caller.origin is not None and caller.method != "GET" and caller.origin.partition("://")[2] != caller.host:
             raise RefusedError(403, "a page of another site may not write here; send the request without a browser")
-        if not self._tokens.list():
-            if by_proxy or is_loopback(caller.peer):
-                return Access("open")
-            raise RefusedError(
-                403, "only the trusted proxies may ask here; create a token with `loadfactor token create`"
-            )
-        return self._check_token(caller.authorization, need)
-
-    def _check_token(self, authorization: str | None, need: Need) -> Access:
-        if authorization is None:
-            raise RefusedError(401, "a token is needed; send it as Authorization: Bearer lf_…")
-        given = authorization[len(BEARER) :].strip() if authorization.lower().startswith(BEARER) else ""
-        record = self._tokens.find(given)
-        if record is None:
-            raise RefusedError(401, "this token is not known or was revoked; `loadfactor token create` makes another")
-        access = Access(record.right, record.team, record.id)
+        if need == "nothing":
+            return Access("open")
+        access = self._identify(caller, by_proxy)
         if not access.grants(need):
             needed = {
                 "fleet": "a token that reads everything",
@@ -158,6 +167,88 @@ class Guard:
             }
             raise RefusedError(403, f"this needs {needed[need]}; `loadfactor token create --help` shows the kinds")
         return access
+
+    def _identify(self, caller: Caller, by_proxy: bool) -> Access:
+        """Whose request it is: of its token, of whom a trusted proxy names, of a session, or of this machine where no token is."""
+        is_known = bool(self._tokens.list())
+        if is_known and _read_bearer(caller.authorization).startswith(PREFIX):
+            return self._check_token(caller.authorization)
+        access = self._name_proxied(caller) if by_proxy else None
+        access = access or self._find_session(caller)
+        if access is not None:
+            self._check_writing(caller, access)
+            return access
+        if is_known:
+            return self._check_token(caller.authorization)
+        if by_proxy and self.users is not None:
+            raise RefusedError(401, f"the proxy names nobody in {self.users.user_header}; sign in there first")
+        if by_proxy and caller.is_page:
+            raise RefusedError(
+                403,
+                "the proxy does not say who asks; name its user_header in [server] of the configuration, or create a "
+                "token with `loadfactor token create`",
+            )
+        if by_proxy or is_loopback(caller.peer):
+            return Access("open", form_key=self.sessions.sign("open"))
+        raise RefusedError(403, "only the trusted proxies may ask here; create a token with `loadfactor token create`")
+
+    def _check_token(self, authorization: str | None) -> Access:
+        if authorization is None:
+            raise RefusedError(401, "a token is needed; send it as Authorization: Bearer lf_…")
+        record = self._tokens.find(_read_bearer(authorization))
+        if record is None:
+            raise RefusedError(401, "this token is not known or was revoked; `loadfactor token create` makes another")
+        return Access(record.right, record.team, record.id)
+
+    def _name_proxied(self, caller: Caller) -> Access | None:
+        """The access of whom a trusted proxy names, None where it names nobody. Raises RefusedError where no group is known."""
+        if self.users is None or not caller.users:
+            return None
+        if len(caller.users) > 1:
+            raise RefusedError(
+                400, f"the request has {self.users.user_header} twice; the proxy must replace what it was sent"
+            )
+        (user,) = caller.users
+        found = self.users.find_role(caller.groups)
+        if found is None:
+            raise RefusedError(
+                403, f"no group of {user} is in [server.groups] of the configuration; ask who runs this server"
+            )
+        return Access(*found, user=user, form_key=self.sessions.sign(f"user {user}"))
+
+    def _find_session(self, caller: Caller) -> Access | None:
+        name = self.name_cookie(caller)
+        secret = None if name is None else _read_cookie(caller.cookie, name)
+        record = None if secret is None else self.sessions.find(secret)
+        if record is None or secret is None:
+            return None
+        return Access(record.right, record.team, record.id, form_key=self.sessions.sign(secret))
+
+    def end_session(self, caller: Caller) -> str | None:
+        """End the session of a request; the name of its cookie, None where there is none."""
+        name = self.name_cookie(caller)
+        secret = None if name is None else _read_cookie(caller.cookie, name)
+        if secret is None:
+            return None
+        self.sessions.end(secret)
+        return name
+
+    def _check_writing(self, caller: Caller, access: Access) -> None:
+        """Raises RefusedError where a browser was made to write: what it sends by itself, as a cookie, is not enough.
+
+        A form of a page carries its key in a field, which the page checks; other requests carry it in X-Form-Key.
+        """
+        if caller.method in ("GET", "HEAD"):
+            return
+        if caller.origin is None or not (caller.is_page or compare_digest(caller.form_key or "", access.form_key)):
+            raise RefusedError(403, "a browser writes through the forms of the pages; a program sends a token")
+
+    def name_cookie(self, caller: Caller) -> str | None:
+        """The name of the cookie of a session on this connection; None where it could be read on its way."""
+        is_proxied = self.trusts(caller.peer)
+        if caller.is_tls or (is_proxied and (caller.forwarded_proto or "").rpartition(",")[2].strip() == "https"):
+            return SECURE_COOKIE
+        return LOOPBACK_COOKIE if is_loopback(caller.peer) and is_loopback(_name_of(caller.host)) else None
 
     def trusts(self, peer: str) -> bool:
         """True where the request comes from a trusted proxy."""
@@ -187,6 +278,22 @@ def check_binding(host: str, tokens: TokenFile, trusted_proxies: Sequence[str], 
     if not tls and not trusted_proxies:
         return "tokens travel unencrypted; give tls_cert and tls_key in [server] of the configuration"
     return None
+
+
+def _read_bearer(authorization: str | None) -> str:
+    given = authorization or ""
+    return given[len(BEARER) :].strip() if given.lower().startswith(BEARER) else ""
+
+
+def _read_cookie(header: str | None, name: str) -> str | None:
+    """The value of the one cookie of this name.
+
+    >>> _read_cookie("theme=dark; loadfactor=abc", "loadfactor"), _read_cookie("loadfactor=a; loadfactor=b", "loadfactor")
+    ('abc', None)
+    """
+    pairs = [part.strip().partition("=") for part in (header or "").split(";")]
+    values = [value for key, _, value in pairs if key == name]
+    return values[0] if len(values) == 1 else None
 
 
 def is_loopback(host: str) -> bool:

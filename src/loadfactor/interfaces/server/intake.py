@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loadfactor.base.errors import InputError, LoadfactorError, no_such
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import read_moment, read_zone
 from loadfactor.interfaces.server.gate import IMPORTS
-from loadfactor.interfaces.server.guard import RefusedError
 from loadfactor.interfaces.server.models import ReceiptAnswer
 from loadfactor.interfaces.server.replies import Served, access_of, describe_errors
 from loadfactor.metrics.query.calendar import milliseconds

@@ -9,7 +9,7 @@ from typing import Any
 import ibis
 import pyarrow as pa
 
-from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.errors import InputError
 from loadfactor.base.request import RequestT, make_request
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
@@ -19,6 +19,7 @@ from loadfactor.interfaces.formats import duration
 from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
 from loadfactor.interfaces.insights import find_savings as build_savings
 from loadfactor.interfaces.pages.compare import compare_books
+from loadfactor.interfaces.reach import NothingKnownError, RefusedError, is_empty, keep_to_team, names_of_team
 from loadfactor.interfaces.requests import (
     BridgeRequest,
     ChargebackRequest,
@@ -27,11 +28,10 @@ from loadfactor.interfaces.requests import (
     SavingsRequest,
     ShowRequest,
 )
-from loadfactor.interfaces.server.guard import Access, Bounds, RefusedError
+from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.replies import PageAnswer, RowsAnswer
 from loadfactor.ledger.labels import drop_repeats
 from loadfactor.metrics.query.calendar import milliseconds
-from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.tables.schema import DIMENSIONS
 
@@ -115,15 +115,6 @@ def _ask(books: Books, request: ShowRequest, access: Access, bounds: Bounds) -> 
     return found.arrange(by.removeprefix("-"), by.startswith("-") != request.reverse, request.limit)
 
 
-def is_empty(snapshot: Snapshot) -> bool:
-    """True where the books know of no time at all: nothing was received or imported yet."""
-    try:
-        first, last = snapshot.span
-    except InputError:
-        return True
-    return first == last
-
-
 def check_size(
     snapshot: Snapshot, by: Iterable[str], start: datetime | None, end: datetime | None, bounds: Bounds
 ) -> None:
@@ -192,51 +183,6 @@ def as_instants(rows: pa.Table) -> pa.Table:
             place = rows.column_names.index(name)
             rows = rows.set_column(place, name, rows[name].cast(INSTANT))
     return rows
-
-
-NAMING = ("paid_gpu_hours", "queue_waiting")
-"""Metrics that speak of everything a team held or waited for."""
-
-
-class NothingKnownError(Exception):
-    """The books know nothing yet of what may be read."""
-
-
-def list_teams(snapshot: Snapshot) -> set[str]:
-    found: set[str] = set()
-    for name in ("allocations", "queue_events"):
-        rows = snapshot.view(name)
-        found |= {team for team in snapshot.fetch(rows.select("team").distinct())["team"].to_pylist() if team}
-    return found
-
-
-def keep_to_team(snapshot: Snapshot, filters: Mapping[str, str], team: str | None) -> dict[str, str]:
-    """The filters, with the team of the token among them; as they are where it reads every team.
-
-    Raises RefusedError for another team, InputError for a value that this team has nothing of, and NothingKnownError where the
-    books do not know the team. None of them says what other teams have.
-    """
-    if team is None:
-        return dict(filters)
-    if filters.get("team", team) != team:
-        raise RefusedError(403, f"this token reads team {team!r} alone; leave where=team=… out")
-    if team == UNKNOWN_HOLDER or team not in list_teams(snapshot):
-        raise NothingKnownError
-    for name, value in filters.items():
-        if name not in DIMENSIONS:
-            raise no_such("dimension", name, DIMENSIONS)
-        if name in ("team", "state", "hour", "day", "week", "month"):
-            continue  # `show` says that nothing can be chosen by time
-        if value not in names_of_team(snapshot, name, team):
-            raise InputError(
-                f"no {name} called {value!r} in what team {team!r} held or asked for; leave it out to see all"
-            )
-    return {**filters, "team": team}
-
-
-def names_of_team(snapshot: Snapshot, dimension: str, team: str) -> set[str | None]:
-    """The values of a dimension in what a team held or waited for."""
-    return {key for (key,) in snapshot.show(NAMING, [dimension], where={"team": team}).keys}
 
 
 def read_long_question(kind: Callable[..., RequestT], given: Mapping[str, Any]) -> RequestT:

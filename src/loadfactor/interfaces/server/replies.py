@@ -218,7 +218,7 @@ def begin(pieces: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
     return first, chain(first, pieces)
 
 
-VARY = "Accept-Encoding, Authorization"
+VARY = "Accept, Accept-Encoding, Authorization, Cookie"
 
 
 def access_of(request: Request) -> Access:

@@ -22,6 +22,7 @@ from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.guard import Bounds, Guard, check_binding, write_line
+from loadfactor.interfaces.server.sessions import ProxyUsers
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import TokenFile
@@ -40,7 +41,8 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
     books = Books(folder, settings.idle_below)
     tokens, tls = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, tls.trusted_proxies, tls.tls_cert is not None)
-    guard = Guard(tokens, host, tls.trusted_proxies)
+    users = ProxyUsers(tls.user_header, tls.groups_header, tls.groups) if tls.user_header else None
+    guard = Guard(tokens, host, tls.trusted_proxies, users)
     with contextlib.ExitStack() as opened:
         live = LiveLog.open(
             folder, after=books.store.manifest.live_through, entry=books.store.entry

@@ -20,8 +20,8 @@ from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.exposition import SPLITS, GaugeSplit, MetricFamily, write_exposition
 from loadfactor.interfaces.gauges.measured import WholeJobs, measure_budgets, measure_end, measure_split
 from loadfactor.interfaces.gauges.rules import RuleGauges, RuleVerdicts
+from loadfactor.interfaces.reach import is_empty
 from loadfactor.interfaces.server.guard import write_line
-from loadfactor.interfaces.server.questions import is_empty
 from loadfactor.interfaces.server.replies import QuestionPool, Receiver, describe_errors
 from loadfactor.settings.config import settings
 

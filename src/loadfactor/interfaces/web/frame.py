@@ -1,0 +1,34 @@
+"""The frame of every page: styles, navigation, and what a refusal and the form for signing in look like."""
+
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, Template
+
+from loadfactor import __version__
+from loadfactor.interfaces.web.files import STYLES
+
+FORM_KEY: Final = "form_key"
+"""The field with which a form of a page says that it is one."""
+REFUSED: Final = {401: "Who is asking?", 403: "This is not yours to see.", 404: "There is no such page."}
+
+
+def render_login(place: str, problem: str = "") -> str:
+    """The form that takes a token and goes on to `place`."""
+    return render("login.html", title="Sign in", place=place, problem=problem)
+
+
+def render_refusal(status: int, line: str) -> str:
+    """The page of a request that is not served, with the line that says why and what to do."""
+    return render("refusal.html", title=REFUSED.get(status, "This did not work."), status=status, line=line)
+
+
+def render(name: str, **given: Any) -> str:
+    """A template of this package, filled. What it prints is escaped."""
+    return _template(name).render(styles=STYLES, version=__version__, form_key_field=FORM_KEY, **given)
+
+
+@cache
+def _template(name: str) -> Template:
+    loader = PackageLoader("loadfactor", "interfaces/web/templates")
+    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(name)

@@ -1,0 +1,52 @@
+"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server]."""
+
+from typing import Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from loadfactor.settings.table import Duration, HomePath, SettingsTable
+
+TEAM_ROLE: Final = "team:"
+
+
+class ServerSettings(SettingsTable):
+    """How `loadfactor up` listens, and how a proxy in front of it says who asks: the table [server]."""
+
+    tls_cert: HomePath | None = Field(default=None, description="File with the certificate of the server.")
+    tls_key: HomePath | None = Field(default=None, description="File with the key of the certificate.")
+    flush_every: Duration = Field(default=Duration("5min"), description="How often live rows become files.")
+    exit_after: Duration = Field(
+        default=Duration("10min"),
+        description="After so long in which the books cannot be written it ends with exit code 1, for its supervisor to act.",
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        default=(), description="Addresses of proxies that check who asks, and are believed."
+    )
+    user_header: str = Field(
+        default="", description="Header in which trusted proxies name the user: X-Auth-Request-User of oauth2-proxy."
+    )
+    groups_header: str = Field(
+        default="", description="Header in which they name the groups of the user, separated by commas."
+    )
+    groups: dict[str, str] = Field(
+        default={},
+        description="Role of each group: everything (reads and writes), read, or team:NAME, which reads one team.",
+    )
+
+    @field_validator("groups")
+    @classmethod
+    def _known(cls, groups: dict[str, str]) -> dict[str, str]:
+        for group, role in groups.items():
+            if role not in ("everything", "read") and not role.removeprefix(TEAM_ROLE) != role != TEAM_ROLE:
+                raise ValueError(f"{group}: {role!r} is no role; write everything, read or team:NAME")
+        return groups
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        given = (bool(self.user_header), bool(self.groups_header), bool(self.groups))
+        if any(given) and not (all(given) and self.trusted_proxies):
+            raise ValueError(
+                "user_header, groups_header, groups and trusted_proxies are one: a proxy that is not trusted names nobody, "
+                "and a user without a group may see nothing; write all four"
+            )
+        return self
