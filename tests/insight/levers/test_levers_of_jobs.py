@@ -246,6 +246,6 @@ def test_what_was_not_looked_at_is_said(tmp_path: Path) -> None:
     told = next(lever for lever in some if lever.lever == FEED_GPUS.name).evidence
     assert "1 of 3 jobs, " in told[1]
     assert told[1].endswith(" of the GPU-hours that they lose, were looked at.")
-    assert 0.4 < float(told[1].split(", ")[1].split("%")[0]) / 100 < 0.9
+    assert 0.4 < float(told[1].split(", ")[1].split(" %")[0]) / 100 < 0.9
     told = next(lever for lever in every if lever.lever == FEED_GPUS.name).evidence
-    assert told[1] == "3 of 3 jobs, 100% of the GPU-hours that they lose, were looked at."
+    assert told[1] == "3 of 3 jobs, 100 % of the GPU-hours that they lose, were looked at."

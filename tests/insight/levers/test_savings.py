@@ -251,7 +251,7 @@ def test_what_is_given_back_is_in_the_unit_of_the_promise(tmp_path: Path) -> Non
     assert found.gpu_hours_per_month == pytest.approx(9.6 * 730 / 48)
     assert found.saved_per_month == pytest.approx(2 * 9.6 * 730 / 48)
     assert found.judged_by == "effective GPU-hour"
-    assert found.verdict == "works: 50.0% more effective GPU-hour for the same money, 50% of what was promised"
+    assert found.verdict == "works: 50.0 % more effective GPU-hour for the same money, 50 % of what was promised"
     assert (other.gpu_hours_per_month, other.saved_per_month) == pytest.approx((0.0, 0.0))
 
 
