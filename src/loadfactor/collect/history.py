@@ -84,7 +84,7 @@ def read_history(
     Raises InputError where the server does not answer with samples.
     """
     from_ms, to_ms = window
-    decoder = PrometheusDecoder()
+    decoder = PrometheusDecoder(is_live=False)
     pull = Pull(server, write_selector(match, ALL), 0.0, from_ms, _keep_nothing, RequestPools())
     begin_ms = from_ms // ROW_MS * ROW_MS
     before = Pull(server, write_selector(match, ENGINES), 0.0, begin_ms - ROW_MS, _keep_nothing, RequestPools())
@@ -105,8 +105,8 @@ def read_history(
                 yield name_source(item) if isinstance(item, Rows) else item
             report((through_ms - from_ms) / (to_ms - from_ms))
             pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
-    for item in decoder.drain_progress(has_ended=True):
-        yield _leave_out_before(item, begin_ms) if isinstance(item, Rows) else item
+    for item in decoder.end():
+        yield _leave_out_before(item, begin_ms) if isinstance(item, Rows) and item.table == "progress" else item
     yield from list_gaps(server.name, skips)
     for name, series in decoder.not_understood.items():
         yield Gap(server.name, f"series not understood: {name}", series)

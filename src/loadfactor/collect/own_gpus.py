@@ -77,7 +77,7 @@ class Recording:
 
     def read_rows(self, price_per_gpu_hour: float | None) -> Iterator[Rows | Gap]:
         """Samples of its GPUs and the node. Its GPUs were its own from beginning to end, where no other job was seen on them."""
-        decoder = PrometheusDecoder()
+        decoder = PrometheusDecoder(is_live=False)
 
         def identify(name: str, others: Others) -> int:
             labels = dict(zip(others[::2], others[1::2], strict=True))
@@ -98,6 +98,7 @@ class Recording:
             if number % BODIES_AT_ONCE == 0:
                 yield from decoder.drain(None)
         yield from decoder.drain(None)
+        yield from decoder.end()
         if price_per_gpu_hour is not None:
             price = {
                 "from_utc": self.from_ms,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadfactor.sources.base import Gap
+from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 from loadfactor.store.row_checks import validate_rows
@@ -42,7 +42,10 @@ class Booked:
     gaps: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def take(self, decoder: PrometheusDecoder, ripe_s: float | None = None) -> "Booked":
-        for item in decoder.drain(ripe_s):
+        return self.add(decoder.drain(ripe_s))
+
+    def add(self, items: Iterable[Rows | Gap]) -> "Booked":
+        for item in items:
             if isinstance(item, Gap):
                 self.gaps[item.where, item.what] += item.count
                 continue

@@ -64,7 +64,7 @@ class Counted:
 
     def end(self) -> "Counted":
         """Nothing more is to come."""
-        self.note(self.decoder.drain_progress(has_ended=True))
+        self.note(self.decoder.end())
         return self
 
     @property

@@ -6,6 +6,7 @@ import pytest
 from tests.sources.prometheus.streams import AT_MS, STEP_MS, Booked, Sample, decode, put, series
 
 from loadfactor.sources.prometheus.decoder import NAMES_MAX, OTHERS, PrometheusDecoder
+from loadfactor.sources.prometheus.gpu_source import UNTIL_SECOND_MS
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD
 
 UUID = "0a1b2c3d-0000-1111-2222-333344445555"
@@ -265,34 +266,40 @@ def test_bodies_sent_twice_and_restarts():
     assert booked.list("node_samples") == expected
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_gpu_begins_with_the_interval_of_its_first_scrape(together: bool) -> None:
-    """A minute before it where a scrape comes a minute: seen at once in a long answer, and with the second scrape of a live one.
+@pytest.mark.parametrize("portions", ["one", "each", "each, of an import"])
+@pytest.mark.parametrize("step_ms", [1000, 15_000, 60_000])
+def test_a_gpu_begins_with_the_interval_of_its_first_scrape(portions: str, step_ms: int) -> None:
+    """As long before it as the second one comes after it: seen at once in a long answer, and with the second scrape of a live one.
 
-    Its holders do so, too. What was scraped once begins half a minute before that.
+    Its holders do so, too. What was scraped once reaches back hardly at all while more may come; in an import, half a minute.
     """
-    minute = 60_000
     bodies = [
-        [(series("DCGM_FI_DEV_GPU_UTIL", gpu, pod="a", namespace="v"), AT_MS + k * minute, 90.0)]
+        [(series("DCGM_FI_DEV_GPU_UTIL", gpu, pod="a", namespace="v"), AT_MS + k * step_ms, 90.0)]
         for k, gpu in ((0, 0), (1, 0), (2, 0), (3, 1))
     ]
-    booked, decoder = Booked(), PrometheusDecoder()
-    for number, body in enumerate([[one for of_body in bodies for one in of_body]] if together else bodies, 1):
+    booked, decoder = Booked(), PrometheusDecoder(is_live=portions != "each, of an import")
+    for number, body in enumerate([[one for of_body in bodies for one in of_body]] if portions == "one" else bodies, 1):
         put(decoder, number, body)
         booked.take(decoder)
+    if portions == "each, of an import":
+        booked.add(decoder.end())
+        assert [len(booked.list(table)) for table in ("devices", "allocations")] == [2, 2]
+    alone_ms = STEP_MS if portions == "each, of an import" else UNTIL_SECOND_MS
     for table in ("devices", "allocations"):
-        begun = dict.fromkeys(("GPU-0", "GPU-1"), AT_MS + 10 * minute)
+        begun: dict[str, int] = {}
         for row in booked.list(table):
-            begun[str(row["device_id"])] = min(begun[str(row["device_id"])], int(str(row["from_utc"])))
-        assert begun == {"GPU-0": AT_MS - minute, "GPU-1": AT_MS + 3 * minute - STEP_MS}
+            began_ms = int(str(row["from_utc"]))
+            begun[str(row["device_id"])] = min(begun.get(str(row["device_id"]), began_ms), began_ms)
+        assert begun == {"GPU-0": AT_MS - step_ms, "GPU-1": AT_MS + 3 * step_ms - alone_ms}
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_pod_named_before_and_after_a_gap_held_its_gpu_through_it(restarted: bool) -> None:
     """Portion by portion, and by a server that was started again: bridged where the gap is longer than labels linger."""
     decoder, booked = PrometheusDecoder(), Booked()
-    for number, k in enumerate((0, 1, 2, 9, 10, 60, 61), 1):
-        put(decoder, number, [(series("DCGM_FI_DEV_GPU_UTIL", 0, pod="a", namespace="v"), AT_MS + k * STEP_MS, 90.0)])
+    scraped = series("DCGM_FI_DEV_GPU_UTIL", 0, pod="a", namespace="v")
+    for number, ks in enumerate(((0, 1), (2,), (9,), (10,), (60,), (61,)), 1):
+        put(decoder, number, [(scraped, AT_MS + k * STEP_MS, 90.0) for k in ks])
         booked.take(decoder)
         if restarted:
             decoder = PrometheusDecoder(decoder.state())

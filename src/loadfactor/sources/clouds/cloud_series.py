@@ -74,7 +74,7 @@ ReadSeries = Callable[[Input, Callable[[str], None]], Iterator[CloudSeries]]
 
 def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | Gap]:
     """The rows of all inputs. Raises SourceError where none has series of GPUs."""
-    decoder = PrometheusDecoder()
+    decoder = PrometheusDecoder(is_live=False)
     gaps: Counter[tuple[str, str]] = Counter()
     waiting: list[tuple[int, int, float]] = []
     labels: list[str] = []
@@ -101,6 +101,7 @@ def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | 
         why = "; ".join(f"{what}: {count}" for (_, what), count in gaps.most_common(3))
         raise SourceError(f"no series of GPUs in {labels[0]}{others}{f' ({why})' if why else ''}")
     yield from _take(decoder, waiting, payload + 1)
+    yield from decoder.end()
     for (where, what), count in gaps.items():
         yield Gap(where, what, count)
 

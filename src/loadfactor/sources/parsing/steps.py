@@ -87,6 +87,11 @@ class RunningSteps:
         """Room for so many devices."""
         self.last_ms, self.gaps_ms = grow(self.last_ms, devices, NEVER), grow(self.gaps_ms, devices, NO_GAP)
 
+    def find_alone(self) -> NDArray[np.bool_]:
+        """True for devices that were scraped once."""
+        found: NDArray[np.bool_] = (self.last_ms >= 0) & (self.gaps_ms == NO_GAP).all(axis=1)
+        return found
+
     def follow(
         self, device: NDArray[np.int32], at_ms: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

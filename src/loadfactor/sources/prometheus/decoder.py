@@ -139,11 +139,13 @@ class PrometheusDecoder:
     """Turns the points of one stream into rows. For one thread at a time.
 
     Series are numbered by `identify`; `feed` takes points with the number of their payload; `drain` gives the rows of
-    complete scrapes. `state` is all that later rows depend on, as after the last `drain`: a decoder made from it, to which payloads
+    complete scrapes, `end` the rest. `state` is all that later rows depend on, as after the last `drain`: a decoder made from it, to which payloads
     that are not done yet are fed again, goes on with the same rows.
     """
 
-    def __init__(self, state: bytes = b"") -> None:
+    def __init__(self, state: bytes = b"", is_live: bool = True) -> None:
+        """One that is not live lists devices once, at the `end`."""
+        self._is_live = is_live
         self.not_understood: dict[str, int] = {}
         """Series of which nothing is kept, by metric name; names beyond NAMES_MAX are counted together."""
         self.last_sample_ms: dict[str, int] = {}
@@ -232,7 +234,8 @@ class PrometheusDecoder:
     def _number_source(self, name: str) -> int:
         number = self._numbers.setdefault(name, len(self._sources))
         if number == len(self._sources):
-            self._sources.append(_KINDS.get(name.partition(":")[0], GpuSource)(name))
+            kind = _KINDS.get(name.partition(":")[0])
+            self._sources.append(kind(name) if kind else GpuSource(name, self._is_live))
         return number
 
     def _number_unit(self, source: int, device: int) -> int:
@@ -322,11 +325,19 @@ class PrometheusDecoder:
                 some = points if mine.all() else pick_points(points, mine)
                 yield from self._decode(self._sources[number], some, is_late)
 
-    def drain_progress(self, has_ended: bool = False) -> Iterator[Rows | Gap]:
-        """Progress of serving engines, new or longer since it was taken last: all that was taken, where nothing more is to come."""
+    def drain_progress(self) -> Iterator[Rows | Gap]:
+        """Progress of serving engines, new or longer since it was taken last."""
         for source in self._sources:
             if isinstance(source, EngineSource):
-                yield from source.drain_progress(has_ended)
+                yield from source.drain_progress(has_ended=False)
+
+    def end(self) -> Iterator[Rows | Gap]:
+        """The rest, where nothing more is to come: all progress of serving engines; devices, where the decoder is not live."""
+        for source in self._sources:
+            if isinstance(source, EngineSource):
+                yield from source.drain_progress(has_ended=True)
+            elif isinstance(source, GpuSource):
+                yield from source.end()
 
     def done(self) -> int | None:
         """The number of the last payload all of whose points were taken; None where none was fed."""

@@ -25,13 +25,15 @@ from loadfactor.sources.gpu_scrapes.scrape_table import (
     number_cells,
 )
 from loadfactor.sources.gpu_scrapes.table_rows import BATCH_ROWS, GpuFacts, OpenSpan, ScrapeRows
-from loadfactor.sources.parsing.steps import DEFAULT_STEP_MS, GAPS, NEVER, NO_GAP, RunningSteps
+from loadfactor.sources.parsing.steps import DEFAULT_STEP_MS, GAPS, NEVER, RunningSteps
 from loadfactor.sources.prometheus.families import find_window_ms
 from loadfactor.tables.schema import BRIDGED, LABELS, table
 
 _ABSENT = -1
 FIRST_GAP_MAX_MS: Final = 5 * MS_PER_MIN
 """The distance of the first two scrapes of a GPU shows its step where it is no longer; else it may be a gap."""
+UNTIL_SECOND_MS: Final = 1
+"""So far back does a first scrape reach before the second one came: what was once said of an interval is never taken back."""
 
 
 class SeenRows:
@@ -158,8 +160,10 @@ _KEY: Final = ("device_id", "to_utc")
 class GpuSource:
     """The GPUs that one job of Prometheus scrapes, and what is remembered of them."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, is_live: bool = True) -> None:
+        """A live one lists devices, and who holds them, as far as it knows by now; another one when all was read (`end`)."""
         self.name = name
+        self._is_live = is_live
         self.known = KnownDevices()
         self.gaps = TextGaps()
         self.steps = RunningSteps()
@@ -179,28 +183,36 @@ class GpuSource:
         yield from self.events.drain()
         self.steps.grow(len(self.known.gpus))
         line = Timeline(scrapes)
-        alone = (self.steps.last_ms >= 0) & (self.steps.gaps_ms == NO_GAP).all(axis=1)  # GPUs that were scraped once
+        alone = self.steps.find_alone()
         line.start_ms, line.step_ms, before_ms = self.steps.follow(line.gpu, line.at_ms)
         self._date_first(line, before_ms, alone)
         yield from self.rows.add(scrapes, line)
-        yield from self._watched.list_allocations(scrapes)
-        yield from self._watched.list_devices(line)
+        if self._is_live:
+            yield from self._watched.list_allocations(scrapes)
+            yield from self._watched.list_devices(line)
 
     def _date_first(self, line: Timeline, before_ms: NDArray[np.int64], alone: NDArray[np.bool_]) -> None:
-        """The first scrape of a GPU reaches back as far as the second one lies after it, where that is more than was assumed.
+        """The first scrape of a GPU reaches back as far as the second one lies after it; until that is there, hardly at all.
 
-        `alone`: GPUs of which the first one came by itself, in an earlier portion.
+        Where the second one comes after a gap, as far as `DEFAULT_STEP_MS`. `alone`: GPUs of which the first one came by itself,
+        in an earlier portion.
         """
         new = before_ms == NEVER
-        second = np.flatnonzero(
-            np.append(False, new[:-1] & ~line.is_first[1:])[: len(new)] | (line.is_first & alone[line.gpu])
-        )
+        is_second = np.append(False, new[:-1])[: len(new)] & ~line.is_first | (line.is_first & alone[line.gpu])
+        line.start_ms[new] = line.at_ms[new] - UNTIL_SECOND_MS
+        second = np.flatnonzero(is_second)
         gap_ms = line.at_ms[second] - before_ms[second]
-        shows = (gap_ms > DEFAULT_STEP_MS) & (gap_ms <= FIRST_GAP_MAX_MS)
-        second, begin_ms = second[shows], (before_ms[second] - gap_ms)[shows]
+        begin_ms = before_ms[second] - np.where(gap_ms <= FIRST_GAP_MAX_MS, gap_ms, DEFAULT_STEP_MS)
         here = ~line.is_first[second]
         line.start_ms[second[here] - 1] = begin_ms[here]
         self.rows.begin_earlier(dict(zip(line.gpu[second[~here]].tolist(), begin_ms[~here].tolist(), strict=True)))
+
+    def end(self) -> Iterator[Rows]:
+        """Devices and open allocations, where nothing more is to come: a GPU that was scraped once was there `DEFAULT_STEP_MS`."""
+        alone = np.flatnonzero(self.steps.find_alone()).tolist()
+        self.rows.begin_earlier({gpu: int(self.steps.last_ms[gpu]) - DEFAULT_STEP_MS for gpu in alone})
+        yield from self.rows.make_allocations(self.rows.holders.list_open(self.rows.holders.open))
+        yield from self.rows.make_devices(self.rows.gpus)
 
     def _decode_late(self, values: FieldValues) -> Iterator[Rows]:
         """The samples of values that are not later, each by itself, with rates among themselves only; and who held GPUs meanwhile.

@@ -120,7 +120,7 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
 
     Raises SourceError naming the file that is no answer with the samples of series.
     """
-    decoder = PrometheusDecoder()
+    decoder = PrometheusDecoder(is_live=False)
 
     def identify(labels: dict[str, str]) -> int:
         return decoder.identify({**labels, "job": options.held_by} if options.held_by else labels)
@@ -136,7 +136,7 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
         decoder.feed(points, number, 0.0)
     for item in decoder.drain(None):
         yield name_source(item) if isinstance(item, Rows) else item
-    yield from decoder.drain_progress(has_ended=True)
+    yield from decoder.end()
     where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
     yield from list_gaps(where, skips)
     for name, series in decoder.not_understood.items():
