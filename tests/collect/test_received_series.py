@@ -323,7 +323,10 @@ def run(folder: Path) -> tuple[dict[str, dict[tuple[object, ...], dict[str, obje
             table = rows.setdefault(batch.table, {})
             assert batch.table != "samples" or key not in table  # each once
             table[key] = {**table.get(key, {}), **known}
-    for name in ("devices", "allocations"):  # what was read by itself before the second scrape is in what was seen with that
+    for name in (
+        "devices",
+        "allocations",
+    ):  # what was read by itself before the second scrape is in what was seen with that
         rows[name] = {k: row for k, row in rows[name].items() if row["from_utc"] != AT_MS - UNTIL_SECOND_MS}
     return rows, len(decoders)
 

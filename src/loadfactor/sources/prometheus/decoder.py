@@ -138,9 +138,9 @@ class _SharedLabels(NamedTuple):
 class PrometheusDecoder:
     """Turns the points of one stream into rows. For one thread at a time.
 
-    Series are numbered by `identify`; `feed` takes points with the number of their payload; `drain` gives the rows of
-    complete scrapes, `end` the rest. `state` is all that later rows depend on, as after the last `drain`: a decoder made from it, to which payloads
-    that are not done yet are fed again, goes on with the same rows.
+    Series are numbered by `identify`; `feed` takes points with the number of their payload; `drain` gives the rows of complete
+    scrapes, `end` the rest. `state` is all that later rows depend on, as after the last `drain`: a decoder made from it, to which
+    payloads that are not done yet are fed again, goes on with the same rows.
     """
 
     def __init__(self, state: bytes = b"", is_live: bool = True) -> None:
