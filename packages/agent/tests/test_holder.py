@@ -102,6 +102,23 @@ def test_experiment_names_a_process_without_a_job(proc: ProcFolder) -> None:
     assert proc.find(7) == Holder(job=f"{USER} lr-sweep", user=USER, experiment="lr-sweep")
 
 
+def test_a_tracked_run_names_its_process(proc: ProcFolder, tmp_path: Path) -> None:
+    """What `track(experiment=…)` says in code is read from the file that the run holds open, also where it begins later."""
+    proc.add(7)
+    proc.add(8, "0::/slurm/job_4711")
+    finder = HolderFinder(proc.path, PodNames(proc.logs))
+    before = finder.find(7)
+    assert before is not None
+    assert before.experiment == ""
+    records = tmp_path / f"ft-42-{'0a' * 16}.jsonl"
+    records.write_text('{"kind":"begin","format":1,"job":"ann ft-42","experiment":"ft-42"}\n{"kind":"alive"}\n')
+    for pid in (7, 8):
+        (proc.path / f"{pid}" / "fd").mkdir()
+        (proc.path / f"{pid}" / "fd" / "3").symlink_to(records)
+    assert finder.find(7) == Holder(job="ann ft-42", user=USER, experiment="ft-42")
+    assert finder.find(8) == Holder(job="4711", user=USER, experiment="ft-42"), "a scheduler names the job"
+
+
 def test_process_that_cannot_be_seen_has_no_holder(proc: ProcFolder) -> None:
     """A process of another namespace is of nobody we know."""
     assert proc.find(7) is None

@@ -7,6 +7,7 @@ import pytest
 from loops import read_lines, run_loop
 
 ONE, OTHER = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
+FAR, LAST = "GPU-33333333-aaaa", "GPU-44444444-bbbb"
 STEP = "    run.step(step=1, samples=2, tokens=100)\n"
 
 
@@ -22,6 +23,24 @@ def test_visible_uuids_are_the_gpus_of_a_run(tmp_path: Path, visible: str, gpus:
     assert run_loop(code, tmp_path, CUDA_VISIBLE_DEVICES=visible).stderr == ""
     assert [line["devices"] for line in find(tmp_path, "devices")] == ([gpus] if gpus else [])
     assert len(find(tmp_path, "work")) == 1
+
+
+def test_ranks_of_other_machines_say_their_gpus(tmp_path: Path) -> None:
+    """Rank 0 says what all did; the first rank of each other machine, or each rank with a GPU alone, says which are its own."""
+    code = f"with loadfactor.track(experiment='e') as run:\n{STEP}"
+    for rank, local, visible in (
+        (0, 0, f"{ONE},{OTHER}"),
+        (1, 1, f"{ONE},{OTHER}"),
+        (2, 0, f"{FAR},{LAST}"),
+        (3, 1, LAST),
+        (4, 1, ""),
+    ):
+        names = {"RANK": f"{rank}", "LOCAL_RANK": f"{local}", "WORLD_SIZE": "5", "CUDA_VISIBLE_DEVICES": visible}
+        assert run_loop(code, tmp_path, **names).stderr == ""
+    assert sorted(line["devices"] for line in find(tmp_path, "devices")) == [[ONE, OTHER], [FAR, LAST], [LAST]]
+    assert sorted(line["rank"] for line in find(tmp_path, "begin")) == [0, 2, 3]
+    assert len(find(tmp_path, "work")) == 1
+    assert len(find(tmp_path, "end")) == 3
 
 
 @pytest.mark.parametrize(("amounts", "flops"), [("samples=2, tokens=100", 300.0), ("samples=2", 6.0)])

@@ -1,5 +1,6 @@
 """Holders of GPUs: the job, pod or command of a process that runs on it, from /proc, and the pods it was given to."""
 
+import json
 import os
 import pwd
 import re
@@ -67,6 +68,9 @@ _SHELLS: Final = (
 )
 _LONGEST_COMMAND: Final = 60
 _MOST_PARENTS: Final = 32
+_RECORDS: Final = re.compile(r"-[0-9a-f]{32}\.jsonl")
+"""How the name of a tracked run's file ends."""
+_LONGEST_LINE: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -121,17 +125,23 @@ def join_holders(running: Collection[Holder], given: Collection[GivenPod]) -> li
 
 
 class HolderFinder:
-    """Finds the holders of processes, each once as long as it runs."""
+    """Finds the holders of processes, each once as long as it runs; more seldom each time while no experiment is known.
+
+    A run may begin long after its process.
+    """
 
     def __init__(self, proc: Path, pods: PodNames, variables: Sequence[str] = ()) -> None:
         """`variables`: names of what else is read of environments."""
         self._proc, self._pods = proc, pods
         self._labels = {name: name.lower() for name in RUNS} | {name: _OTHERS + name.lower() for name in variables}
         self._known: dict[int, Holder | None] = {}
+        self._asked: dict[int, int] = {}
 
     def find(self, pid: int) -> Holder | None:
         """The holder; None where the process cannot be seen."""
-        if pid not in self._known:
+        asked = self._asked[pid] = self._asked.get(pid, 0) + 1
+        known = self._known.get(pid)
+        if pid not in self._known or (known is not None and not known.experiment and asked & (asked - 1) == 0):
             self._known[pid] = self._read(pid)
         return self._known[pid]
 
@@ -139,6 +149,7 @@ class HolderFinder:
         """Forgets processes that are gone: their numbers are given again."""
         for pid in set(self._known) - pids:
             self._known.pop(pid, None)
+            self._asked.pop(pid, None)
 
     def _read(self, pid: int) -> Holder | None:
         folder = self._proc / str(pid)
@@ -148,7 +159,8 @@ class HolderFinder:
         except OSError:
             return None
         environment = _read_environment(folder)
-        experiment = environment.get(EXPERIMENT, "")
+        run = _read_run(folder)
+        experiment = run.get("experiment") or environment.get(EXPERIMENT, "")
         variables = tuple(
             (label, v[:_LONGEST_VALUE]) for name, label in self._labels.items() if (v := environment.get(name))
         )
@@ -160,6 +172,8 @@ class HolderFinder:
             return Holder(pod=name, namespace=namespace, experiment=experiment, variables=variables)
         if job := environment.get("SLURM_JOB_ID"):
             return Holder(job=job, user=user, experiment=experiment, variables=variables)
+        if own := run.get("job"):
+            return Holder(job=own, user=user, experiment=experiment, variables=variables)
         if experiment:
             return Holder(job=f"{user} {experiment}", user=user, experiment=experiment, variables=variables)
         return Holder(job=f"{user} {self._name_command(pid, uid)}", user=user, variables=variables)
@@ -194,6 +208,20 @@ def _read_environment(folder: Path) -> Mapping[str, str]:
         return {}
     pairs = (entry.partition("=") for entry in content.decode(errors="replace").split("\0"))
     return {name: value for name, _, value in pairs}
+
+
+def _read_run(folder: Path) -> Mapping[str, str]:
+    """Job and experiment of the tracked run whose file of records a process holds open, as its first line says them."""
+    try:
+        for file in (folder / "fd").iterdir():
+            if _RECORDS.search(os.readlink(file)):
+                with file.open("rb") as records:
+                    begin = json.loads(records.readline(_LONGEST_LINE))
+                if isinstance(begin, dict) and begin.get("kind") == "begin":
+                    return {of: str(begin[of])[:_LONGEST_VALUE] for of in ("job", "experiment") if begin.get(of)}
+    except (OSError, ValueError):
+        return {}
+    return {}
 
 
 def _read_parent(folder: Path) -> int:

@@ -17,6 +17,7 @@ _NAMES: Final = (
 )
 """Best first: torchrun sets the first pair inside of one Slurm task a node."""
 _NODE_NAMES: Final = ("NODE_RANK", "GROUP_RANK")
+_LOCAL_NAMES: Final = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
 class Rank(NamedTuple):
@@ -58,6 +59,15 @@ def _find_local_rank(environment: Mapping[str, str]) -> Rank:
     if not local.isdigit() or not count.isdigit():
         return Rank(0, 1)
     return Rank(int(node) * int(count) + int(local), int(count))
+
+
+def find_local_rank(environment: Mapping[str, str]) -> int:
+    """The place of this process among those of its machine; 0 where nobody says.
+
+    >>> find_local_rank({"LOCAL_RANK": "3", "SLURM_LOCALID": "0"})
+    3
+    """
+    return next((int(place) for name in _LOCAL_NAMES if (place := environment.get(name, "")).isdigit()), 0)
 
 
 def is_loader_worker(modules: Mapping[str, Any] = sys.modules) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from .identity import describe_rank, find_identity, find_rank, is_loader_worker
+from .identity import Rank, describe_rank, find_identity, find_local_rank, find_rank, is_loader_worker
 from .merging import Call, Merger
 from .notices import say_once
 from .own_gpus import find_gpus
@@ -45,6 +45,8 @@ class Recorder:
         self._file: RecordFile | None = None
         self._sender: Any = None
         self._knows_gpus = False
+        self._rank = Rank(0, 1)
+        self._speaks = True
         self._thread = threading.Thread(target=self._work, name="loadfactor", daemon=True)
 
     def start(self) -> None:
@@ -84,45 +86,52 @@ class Recorder:
             say_once("recorder", f"progress is not kept any more ({type(error).__name__}: {error}); the run goes on")
 
     def _record(self) -> None:
-        self._file = file = self._open()
         merger = Merger(self._began_ns // NS_PER_MS)
-        if file is not None:
-            file.write([{"kind": "alive", "at": self._began_ns // NS_PER_MS}])
-            self._begin_sending(file)
-            self._find_gpus(file)
+        is_run = not is_loader_worker()
+        self._rank = find_rank(os.environ)
+        # Of ranks that say together what all did, the others say which GPUs are theirs, and nothing where they have none.
+        self._speaks = self._counts == "rank" or self._rank.rank == 0
+        if is_run and self._speaks:
+            self._open()
+        if is_run:
+            self._find_gpus()
         while True:
-            if not self._wake.wait(ALIVE_S) and file is not None:
-                file.write([{"kind": "alive", "at": time.time_ns() // NS_PER_MS}])
+            if not self._wake.wait(ALIVE_S) and self._file is not None:
+                self._file.write([{"kind": "alive", "at": time.time_ns() // NS_PER_MS}])
             self._ended.wait(FLUSH_S)
             is_last = self._ended.is_set()
             self._wake.clear()
             self.is_awake = False
             calls = self._give()
-            if file is not None:
-                file.write(merger.merge(calls))
-                if calls and not self._knows_gpus:
-                    self._find_gpus(file)
-                if self._sender is not None:
-                    self._sender.wake()
+            if self._file is not None and self._speaks:
+                self._file.write(merger.merge(calls))
+            if is_run and calls and not self._knows_gpus:
+                self._find_gpus()
+            if self._sender is not None:
+                self._sender.wake()
             if is_last:
                 break
-        if file is not None:
-            self._close(file)
+        if self._file is not None:
+            self._close(self._file)
 
-    def _open(self) -> RecordFile | None:
-        """The file; None where another rank reports what is counted over all of them, or this process is no rank."""
-        rank = find_rank(os.environ)
-        if is_loader_worker() or (self._counts == "global" and rank.rank > 0):
-            return None
+    def _open(self) -> RecordFile:
+        """Begin the file, and the sending of it."""
         begin = {"kind": "begin", "format": FORMAT, "id": os.urandom(ID_BYTES).hex(), "at": self._began_ns // NS_PER_MS}
         begin |= find_identity(self._settings["experiment"], self._settings["job"], os.environ)
-        return RecordFile(self._folder, begin | describe_rank(rank, self._counts))
+        self._file = file = RecordFile(self._folder, begin | describe_rank(self._rank, self._counts))
+        file.write([{"kind": "alive", "at": self._began_ns // NS_PER_MS}])
+        self._begin_sending(file)
+        return file
 
-    def _find_gpus(self, file: RecordFile) -> None:
-        """Write which GPUs the run sees; where nobody can say it yet, again when it has made a step."""
+    def _find_gpus(self) -> None:
+        """Write which GPUs the run sees; where nobody can say it yet, again when it has made a step.
+
+        The first rank of a machine says it for those that see the same; one that sees a GPU alone says it itself.
+        """
         found = find_gpus(os.environ)
         self._knows_gpus = found is not None
-        if found:
+        if found and (self._speaks or len(found) == 1 or find_local_rank(os.environ) == 0):
+            file = self._file or self._open()
             file.write([{"kind": "devices", "at": time.time_ns() // NS_PER_MS, "devices": found}])
 
     def _begin_sending(self, file: RecordFile) -> None:
