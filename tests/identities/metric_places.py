@@ -119,10 +119,7 @@ def read_cell(name: str, text: str, unit: str = "") -> Shown | None:
 
 
 def read_months(fleet: Fleet) -> ByMetric:
-    """What `show --by month` says of the month, of all that the books know.
-
-    Jobs that wait are each in the month in which they began to; a window counts all that wait at its end.
-    """
+    """What `show --by month` says of the month, of all that the books know."""
     whole = [of for of in fleet.show("all", ("month",)) if of["by"]["month"] == fleet.month]
     teams = fleet.show("all", ("month", *TEAM), ("allocated_gpu_hours", "cost"))
     return join(
@@ -383,7 +380,7 @@ METRIC_PLACES: Final = (
     MetricPlace("`show`, JSON", read_show),
     MetricPlace("`show`, terminal", read_text("terminal")),
     MetricPlace("`show`, HTML", read_text("HTML")),
-    MetricPlace("`show --by month`", read_months, set(NUMBERS) - {"queue_waiting"}),
+    MetricPlace("`show --by month`", read_months),
     MetricPlace("`GET /api/v1/readings`", read_endpoint),
     MetricPlace("`report`, JSON", read_report),
     MetricPlace("`report`, tiles", read_tiles, TILES.values()),

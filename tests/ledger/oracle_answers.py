@@ -346,17 +346,19 @@ def _held(asked: Asked) -> tuple[str, ...]:
 
 
 def _wait_metrics(oracle: Oracle, asked: Asked, key: Any) -> dict[Any, dict[str, tuple[Any, float | None]]]:
-    """Waits that ended in a start inside the window, by when they ended; and how many still waited, or gave up in it."""
+    """Waits that ended in a start inside the window, by when they ended; and how many waited still at the end of each
+    interval, or gave up in it."""
     started: dict[Any, list[tuple[float, str, float]]] = defaultdict(list)
     waiting: dict[Any, int] = defaultdict(int)
     for w in list_waits(oracle.t):
         if w["started"] and asked.start <= w["ended"] < asked.end:
             gpus = 1.0 if w["gpus"] is None else w["gpus"]
             started[key(w, w["ended"])].append(((w["ended"] - w["queued"]) / 1000, w["job_id"], gpus))
-        if w["queued"] < asked.end and (
-            w["ended"] is None or w["ended"] >= asked.end or (not w["started"] and w["ended"] >= asked.start)
-        ):
-            waiting[key(w, max(w["queued"], asked.start))] += 1
+        for k, (first, after) in _list_spans(asked, lambda at, w=w: key(w, at)).items():
+            if w["queued"] < after and (
+                w["ended"] is None or w["ended"] >= after or (not w["started"] and w["ended"] >= first)
+            ):
+                waiting[k] += 1
     keys = {*started, *waiting} or (set() if asked.by else {()})
     out: dict[Any, dict[str, tuple[Any, float | None]]] = {}
     for k in keys:
@@ -371,6 +373,15 @@ def _wait_metrics(oracle: Oracle, asked: Asked, key: Any) -> dict[Any, dict[str,
         of["queue_wait_s_mean"] = (sum(w for w, *_ in rows) / n if n else None, coverage)
         of["queue_wait_s_mean_gpu_weighted"] = (sum(w * g for w, _, g in rows) / weight if weight else None, coverage)
     return out
+
+
+def _list_spans(asked: Asked, key: Any) -> dict[Any, tuple[int, int]]:
+    """The first and last instants of each group by time; midnights of all zones are at whole quarters of an hour."""
+    quarter, spans = HOUR // 4, dict[Any, tuple[int, int]]()
+    for at in {asked.start, *range(asked.start - asked.start % quarter + quarter, asked.end, quarter)}:
+        first, after = spans.get(key(at), (at, 0))
+        spans[key(at)] = min(first, at), max(after, min(at - at % quarter + quarter, asked.end))
+    return spans
 
 
 def _quantile(values: list[float], q: float) -> float | None:

@@ -16,6 +16,7 @@ from tests.ledger.fleets import HOUR, MINUTE, STARTS, Row, add, batch
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.metrics.fullness import DROPS, LEVELS, Spent, WorkShares, join, measure_shares, pour, take_shares
+from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.survival import Interval, estimate_rest, estimate_survival
 
 START = 1_767_225_600_000
@@ -275,6 +276,18 @@ def test_waits_that_cannot_be_told_apart_are_unknown_not_none(tmp_path: Path) ->
     books = part_books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}], queue_events=[asked])
     found = [books.show(["queue_waiting"], where=w)[0].value for w in ({}, {"pool": "a"}, {"node": "n0"})]
     assert found == [1, 1, None]
+
+
+def test_who_waits_is_counted_at_the_end_of_each_interval(tmp_path: Path) -> None:
+    """A job that waits four hours is in each, as in a window of that hour; one that starts within an hour is in none."""
+    holds = [{"job_id": "j", "device_id": "g0"}, {"job_id": "k", "device_id": "g1", "from_utc": START + PART_HOUR // 2}]
+    asked = [{"job_id": of, "at_utc": START + PART_HOUR // 4, "event": "submitted"} for of in ("patient", "k")]
+    books = part_books_of(tmp_path, holds, queue_events=asked)
+    split = books.show(["queue_waiting", "queue_wait_s_mean"], "hour")
+    assert [of.value for of in split if of.metric == "queue_waiting"] == [1, 1, 1, 1]
+    hours = [(START + n * PART_HOUR, START + (n + 1) * PART_HOUR) for n in range(4)]
+    each = [books.show(["queue_waiting", "queue_wait_s_mean"], (), *map(instant, hour)) for hour in hours]
+    assert [(of.value, of.coverage) for of in split] == [(of.value, of.coverage) for found in each for of in found]
 
 
 def test_who_holds_gpus_waits_no_longer(tmp_path: Path) -> None:

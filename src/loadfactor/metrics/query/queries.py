@@ -274,7 +274,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
 
 def _bucketed(intervals: Expr) -> Expr:
     """Intervals cut at hours, and at the local midnights that are none; amounts still those of the whole interval."""
-    buckets = ibis.table({"first": "int64", "after": "int64"}, name="buckets")
+    buckets = _list_buckets()
     cut = intervals.join(buckets, [intervals.from_utc < buckets.after, intervals.to_utc > buckets.first])
     return cut.select(
         "unit",
@@ -297,14 +297,12 @@ def list_wait_queries(question: Question, waits: Expr) -> dict[str, Expr]:
     """`any_wait`: whether one was ever recorded; `waited`: every plain quantile; the weighted ones by name; `waiting` still."""
     start, end, keys = read_input(question, "start_ms"), read_input(question, "end_ms"), question.keys
     started = waits.filter(waits.started, waits.ended_utc >= start, waits.ended_utc < end)
-    begun = waits.filter(waits.queued_utc < end)
-    censored = begun.filter(
-        begun.ended_utc.isnull() | (begun.ended_utc >= end) | (~begun.started & (begun.ended_utc >= start))
-    )
     hour = started.ended_utc - started.ended_utc % MS_PER_HOUR
     started = add_calendar(question, started, hour, started.ended_utc).mutate(gpus=ibis.coalesce(started.gpus, 1.0))
-    at = ibis.greatest(censored.queued_utc, start)
-    censored = add_calendar(question, censored, at - at % MS_PER_HOUR, at)
+    spans = _list_spans(question, start, end)
+    at_end = waits.ended_utc.isnull() | (waits.ended_utc >= spans.until)
+    is_censored = at_end | (~waits.started & (waits.ended_utc >= spans.since))
+    censored = waits.join(spans, [waits.queued_utc < spans.until, is_censored])
     columns, queries = {"n": started.count()}, {"any_wait": waits.select("job_id").limit(1)}
     for metric in question.metrics:
         kind = metric.kind
@@ -319,6 +317,26 @@ def list_wait_queries(question: Question, waits: Expr) -> dict[str, Expr]:
     queries["waited"] = _grouped(started, keys, columns)
     queries["waiting"] = _grouped(censored, keys, {"n": censored.count()})
     return queries
+
+
+def _list_spans(question: Question, start: Expr, end: Expr) -> Expr:
+    """The intervals of the hours and periods that a question splits by, `since` and `until`, inside its window; else the window."""
+    by = [name for name in ("hour", *question.periods) if name in question.by]
+    if not by:
+        return ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="asked").select(
+            since="start_ms", until="end_ms"
+        )
+    buckets = _list_buckets().rename(since="first", until="after")
+    at = buckets.since
+    dated = add_calendar(question, buckets, at - at % MS_PER_HOUR, at)
+    whole = dated.group_by(by).aggregate(first=dated.since.min(), after=dated.until.max())
+    spans = whole.select(*by, since=ibis.greatest(whole.first, start), until=ibis.least(whole.after, end))
+    return spans.filter(spans.since < spans.until)
+
+
+def _list_buckets() -> Expr:
+    """The hours that a question splits by, cut at local midnights; the days where it splits by no hour."""
+    return ibis.table({"first": "int64", "after": "int64"}, name="buckets")
 
 
 def _weighted_quantile(rows: Expr, keys: list[str], kind: Quantile) -> Expr:
