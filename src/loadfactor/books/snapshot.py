@@ -271,7 +271,8 @@ class Snapshot:
         question = ChargeQuestion(found.by, found.month, None, settings().chargeback, timezone)
         column = choose_column(found.totals)
         charged = charge_days(self._session, question, self._basis, self._ledger.view_span, column)
-        return describe_inputs(self._session, charged or ChargedDays(found, (), {}), str(timezone), remark)
+        has_ledger = self._ledger.view_span(question.window)
+        return describe_inputs(self._session, charged or ChargedDays(found, (), {}), str(timezone), remark, has_ledger)
 
     def find_missing(self, found: "FleetChargeback") -> str:
         """What the books lack of a month, and about what it would have cost; empty where they know it whole."""

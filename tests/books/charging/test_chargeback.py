@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from tests.books.charging.gpu_bills import tag, write_focus_bill
@@ -51,6 +52,39 @@ def bill(tmp_path: Path) -> Callable[..., Books]:
         return books
 
     return make
+
+
+def test_what_changed_since_a_month_was_closed_is_known_to_the_hour(tmp_path: Path) -> None:
+    """Two hours of a GPU at $2 that come late are the hours that differ, with their GPU-hours and money."""
+    header = "job_id,device_id,team,from_utc,to_utc\n"
+    day = "2026-10-05T{:02}:00Z"
+    tables = {
+        "devices": "device_id,node,from_utc,to_utc\ng0,n0,2026-10-05T00:00Z,2026-10-06T00:00Z\n",
+        "prices": "basis,price_per_gpu_hour\ncontracted,2\n",
+        "allocations": f"{header}j,g0,a,{day.format(0)},{day.format(4)}\n",
+    }
+    (tmp_path / "first").mkdir()
+    for name, text in tables.items():
+        (tmp_path / "first" / f"{name}.csv").write_text(text)
+    books = Books(tmp_path / "books")
+    books.add("tables", [tmp_path / "first"])
+    books.close_month("2026-10", is_known_to_lack=True)
+    (tmp_path / "allocations.csv").write_text(
+        f"{header}j,g0,a,{day.format(0)},{day.format(4)}\nk,g0,b,{day.format(13)},{day.format(15)}\n"
+    )
+    books.add("tables", [tmp_path / "allocations.csv"])
+    changed = books.compare_closed("2026-10")
+    assert [(c.by["team"], str(c.change["EffectiveCost"])) for c in changed.statements if c.pool is None] == [
+        ("b", "4.00")
+    ]
+    assert [of.what for of in changed.reasons if of.kind == "hour"] == [
+        "2026-10-05 13:00 to 15:00: held GPU-hours 0.0 → 2.0"
+    ]
+    assert not any(
+        of.kind == "hour"
+        for of in books.compare_closed("2026-10", timezone=ZoneInfo("Asia/Kolkata")).reasons
+        if "13:00" in of.what
+    )
 
 
 def test_every_line_of_a_bill_finds_its_statement(bill: Callable[..., Books]) -> None:

@@ -4,18 +4,19 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_DAY, MS_PER_S
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S, US_PER_S
 from loadfactor.books.charging.bill_lines import EPOCH, find_extent, read_month, view_charges
 from loadfactor.books.charging.fleet_chargeback import BILL, ChargedDays, FleetChargeback
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.money.lines import ColumnTotal, StatedHours, Statement, StatementPart, choose_column
+from loadfactor.money.lines import ColumnTotal, StatedHours, Statement, StatementPart, choose_column, read_hours
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import STATEMENTS
@@ -33,15 +34,18 @@ Place = tuple[tuple[str | None, ...], str | None]
 
 @dataclass(frozen=True)
 class StoodOn:
-    """What a closing stood on: the last import, prices by basis and GPUs, amounts of every day, and a remark on what was missing.
+    """What a closing stood on: the last import, prices by basis and GPUs, amounts by day and hour, and a remark on what is missing.
 
-    `days` are of all statements together, in the column that bridges are of.
+    `days` are of all statements together, in the column that bridges are of. `held` are held GPU-hours by UTC hour, 2026-10-05T13,
+    and `costs` price × installed time where there is no bill, whose charges go by days.
     """
 
     timezone: str = "UTC"
     last_import: int | None = None
     prices: Mapping[str, str] = field(default_factory=dict)
     days: Mapping[str, Decimal] = field(default_factory=dict)
+    held: Mapping[str, Decimal] = field(default_factory=dict)
+    costs: Mapping[str, Decimal] = field(default_factory=dict)
     cost_source: str = ""
     basis: str | None = None
     start_ms: int = 0
@@ -113,8 +117,8 @@ def _read_amounts(texts: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def _read_stood_on(kept: dict[str, Any]) -> StoodOn:
-    days = {day: Decimal(amount) for day, amount in kept.pop("days", {}).items()}
-    return StoodOn(**kept, days=days)
+    days, held, costs = (_read_amounts(kept.pop(name, {})) for name in ("days", "held", "costs"))
+    return StoodOn(**kept, days=days, held=held, costs=costs)
 
 
 def _read_statement(
@@ -271,7 +275,7 @@ class StatementChange:
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that changed since a month was closed: an import, a price, a rule, GPU-hours or a day; `amount` where known."""
+    """Something that changed since a month was closed: an import, price, rule, GPU-hours, day or hours; `amount` where known."""
 
     kind: str
     what: str
@@ -319,7 +323,7 @@ def compare_closed(
 def _explain(
     last: Closing, found: FleetChargeback, now_on: StoodOn, imports: "Sequence[ImportRecord]"
 ) -> Iterator[Reason]:
-    """What changed between a closing and now: imports, prices, rules, GPU-hours, and the days whose amounts differ."""
+    """What changed between a closing and now: imports, prices, rules, GPU-hours, and the days and hours that differ."""
     before = last.stood_on
     for record in imports:
         rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in record.rows.items())
@@ -343,10 +347,35 @@ def _explain(
     for day in sorted({*before.days, *now_on.days}) if before.days else ():
         if change := now_on.days.get(day, Decimal(0)) - before.days.get(day, Decimal(0)):
             yield Reason("day", day, change)
+    yield from _explain_hours(before, now_on, found.start.tzinfo)
 
 
-def describe_inputs(session: Session, charged: ChargedDays, timezone: str, remark: str = "") -> StoodOn:
-    """What statements of a month stand on now."""
+def _explain_hours(before: StoodOn, now_on: StoodOn, zone: tzinfo | None) -> Iterator[Reason]:
+    """Hours whose GPU-hours or cost differ, those that follow each other together; none of a closing that kept no hours."""
+    names = {*before.held, *now_on.held, *before.costs, *now_on.costs} if before.held or before.costs else set()
+    changed = [
+        datetime.fromisoformat(f"{name}:00+00:00")
+        for name in sorted(names)
+        if before.held.get(name) != now_on.held.get(name) or before.costs.get(name) != now_on.costs.get(name)
+    ]
+    for _, run in groupby(enumerate(changed), lambda of: of[1] - timedelta(hours=of[0])):
+        hours = [at for _, at in run]
+        keys = [f"{at:{HOUR}}" for at in hours]
+        held, holds, cost, costs = (
+            sum((of.get(key, Decimal(0)) for key in keys), Decimal(0))
+            for of in (before.held, now_on.held, before.costs, now_on.costs)
+        )
+        start, end = (at.astimezone(zone) for at in (hours[0], hours[-1] + timedelta(hours=1)))
+        words = f"{start:%Y-%m-%d %H:%M} to {end:%H:%M}" + (f" on {end:%Y-%m-%d}" if end.date() != start.date() else "")
+        if held != holds:
+            words += f": held GPU-hours {held:,.1f} → {holds:,.1f}"
+        yield Reason("hour", words, costs - cost if costs != cost else None)
+
+
+def describe_inputs(
+    session: Session, charged: ChargedDays, timezone: str, remark: str = "", has_ledger: bool = True
+) -> StoodOn:
+    """What statements of a month stand on now; `has_ledger`: `window_ledger` is that of the month."""
     found = charged.found
     days: dict[str, Fraction] = defaultdict(Fraction)
     for of_days in charged.days.values():
@@ -363,12 +392,33 @@ def describe_inputs(session: Session, charged: ChargedDays, timezone: str, remar
         session.manifest.last_import,
         {name: f"{price:g}" for name, price in prices},
         {day: Decimal(round(amount * 100)).scaleb(-2) for day, amount in days.items()},
+        *(_sum_hours(session, found.basis) if has_ledger else ({}, {})),
         found.cost_source,
         found.basis,
         start,
         end,
         remark,
     )
+
+
+HOUR: Final = "%Y-%m-%dT%H"
+
+
+def _sum_hours(session: Session, basis: str | None) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+    """Held GPU-hours of `window_ledger` by UTC hour, and price × installed time to the cent in a kind of money, if one is given."""
+    price = f"price_per_gpu_hour_{basis}" if basis else "NULL"
+    rows = session.raw.execute(
+        f"SELECT hour_utc, CAST({price} AS VARCHAR), sum(CAST(round(gpu_s * {US_PER_S}) AS BIGINT)),"
+        f" coalesce(sum(CAST(round(gpu_s * {US_PER_S}) AS BIGINT)) FILTER (state IN ('busy', 'idle', 'unobserved')), 0)"
+        " FROM window_ledger GROUP BY ALL ORDER BY ALL"
+    ).fetchall()
+    held, costs = defaultdict[str, Decimal](Decimal), defaultdict[str, Decimal](Decimal)
+    for at, price, there_us, held_us in rows:
+        name = f"{instant(at):{HOUR}}"
+        held[name] += read_hours(held_us / US_PER_S)
+        if price is not None:
+            costs[name] += read_hours(there_us / US_PER_S) * Decimal(price)
+    return dict(held), {name: cost.quantize(Decimal("0.01")) for name, cost in costs.items()}
 
 
 def find_missing(session: Session, found: FleetChargeback) -> str:
