@@ -223,7 +223,7 @@ def test_the_headline_is_its_table(small_page: Page) -> None:
     said = {
         "cost an hour, every replica up": "{} an hour",
         "cost per million tokens": "{} per million tokens",
-        "cost of a token, times the benchmark price": "{} × the benchmark price",
+        "cost of a token, times that on a replica always full": "{} times what they cost on a replica that is always full",
         "requests within the objective": "{} of requests within",
         "duty: a step is running": "busy {} of the time",
         "mean batch": "a batch of {}.",
@@ -231,7 +231,10 @@ def test_the_headline_is_its_table(small_page: Page) -> None:
     for what, words in said.items():
         assert words.format(table[what]) in headline
     causes = next(s for s in small_page.document.sections if s.title.startswith("Why")).tables[0].text_rows()
-    assert causes[-1] == ["together: times the benchmark price", table["cost of a token, times the benchmark price"]]
+    assert causes[-1] == [
+        "together: times a token on a replica always full",
+        table["cost of a token, times that on a replica always full"],
+    ]
 
 
 def test_every_heading_says_where_its_numbers_come_from(small_page: Page) -> None:

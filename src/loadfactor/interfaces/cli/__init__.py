@@ -173,7 +173,7 @@ COMMANDS = (
     CommandEntry(
         "diagnose",
         "Say why GPUs were not fuller, from the books or from traces.\n\n"
-        "Without a trace: of a job, a team or the whole fleet, causes ranked by what is at stake, with evidence, "
+        "Without a trace: of a job, a team or the whole fleet, causes ranked by what was lost to them, with evidence, "
         "what speaks against them, what to change, and what cannot be told.\n\n"
         "Traces: Kineto or Chrome JSON of torch.profiler, XPlane of TensorFlow and JAX, exports of Nsight Systems "
         "(SQLite, Parquet, Arrow), gzip too; several ranks of a job together. Each device's time is divided exactly,"

@@ -53,18 +53,31 @@ def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
 
 
 def say_fleet(found: FleetDiagnosis) -> str:
-    """Losses of the jobs that were looked at, and for how much of it causes were found."""
+    """The first cause and the job to begin with; then what was lost, and for how much of it causes were found."""
     if not found.jobs:
         return f"Nothing of {found.of} lost GPU time that is known."
     low = sum(job.at_stake_gpu_hours.low for job in found.jobs)
     high = sum(job.at_stake_gpu_hours.high for job in found.jobs)
     lost = sum(job.lost_gpu_hours for job in found.jobs)
     count = "1 job" if len(found.jobs) == 1 else f"{len(found.jobs)} jobs"
-    sentence = f"{count} of {found.of} lost {number(lost)} GPU-hours; causes were found for {number(low)} to {number(high)} of them"
+    if not found.causes:
+        return f"No cause was found: {count} of {found.of} lost {number(lost)} GPU-hours."
+    first = found.causes[0]
+    worst = max(
+        ((job, of.gpu_hours.high) for job in found.jobs for of in job.findings if of.cause == first.cause),
+        key=lambda pair: pair[1],
+    )[0].job
+    where = (
+        f"in {first.jobs} jobs; look at job {worst} first" if first.jobs > 1 else f"in job {worst}; look at it first"
+    )
+    known = f"Causes were found for {number(low)} to {number(high)} of {number(lost)} GPU-hours"
     costs = [job.at_stake_cost for job in found.jobs if job.at_stake_cost is not None]
-    if not high or not costs:
-        return f"{sentence}."
-    return f"{sentence}, {money(sum(c.low for c in costs), found.currency)} – {money(sum(c.high for c in costs), found.currency)}."
+    worth = (
+        f": {money(sum(c.low for c in costs), found.currency)} – {money(sum(c.high for c in costs), found.currency)}"
+        if costs
+        else ""
+    )
+    return f"Begin with {first.title}, {where}. {known} that {count} of {found.of} lost{worth}."
 
 
 def say_rest(found: FleetDiagnosis) -> str:
@@ -88,7 +101,7 @@ def list_jobs(found: FleetDiagnosis) -> DataTable:
         col("lost GPU-h", "lost_gpu_hours", "number"),
         col("first cause", lambda job: job.findings[0].title if job.findings else _say_nothing(job)),
         col("how sure", lambda job: job.findings[0].sureness if job.findings else None),
-        col("at stake", say, hint=STAKE),
+        col("lost to known causes", say, hint=STAKE),
     )
 
 
@@ -119,7 +132,7 @@ def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
     return (
         Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"{number(job.unobserved_gpu_hours)} of them unobserved"),
         Tile("Lost", f"{number(job.lost_gpu_hours)} GPU-h", lost),
-        Tile("At stake", stake, "of all causes together" if job.findings else _say_nothing(job)),
+        Tile("Lost to known causes", stake, "of all causes together" if job.findings else _say_nothing(job)),
     )
 
 
@@ -130,7 +143,7 @@ def list_scheduling(findings: Sequence[CauseFinding], currency: str) -> Section:
         col("pool", "pool"),
         col("cause", "title"),
         col("GPU-h", "gpu_hours.high", "number"),
-        col("at stake", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
+        col("lost to it", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
     )
     lead = "GPUs that nobody held, beside jobs that waited: no job lost them."
     return Section("Free while jobs wait", lead, tables=(free,))
@@ -144,7 +157,7 @@ def list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
         col("class", "class_"),
         col("how sure", "sureness"),
         col("of held time", lambda f: f"{write_share(f.share.low)} to {write_share(f.share.high)}"),
-        col("at stake", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
+        col("lost to it", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
         note=OVERLAP,
     )
 
@@ -156,7 +169,7 @@ def list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
         col("cause", "title"),
         col("class", "class_"),
         col("jobs", "jobs", "number"),
-        col("at stake", lambda c: say_stake(c.gpu_hours, c.cost, currency)),
+        col("lost to it", lambda c: say_stake(c.gpu_hours, c.cost, currency)),
         note=OVERLAP,
     )
 

@@ -175,7 +175,7 @@ def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Secti
     beside = table(
         rows,
         col("class"),
-        col("by the books: at stake"),
+        col("by the books: lost to it"),
         col("by the traces: saved, if all work ran so"),
         note=SECONDS,
     )

@@ -136,7 +136,8 @@ def write_headline(p: ServingPlan) -> str:
     most = "at most " if p.fleet_run.fleet.autoscale else ""
     return (
         f"Serve {p.model} in {p.precision} on {fleet}: {most}{money(p.cost_per_hour, p.currency)} an hour, "
-        f"{money(t.cost_per_mtok, p.currency)} per million tokens, {number(p.multiplier.multiplier)} × the benchmark price; "
+        f"{money(t.cost_per_mtok, p.currency)} per million tokens, "
+        f"{number(p.multiplier.multiplier)} times what they cost on a replica that is always full; "
         f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)}."
     )
 
@@ -241,7 +242,7 @@ def _draw_simulated(p: ServingPlan, day: str) -> Section:
         ("cost a day, as simulated", cost(t.cost / p.simulated_share)),
         (f"cost {PER_MTOK}", cost(t.cost_per_mtok)),
         (f"cost {PER_MTOK}: prompt · output", f"{cost(t.cost_per_prompt_mtok)} · {cost(t.cost_per_output_mtok)}"),
-        ("cost of a token, times the benchmark price", number(p.multiplier.multiplier)),
+        ("cost of a token, times that on a replica always full", number(p.multiplier.multiplier)),
         ("requests · rejected", f"{_of_fleet(p, t.requests):,} · {_of_fleet(p, t.rejected):,}"),
         ("requests within the objective", percent(t.slo_share)),
         ("time to first token p50 · p90 · p99 (s)", _join(t.ttft_p50_s, t.ttft_p90_s, t.ttft_p99_s)),
@@ -305,11 +306,11 @@ def _draw_causes(p: ServingPlan) -> Section:
         ("hours without a request (duty)", m.duty_factor),
         ("replicas for peaks", m.peaks_factor),
         ("batch fill, objective, whole replicas", m.fill_factor),
-        ("together: times the benchmark price", m.multiplier),
+        ("together: times a token on a replica always full", m.multiplier),
     ]
     return Section(
         "Why a token costs more than the benchmark says",
-        "The simulated cost over that of a replica which always runs as in a benchmark, by equation.",
+        "The simulated cost over that of a replica which is always as full as in a benchmark, by equation.",
         tables=(table(rows, "cause", *_numbers("times")),),
     )
 
@@ -399,7 +400,7 @@ def _draw_traffic(p: ServingPlan) -> Section:
         col("condition", "condition"),
     )
     return Section(
-        "What traffic does to the benchmark price, simulated",
+        "What traffic does to the cost of a token, simulated",
         "Other services than yours: each eight replicas' worth of load while open.",
         tables=(traffic,),
     )
@@ -421,11 +422,14 @@ def _draw_load_test(p: ServingPlan) -> Section:
 def _draw_batch_gains(p: ServingPlan) -> Section:
     """Well-known figures of batching for this model, context and accelerator."""
     g = p.claims
-    kappa = f"memory-bound, κ = {number(g.kappa)}, limit {number(g.speedup_limit)} ×; 27 × needs κ = {KAPPA_OF_27:.3g}"
+    kappa = (
+        f"memory-bound: the cache of a sequence is {percent(g.kappa)} of the weights, so at most {number(g.speedup_limit)} ×; "
+        f"27 × needs {percent(KAPPA_OF_27)}"
+    )
     chip = f"{percent(g.compute_share_at_1)} → {percent(g.compute_share_at_64)}"
     half = f"batch {number(g.batch_for_half)}" if g.batch_for_half else "at no batch"
     needs = (
-        f"needs κ below {number(g.largest_kappa_for_half)}; {number(g.most_sequences)} sequences fit; "
+        f"needs the cache of a sequence under {percent(g.largest_kappa_for_half)} of the weights; {number(g.most_sequences)} fit; "
         f"at most {percent(min(g.compute_share_limit, 1.0))}"
     )
     both = "yes" if g.both_hold and g.kappa > KAPPA_OF_27 else "no"
@@ -436,7 +440,7 @@ def _draw_batch_gains(p: ServingPlan) -> Section:
         ("the same by the step equation", f"{number(g.predicted_speedup_at_64)} ×", "with kernels, links and launches"),
         (f"share of the chip at batch 1 → {MANY}", chip, "of peak FLOP/s, decoding alone"),
         ("half of the chip", half, needs),
-        ("27 × and 1 → 50 % together", both, "27 × needs a larger κ than half of the chip allows"),
+        ("27 × and 1 → 50 % together", both, "27 × needs more cache beside the weights than half of the chip allows"),
         (f"{percent(OPEN_SHARE)} duty", f"{number(duty)} ×", "1 ÷ duty, when batches are full while it is open"),
         (
             f"capacity for the {quantile} of an exponential load",

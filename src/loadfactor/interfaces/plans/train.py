@@ -17,7 +17,7 @@ from loadfactor.interfaces.plans.inputs import state_price
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.training.explanations import EvaluatedLayout
-from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
+from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import (
     NO_PRICE,
@@ -100,7 +100,7 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     what = "Fine-tuning" if p.job.adapters else "Training"
     return (
         f"{what} {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
-        f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {write_layout(p.best.layout)}, with a risk of "
+        f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {say_layout(p.best.layout)}; with a risk of "
         f"{write_risk(p.best)} of running out of memory."
     )
 
@@ -185,7 +185,7 @@ def _list_notes(answer: TrainingPlans) -> Iterator[str]:
 
 
 def write_layout(x: TrainingLayout) -> str:
-    """A layout short enough for a table: only what is cut, and the settings that matter."""
+    """A layout short enough for a table: only what is cut, and the settings that matter (`say_layout` has it in words)."""
     parts = [f"TP{x.tensor}"] if x.tensor > 1 else []
     parts += [f"PP{x.pipeline}" + (f"×{x.interleave}" if x.interleave > 1 else "")] if x.pipeline > 1 else []
     parts += [f"CP{x.context}"] if x.context > 1 else []
@@ -195,6 +195,24 @@ def write_layout(x: TrainingLayout) -> str:
         share = f" {percent(x.recompute_share)}" if x.recompute_share < 1 else ""
         parts.append(f"{RECOMPUTE[x.recompute]}{share}")
     return " ".join([*parts, "FSDP" if x.zero == 3 else f"ZeRO-{x.zero}"])
+
+
+def say_layout(x: TrainingLayout) -> str:
+    """The same in words.
+
+    >>> say_layout(TrainingLayout(tensor=4, data=128, recompute=FULL, recompute_share=0.0625))
+    '128 copies of the model, each layer cut over 4 GPUs; micro-batches of 1; 6.25 % of layers recomputed; optimizer sharded'
+    """
+    model = [f"each layer cut over {x.tensor} GPUs"] if x.tensor > 1 else []
+    model += [f"layers in {x.pipeline} stages"] if x.pipeline > 1 else []
+    model += [f"sequences cut over {x.context} GPUs"] if x.context > 1 else []
+    model += [f"experts spread over {x.expert} GPUs"] if x.expert > 1 else []
+    copies = "one copy of the model" if x.data == 1 else f"{x.data} copies of the model"
+    recomputed = {SELECTIVE: "attention recomputed", FULL: f"{percent(x.recompute_share)} of layers recomputed"}
+    parts = [", ".join([copies, *model]), f"micro-batches of {x.micro_batch}"]
+    parts += [recomputed[x.recompute]] if x.recompute else []
+    sharded = {0: "nothing sharded", 1: "optimizer sharded", 2: "optimizer and gradients sharded"}
+    return "; ".join([*parts, sharded.get(x.zero, "optimizer, gradients and weights sharded")])
 
 
 def write_time(p: TrainingPlan) -> str:
@@ -256,6 +274,7 @@ def _draw_summary(p: TrainingPlan) -> Section:
         days = f"{duration(low * S_PER_DAY)} to {duration(high * S_PER_DAY)}"
     unfitted = "what runs took that the equations were not fitted to (validate train --about)"
     rows = [
+        ("layout", write_layout(p.best.layout), say_layout(p.best.layout)),
         ("step", duration(p.step_s), f"{p.global_batch:,} sequences of {p.seq:,} tokens"),
         ("tokens/s", short(p.tokens_per_s), f"{number(p.tokens_per_s / p.gpus)} per GPU"),
         ("TFLOP/s per GPU", model, f"model FLOPs; {hardware} with recomputed work"),
