@@ -50,7 +50,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "tiny"
     folder.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", folder], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=8k", "none", folder], check=False, capture_output=True
     ).returncode:
         pytest.skip("no tmpfs may be mounted here")
     yield folder

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from math import ceil, floor, isfinite, log10
+from types import NoneType
 from typing import Any, TypeVar
 
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S, PERCENT, S_PER_DAY, S_PER_HOUR, S_PER_MIN, US_PER_S
 
 Shown = TypeVar("Shown")
+WITHOUT_TEXT = (float, int, datetime, NoneType)
 
 
 def make_visible(page: Shown) -> Shown:
@@ -18,7 +20,7 @@ def make_visible(page: Shown) -> Shown:
     if isinstance(page, str):
         changed = spell_out(page)
     elif isinstance(page, (tuple, list)) and not hasattr(page, "_fields"):
-        changed = type(page)(part if isinstance(part, float) else make_visible(part) for part in page)
+        changed = type(page)(part if isinstance(part, WITHOUT_TEXT) else make_visible(part) for part in page)
     elif is_dataclass(page) and not isinstance(page, type):
         names = [item.name for item in fields(page) if item.name != "data"]
         changed = replace(page, **{name: make_visible(getattr(page, name)) for name in names})

@@ -1,7 +1,6 @@
 """Charts: one declaration for every renderer, labels that cover nothing, and colours that can be told apart."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -9,14 +8,20 @@ from typing import Any
 from xml.etree import ElementTree
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
-import loadfactor.interfaces.render
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series, image, running, terminal
+from loadfactor.interfaces.charts.axes import make_axes, trace
 from loadfactor.interfaces.charts.labels import CARD, FAINT, INK, PALETTE, Box, spread
+from loadfactor.interfaces.charts.panels import NARROW_PX, WIDE_PX, draw_chart, thin
+from loadfactor.interfaces.charts.picture import Sheet, Words, fill
+from loadfactor.interfaces.charts.svg import draw_figure
 from loadfactor.interfaces.render.ascii import to_ascii
+from loadfactor.interfaces.render.html import STYLESHEET
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 CHARTS = (
@@ -84,17 +89,18 @@ def test_waterfall_steps_down_to_what_is_left() -> None:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.title)
 def test_svg_is_well_formed_and_repeatable(chart: Chart) -> None:
-    """The SVG parses, holds the title as text, and is the same bytes when drawn again."""
-    text = image.svg(chart)
-    words = "".join(ElementTree.fromstring(text).itertext())
-    assert chart.title in words
-    assert image.svg(chart) == text
+    """The figure parses, holds the title as text at either width, no style of its own, and is the same bytes when drawn again."""
+    text = draw_figure(chart)
+    figure = ElementTree.fromstring(text)
+    assert [svg[0].text for svg in figure] == [chart.title] * 2
+    assert not [name for part in figure.iter() for name in part.attrib if name in ("style", "id", "fill", "stroke")]
+    assert draw_figure(chart) == text
 
 
 def test_png_is_written(tmp_path: Path) -> None:
     """Several charts go into one PNG under a heading."""
     path = tmp_path / "out.png"
-    image.save(CHARTS[:3], path, heading="Own 60 GPUs and rent the rest. " * 6)
+    image.save_png(CHARTS, path, heading="Own 60 GPUs and rent the rest. " * 6)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -119,7 +125,7 @@ def test_moments_are_told_in_the_zone_they_come_in() -> None:
     zone = ZoneInfo("Asia/Kolkata")
     hours = [datetime(2026, 3, 1, tzinfo=zone) + timedelta(hours=h) for h in range(24)]
     chart = Chart("a day", "line", hours, (Series("full", [0.5] * 24),), x_label="Asia/Kolkata")
-    ticks = (terminal.draw(chart, 80), image.svg(chart))
+    ticks = (terminal.draw(chart, 80), draw_figure(chart))
     assert all("00:00" in text or "01 Mar" in text for text in ticks)
     assert not any("18:30" in text for text in ticks)
     assert "12:00" in ticks[1]
@@ -130,7 +136,7 @@ def test_an_axis_of_time_spans_its_moments() -> None:
     days = [datetime(2026, 10, day, tzinfo=UTC) for day in (24, 25, 26)]
     for moments, values in ((days, (None, 2.0, None)), (days[:1], (2.0,))):
         chart = Chart("wait", "line", moments, (Series("median", values),))
-        for text in (terminal.draw(chart, 80), image.svg(chart)):
+        for text in (terminal.draw(chart, 80), draw_figure(chart)):
             assert "2025" not in text
             assert "2028" not in text
             assert re.search(r"\b(24 Oct|12:00)", text)
@@ -179,55 +185,73 @@ def charts(draw: st.DrawFn) -> Chart:
     return Chart("A chart", kind, range(points), series, "hours", "GPUs", marks=marks, references=references)
 
 
-def written(figure: Any) -> Iterator[tuple[str, Box]]:
-    """Every text of a figure with its box in pixels; of the ticks those inside the axes."""
-    from matplotlib.text import Text
-
-    texts = []
-    for part in [figure, *figure.subfigs]:
-        texts += [*part.texts, *(text for legend in part.legends for text in legend.get_texts())]
-    for axes in figure.axes:
-        texts += [*axes.texts, axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = zip(axis.get_majorticklocs(), axis.get_ticklabels(), strict=True)
-            texts += [label for at, label in ticks if low <= at <= high and axis.get_visible()]
-    for text in dict.fromkeys(texts):
-        if text is not None and text.get_text().strip():
-            extent = Text.get_window_extent(text)
-            yield text.get_text(), Box(extent.x0, extent.y0, extent.x1, extent.y1)
+def assert_apart(*charts: Chart) -> None:
+    """No words of a picture cover others or are cut, on a screen and on a phone."""
+    for width in (WIDE_PX, NARROW_PX):
+        sheet = Sheet(width)
+        for chart in charts:
+            draw_chart(sheet, chart)
+        words = [shape for shape in sheet.shapes if isinstance(shape, Words)]
+        boxes = [(w.text, Box(w.left, w.y - w.size * 0.75, w.left + w.width, w.y + w.size * 0.22)) for w in words]
+        for (one, first), (other, second) in combinations(boxes, 2):
+            assert first.overlap(second) < ROUNDING_PX, f"{one!r} covers {other!r}"
+        for text, box in boxes:
+            assert Box(-1, -1, width + 1, sheet.bottom + 1).holds(box), f"{text!r} is cut"
 
 
-def assert_apart(figure: Any) -> None:
-    figure.draw_without_rendering()  # annotations know where they are when they have been drawn
-    boxes = list(written(figure))
-    for (one, first), (other, second) in combinations(boxes, 2):
-        small = Box(
-            first.left + ROUNDING_PX, first.bottom + ROUNDING_PX, first.right - ROUNDING_PX, first.top - ROUNDING_PX
-        )
-        assert small.overlap(second) == 0, f"{one!r} covers {other!r}"
-    width, height = figure.bbox.width, figure.bbox.height
-    for text, box in boxes:
-        assert Box(-1, -1, width + 1, height + 1).holds(box), f"{text!r} is cut"
+def test_words_are_as_wide_as_they_are_measured() -> None:
+    """What DejaVu Sans takes of a line, whose letters are the widest that pages fall back to, is what was kept free for it."""
+    sheet = Sheet(WIDE_PX)
+    for row, chart in enumerate(CHARTS):
+        sheet.add(Words(0, row, f"{chart.title} GPU-hours 0.123 %–", bold=row % 2 == 0))
+    figure = image.make_figure(sheet)
+    for text, words in zip(figure.texts, sheet.shapes, strict=True):
+        assert isinstance(words, Words)
+        taken = Text.get_window_extent(text).width / figure.dpi * image.PX_PER_IN
+        assert 0.88 * words.width < taken < 1.02 * words.width
 
 
 @settings(max_examples=8, deadline=None, phases=[Phase.generate])
 @given(charts())
 def test_labels_of_a_picture_are_apart_and_whole(chart: Chart) -> None:
-    """Names, marks, references, ticks, titles and legends: no two boxes overlap, none leaves the picture."""
-    assert_apart(image.make_figure([chart]))
+    """Names, marks, references, ticks, titles and keys: no two boxes overlap, none leaves the picture."""
+    assert_apart(chart)
 
 
 @pytest.mark.parametrize("kind", ["bar", "stacked bar", "waterfall"])
 def test_labels_of_bars_are_apart_and_whole(kind: Any) -> None:
-    """Long names, large numbers and a legend of many parts have their own room."""
-    names = ("a team with a name that goes on and on and on until it ends somewhere", "b", "c" * 40)
+    """Long names, large numbers and a key of many parts have their own room."""
+    names = ("a team with a name that goes on and on and on until it ends somewhere", "b", "c" * 10_000)
     parts = [Series(f"part number {i}", (1e6 + i, 2.5, 0.0)) for i in range(1 if kind == "waterfall" else 6)]
     total = "what is left" if kind == "waterfall" else ""
     note = "A note that says in many words what else there is to know. " * 3
-    assert_apart(
-        image.make_figure([Chart("Bars " * 30, kind, names, parts, y_label="USD", total=total, note=note)] * 2)
-    )
+    assert_apart(*[Chart("Bars " * 30, kind, names, parts, y_label="USD", total=total, note=note)] * 2)
+
+
+def test_a_line_is_thinned_to_what_a_screen_shows() -> None:
+    """Of each column of pixels the lowest and the highest value stay, gaps stay gaps, and gaps finer than a column cost no more."""
+    xs = np.arange(10_000) / 100
+    ys = np.sin(xs) + np.where(np.arange(len(xs)) % 1000 == 7, 5.0, 0.0)
+    ys[3000:3250] = np.nan
+    runs = thin(xs, ys)
+    assert [(int(run[0][0]), int(run[-1][0])) for run in runs] == [(0, 29), (32, 99)]
+    assert sum(map(len, runs)) <= 2 * 100 + 4
+    for column in (*range(30), *range(33, 100)):
+        inside = ys[column * 100 : (column + 1) * 100]
+        kept = [y for run in runs for x, y in run if column <= x < column + 1]
+        assert (min(kept), max(kept)) == (inside.min(), inside.max())
+    ys[::2] = np.nan
+    assert sum(map(len, thin(xs, ys))) <= 2 * 100 + 4
+    assert thin(xs[:3], np.array([1.0, np.nan, 2.0])) == [[(0.0, 1.0)], [(0.02, 2.0)]]
+
+
+def test_days_of_a_zone_begin_at_its_midnights() -> None:
+    """Ticks of days stand at midnight on both sides of the night in which the clock is set."""
+    zone = ZoneInfo("Europe/Berlin")
+    days = [datetime(2026, 10, 24, tzinfo=zone) + timedelta(days=n) for n in range(4)]
+    chart = Chart("days", "line", days, (Series("full", (1, 2, 3, 4)),))
+    ticks = make_axes(chart, [trace(chart, chart.series[0])], 5, 5)[0].ticks
+    assert ticks == [(day.timestamp(), day.strftime("%d %b")) for day in days]
 
 
 @settings(max_examples=25, deadline=None, phases=[Phase.generate])
@@ -265,7 +289,6 @@ def test_series_differ_in_ascii() -> None:
         assert text.isascii()
 
 
-CSS = (Path(loadfactor.interfaces.render.__file__).parent / "templates/style.css").read_text()
 GRAPHICS, WORDS = 3.0, 4.5
 
 
@@ -284,7 +307,9 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-THEMES = [dict(re.findall(r"--(\w+): (#\w+)", block)) for block in re.findall(r"\.loadfactor \{[^}]*--ink[^}]*\}", CSS)]
+THEMES = [
+    dict(re.findall(r"--(\w+): (#\w+)", block)) for block in re.findall(r"\.loadfactor \{[^}]*--ink[^}]*\}", STYLESHEET)
+]
 
 
 def test_the_ratio_is_that_of_the_standard() -> None:
@@ -308,11 +333,20 @@ def test_pictures_in_files_stand_out() -> None:
     assert contrast(FAINT, CARD) >= WORDS
 
 
-def test_an_inline_picture_follows_the_page() -> None:
-    """Words and axes take the page's variables, so that dark mode reaches them; what it shows is said in words."""
-    text = image.svg(Chart("Cost & time", "line", (1, 2), [Series("API", (3, 4)), Series("own", (1, 9))], "h", "USD"))
-    assert "var(--ink, #222222)" in text
-    assert not re.search(rf"(?<!, )({INK}|{FAINT}|{CARD})", text)
-    assert 'role="img"' in text
-    assert "API: first 3 at 1, last 4 at 2, highest 4 at 2, lowest 3 at 1." in text
-    assert " id=" not in re.sub(r"<defs>.*?</defs>", "", text, flags=re.DOTALL)
+def test_a_picture_on_a_page_follows_the_page() -> None:
+    """Every colour is a class that the style sheet gives, in files the same ones; what a picture shows is said in words."""
+    given = dict(re.findall(r"\.picture \.(\w+) \{ --c: (#\w+|var\(--\w+\));", STYLESHEET))
+    assert set(given) == set(image.COLORS)
+    assert [given[f"s{i}"].lower() for i in range(len(PALETTE))] == [code.lower() for code in PALETTE]
+    chart = Chart("Cost & time", "line", (1, 2), [Series("API", (3, 4)), Series("own", (1, 9))], "h", "USD")
+    figure = ElementTree.fromstring(draw_figure(chart))
+    classes = {part.get("class", "").split()[-1] for part in figure.iter() if part.tag in ("path", "rect")}
+    assert classes <= set(given)
+    assert figure.get("role") == "img"
+    assert "API: first 3 at 1, last 4 at 2, highest 4 at 2, lowest 3 at 1." in figure.get("aria-label", "")
+
+
+def test_parts_differ_by_more_than_their_colour() -> None:
+    """Each part of a bar has a hatching of its own, and a fall one that a rise has not."""
+    parts = [list(fill(0, 0, 40, 40, index))[1:] for index in range(len(PALETTE))]
+    assert len({str(lines) for lines in parts}) == len(PALETTE)

@@ -175,7 +175,9 @@ def test_the_page_is_one_whole_file(report: Document) -> None:
     assert "@import" not in page
     assert "url(http" not in page
     histograms = sum(len(s.histograms) for s in report.sections)
-    assert tags.seen.count("svg") == sum(len(s.charts) for s in report.sections) + histograms
+    charts = sum(len(s.charts) for s in report.sections)
+    assert tags.seen.count("figure") == charts
+    assert tags.seen.count("svg") == 2 * charts + histograms  # for a screen and for a phone
     assert tags.seen.count("section") == len(report.sections)
     assert report.headline in page
 

@@ -1,16 +1,29 @@
 """A document as one self-contained HTML file that can be mailed and printed: no script, no font, nothing fetched."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 
 from loadfactor import __version__
-from loadfactor.interfaces.charts import Chart, image
+from loadfactor.interfaces.charts import Chart
+from loadfactor.interfaces.charts.panels import draw_sheet
+from loadfactor.interfaces.charts.svg import draw_figure, write_svg
 from loadfactor.interfaces.document import Document, Histogram
 from loadfactor.interfaces.formats import make_visible
 
+STYLESHEET = files("loadfactor").joinpath("interfaces/render/static/page.css").read_text(encoding="utf-8")
+"""Every colour and place of a page. A file carries it; a page of a server links it, as its policy allows no style in the page."""
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLESHEET.encode()).digest()).decode()}'; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What a browser may do with a page that is one file: take this stylesheet, and nothing else."""
+MARGIN = 16  # around the pictures of a file
 BAR_UNITS, TALL = 10, 60  # of the small histograms' own drawing
 
 
@@ -24,9 +37,23 @@ def render_body(document: Document) -> str:
     return _render("body.html", document)
 
 
+def render_svg(document: Document) -> str:
+    """The charts of the page as one SVG file, one above another under the headline."""
+    sheet = draw_sheet(document.charts, document.headline)
+    ground = f"<style>{STYLESHEET}</style>" + '<rect class="ground" x="-100%" y="-100%" width="300%" height="300%"/>'
+    return write_svg(sheet, 'xmlns="http://www.w3.org/2000/svg" class="loadfactor picture"', ground, MARGIN)
+
+
 def _render(name: str, document: Document) -> str:
     return _template(name).render(
-        document=make_visible(document), picture=_picture, bars=_bars, wide=BAR_UNITS, tall=TALL, version=__version__
+        document=make_visible(document),
+        picture=_picture,
+        bars=_bars,
+        wide=BAR_UNITS,
+        tall=TALL,
+        version=__version__,
+        stylesheet=Markup(STYLESHEET),  # our own
+        policy=POLICY,
     )
 
 
@@ -38,7 +65,7 @@ def _template(name: str) -> Template:
 
 
 def _picture(chart: Chart) -> Markup:
-    return Markup(image.svg(chart))  # our own SVG; matplotlib escapes its text
+    return Markup(draw_figure(chart))  # our own SVG, its text escaped
 
 
 def _bars(histogram: Histogram) -> Sequence[tuple[int, float]]:

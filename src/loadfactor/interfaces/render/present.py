@@ -15,7 +15,6 @@ import typer
 from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
 from loadfactor.base.paths import read_path
 from loadfactor.base.spelling import spell_out
-from loadfactor.interfaces.charts import image
 from loadfactor.interfaces.document import Document
 from loadfactor.store.disk import rename, sync_file, sync_folder
 
@@ -63,7 +62,14 @@ def save_image(document: Document, path: Path) -> None:
     """Write the charts under the headline. Raises InputError where the page has none."""
     if not document.charts:
         raise InputError(f"--output {path.suffix}: this answer has no picture; take .html, .json or .txt")
-    image.save(document.charts, path, heading=document.headline)
+    if path.suffix == ".svg":
+        from loadfactor.interfaces.render.html import render_svg
+
+        path.write_text(render_svg(document), encoding="utf-8")
+    else:
+        from loadfactor.interfaces.charts.image import save_png
+
+        save_png(document.charts, path, document.headline)
 
 
 Format = Literal["terminal", "json", "html", "md", "csv"]
