@@ -108,7 +108,7 @@ class Fleet:
         return self._kept[key]
 
     def rows(self, face: str, words: str, **given: Any) -> list[Row]:
-        """Rows of all tables of a page, as the terminal or HTML shows them; HTML, which draws charts, of one fleet in three."""
+        """Rows of all tables of a page, as the terminal or HTML shows them; HTML, which draws charts, of one fleet in four."""
         if face == "HTML" and not self.draws:
             return []
         key = (face, words, *sorted(given.items()))

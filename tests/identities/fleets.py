@@ -46,7 +46,7 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
         bill = _write_bill(rnd, folder / "bill.csv")
         books.add("focus", [bill])
         billed = _add_up(bill)
-    return Fleet(books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 8 == 0, seed % 3 == 0)
+    return Fleet(books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 8 == 0, seed % 4 == 0)
 
 
 def _write_tables(rnd: random.Random, folder: Path, start: datetime, length: timedelta) -> None:
@@ -133,9 +133,20 @@ def _write_bill(rnd: random.Random, path: Path) -> Path:
         lines += [line("n2", 24 * day + hour, 1, cost(40), Tags=tags()) for hour in range(0, 24, 3)]
         disk = {"ServiceCategory": "Storage", "ServiceName": "disks", "Tags": tags()}
         lines.append(line("d1", 24 * day, 24, cost(50), kind="", **disk))
+    for covered in lines[::7]:
+        if covered["x_InstanceType"]:
+            covered |= {"CommitmentDiscountId": "sp-1", "CommitmentDiscountStatus": "Used"}
     lines.append(line("", 0, 24 * 31, cost(200), kind="", ServiceName="Support", ServiceCategory="Other"))
     lines.append(line("", 0, 24, f"-{cost(20)}", kind="", ChargeCategory="Credit", ServiceCategory="Other"))
     return write_bill(path, lines)
+
+
+def read_bill_lines(fleet: Fleet) -> list[dict[str, str]]:
+    """The lines of machines of a fleet's bill; none without one."""
+    if fleet.billed is None:
+        return []
+    with (fleet.folder / "bill.csv").open(newline="", encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if row["x_InstanceType"]]
 
 
 def _add_up(bill: Path) -> Decimal:

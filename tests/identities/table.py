@@ -4,16 +4,21 @@ A quantity that appears in a new place is a new reader of it here, a metric in a
 charged is compared to the cent, other numbers to nine digits, what is rounded to its last digit.
 """
 
+import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from tests.identities import judged
 from tests.identities.fleet import Fleet
+from tests.identities.fleets import read_bill_lines
 from tests.identities.metric_places import METRIC_PLACES, NUMBERS, MetricPlace
 from tests.identities.values import Quantity, Reader, Value, Values, cents, read_shown
 
 import loadfactor
 from loadfactor.base.units import H_PER_MONTH
+from loadfactor.metrics.query.calendar import instant
 from loadfactor.tables.schema import BASES
 
 SERVICE: Final = {
@@ -21,6 +26,8 @@ SERVICE: Final = {
 }  # fmt: skip
 """A service small enough that its day is simulated within a second."""
 COLUMN: Final = "EffectiveCost"
+ALL_USED: Final = "all of these"
+"""The line of `bill commitments` with all of its use."""
 
 
 def charge(fleet: Fleet, statements: Any, totals: Any) -> Values:
@@ -357,6 +364,92 @@ def read_bill_of_statements(fleet: Fleet) -> Values:
     return {} if fleet.billed is None else {"": cents(found)}
 
 
+def read_billed(fleet: Fleet) -> Values:
+    """What the lines of machines cost in its file."""
+    lines = read_bill_lines(fleet)
+    return {ALL_USED: cents(sum(Decimal(of["EffectiveCost"]) for of in lines))} if lines else {}
+
+
+def read_commitments(fleet: Fleet) -> Values:
+    """What `bill commitments` says of the same: used, not used, and covered by none."""
+    if fleet.billed is None:
+        return {}
+    found = fleet.page("bill commitments")["together"]
+    return {ALL_USED: cents(sum(Decimal(found[of]) for of in ("used_cost", "unused_cost", "uncovered_cost")))}
+
+
+def print_commitments(face: str) -> Reader:
+    """What its table says in the line of all."""
+
+    def read(fleet: Fleet) -> Values:
+        rows = fleet.rows(face, "bill commitments") if fleet.billed is not None else ()
+        return {row[""]: read_shown(row["used"]) for row in rows if row[""] == ALL_USED}
+
+    return read
+
+
+def compare_bill(fleet: Fleet) -> Any:
+    """Bills beside the books in JSON, and the instants between which they are compared."""
+    found = fleet.page("bill compare", **fleet.of_month)
+    return found, *(instant(found[of]) for of in ("from_ms", "to_ms"))
+
+
+def read_seen(fleet: Fleet) -> Values:
+    """What `show` says is installed, and what lines of the file cost, in the time of that comparison."""
+    if fleet.billed is None:
+        return {}
+    _, start, end = compare_bill(fleet)
+    (paid,) = fleet.page("show", metrics=("paid_gpu_hours",), start=start.isoformat(), end=end.isoformat())
+    cost = 0.0
+    for of in read_bill_lines(fleet):
+        first, last = (datetime.fromisoformat(of[f"ChargePeriod{limit}"]) for limit in ("Start", "End"))
+        inside = max(timedelta(0), min(last, end) - max(first, start))
+        cost += float(of["EffectiveCost"]) * (inside / (last - first))
+    return {"installed": paid["value"], "billed": cost}
+
+
+def read_comparison(fleet: Fleet) -> Values:
+    """The same of `bill compare`."""
+    if fleet.billed is None:
+        return {}
+    found, _, _ = compare_bill(fleet)
+    return {"installed": found["seen_gpu_hours"], "billed": found["billed_cost"]}
+
+
+def read_differences(fleet: Fleet) -> Values:
+    """Amounts of differences of bills in JSON, and their sums net and gross."""
+    if fleet.billed is None:
+        return {}
+    found, _, _ = compare_bill(fleet)
+    amounts = {f"{of['kind']}, {of['of']}": of["amount"] for of in found["differences"]}
+    return {**amounts, "net": abs(found["net_amount"]), "gross": found["amount"]}
+
+
+def add_differences(fleet: Fleet) -> Values:
+    """The sums of the amounts in JSON."""
+    if fleet.billed is None:
+        return {}
+    signed = [(of["direction"], abs(of["amount"] or 0)) for of in compare_bill(fleet)[0]["differences"]]
+    more, less = (sum(of for way, of in signed if way == f"billed {which}") for which in ("more", "less"))
+    return {"net": abs(more - less), "gross": more + less}
+
+
+def print_differences(face: str) -> Reader:
+    """Those of the printed page, and of its headline."""
+
+    def read(fleet: Fleet) -> Values:
+        if fleet.billed is None:
+            return {}
+        rows = [row for row in fleet.rows(face, "bill compare", **fleet.of_month) if {"difference", "of"} <= {*row}]
+        amounts = {f"{row['difference']}, {row['of']}": read_shown(row.get("amount", "–")) for row in rows}
+        said = re.search(
+            r"net (\S+) (?:more|less).*gross (\S+)\.", fleet.build("bill compare", **fleet.of_month).headline
+        )
+        return {**amounts, **({"net": read_shown(said[1]), "gross": read_shown(said[2])} if said and rows else {})}
+
+    return read
+
+
 def plan(fleet: Fleet) -> dict[str, Any] | None:
     """Pages of a service of so many users at a price, drawn by the fleet; None for most fleets."""
     if not fleet.plans:
@@ -457,6 +550,28 @@ MONEY: Final = (
             "`waterfall --basis`": read_basis_of_way,
         },
     ),
+    Quantity(
+        "billed for machines",
+        {
+            "the bill's file": read_billed,
+            "`bill commitments`, JSON": read_commitments,
+            "`bill commitments`, terminal": print_commitments("terminal"),
+            "`bill commitments`, HTML": print_commitments("HTML"),
+        },
+    ),
+    Quantity(
+        "installed GPU-hours and billed cost where a bill is compared",
+        {"`show`, and the bill's file": read_seen, "`bill compare`, JSON": read_comparison},
+    ),
+    Quantity(
+        "differences of bills, net and gross",
+        {
+            "`bill compare`, JSON": read_differences,
+            "`bill compare`, differences added up": add_differences,
+            "`bill compare`, terminal": print_differences("terminal"),
+            "`bill compare`, HTML": print_differences("HTML"),
+        },
+    ),
     Quantity("cost of owned GPUs", {"`show cost --basis owned`": read_owned_cost, "`owned`": read_owned}),
 )
 WAYS: Final = (
@@ -514,6 +629,15 @@ WAYS: Final = (
             "`waits`, JSON": list_waited,
             "`waits`, terminal": print_waited("terminal"),
             "`waits`, HTML": print_waited("HTML"),
+        },
+    ),
+    Quantity(
+        "utilization that rules compared",
+        {
+            "`show`": judged.read_show,
+            "`alerts test`": lambda fleet: judged.list_values(fleet, judged.replay(fleet)),
+            "`alerts`": lambda fleet: judged.list_values(fleet, judged.read_page(fleet)),
+            "`GET /api/v1/alerts`": lambda fleet: judged.list_values(fleet, judged.get_alerts(fleet)),
         },
     ),
     Quantity("the last hour", {"`show`": read_hour_of_top, "`top`": read_top}),

@@ -22,14 +22,11 @@ PLACES = " · ".join(place for of in IDENTITIES for place in of.readers)
 NO_NUMBER = "shows no money and no GPU-hours"
 KEEPS = "writes or keeps the books, and counts rows, files or bytes"
 TOKENS = "tokens, keys and pseudonyms"
-JUDGED = "shows alerts as their judge kept them; the values are those of gauges of rules, in the table"
 MEASURED = "predictions beside measurements: numbers of papers and traces, that no other page shows"
 COMMANDS_WITHOUT = {
     "init": NO_NUMBER,
     "demo": "prints `report` of a simulated fleet",
     "import": "counts rows; the control total of a bill is in tests/books/charging",
-    "alerts": JUDGED,
-    "alerts test": "values that rules compared at minutes gone by, budgets as a day ended; those of now are gauges, in the table",
     "alerts silences": NO_NUMBER,
     "alerts silence": NO_NUMBER,
     "alerts unsilence": NO_NUMBER,
@@ -41,8 +38,6 @@ COMMANDS_WITHOUT = {
     "tables": NO_NUMBER,
     "settings": NO_NUMBER,
     "catalog": "list prices of the catalog as they are",
-    "bill compare": "differences of nodes, over the time that both speak of; the bridge has the month (tests/books)",
-    "bill commitments": "amounts of commitments alone, which random bills have none of (tests/money)",
     "retag": KEEPS,
     "imports": KEEPS,
     "forget": KEEPS,
@@ -73,7 +68,6 @@ ENDPOINTS_WITHOUT = {
     "/api/v1/metrics": NO_NUMBER,
     "/api/v1/jobs": NO_NUMBER,
     "/api/v1/devices": NO_NUMBER,
-    "/api/v1/alerts": JUDGED,
     "/api/v1/silences": NO_NUMBER,
     "/api/v1/silences/{id}": NO_NUMBER,
 }

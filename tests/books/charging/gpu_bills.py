@@ -29,7 +29,7 @@ NAMES = (
         "ChargeDescription",
         "ResourceId",
     ),
-    *("ResourceName", "Tags", "SkuPriceDetails", "x_InstanceType", "CommitmentDiscountStatus"),
+    *("ResourceName", "Tags", "SkuPriceDetails", "x_InstanceType", "CommitmentDiscountId", "CommitmentDiscountStatus"),
 )
 Line = dict[str, object]
 
