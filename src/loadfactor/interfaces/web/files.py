@@ -6,7 +6,7 @@ from typing import Final
 
 SHORTEST_HASH: Final = 12
 MEDIA: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-SHIPPED: Final = ("interfaces/render/templates/style.css", "interfaces/web/static/frame.css")
+SHIPPED: Final = ("interfaces/render/static/page.css", "interfaces/web/static/frame.css")
 
 
 def _read(path: str) -> tuple[str, bytes]:
