@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
+LISTEN = "127.0.0.1:9417"
+"""Where servers listen."""
 STORE_HELP = "Folder of the books. [default: books, or what loadfactor.toml says]"
 
 KEY_HELP = "File with the key. [default: what loadfactor.toml says]"
@@ -210,6 +212,8 @@ class InitRequest(Request):
 @dataclass(frozen=True, kw_only=True)
 class DemoRequest(Request):
     store: Path = option("Where to keep its books; an earlier demo there is replaced.", Path("demo"))
+    serve: bool = option("Open it for a browser instead, an earlier demo as it is, until it is stopped.", False)
+    listen: str = option("Where --serve listens, HOST:PORT. Port 0 takes any.", LISTEN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -197,6 +197,13 @@ COMMANDS = (
         function="loadfactor.interfaces.cli.actions.up",
     ),
     CommandEntry(
+        "serve",
+        "Show books that are at rest in a browser.\n\n"
+        "Pages from the fleet to one GPU, each also as JSON and CSV. Nothing is collected or written: `loadfactor up` "
+        "shows the same live.",
+        function="loadfactor.interfaces.cli.actions.serve",
+    ),
+    CommandEntry(
         "record",
         "Run a command and show what it cost and how full its GPUs were.\n\n"
         "The GPUs it uses are sampled, what stood out is shown, and what was read is in the books. It ends with the "

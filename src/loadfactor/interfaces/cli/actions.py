@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,13 +17,12 @@ from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.interfaces.cli.commands import Brief, Json, Output, name_formats
 from loadfactor.interfaces.document import Document, Section, Suggestion
-from loadfactor.interfaces.requests import STORE_HELP, DemoRequest, StoreRequest, TopRequest, find_store
+from loadfactor.interfaces.requests import LISTEN, STORE_HELP, DemoRequest, StoreRequest, TopRequest, find_store
 
 if TYPE_CHECKING:
     from loadfactor.planner.serving.request import ServingRequest
     from loadfactor.planner.validation.request import ServingValidationRequest, TrainingValidationRequest
 
-LISTEN = "127.0.0.1:9417"
 Format = name_formats()
 DEMO_MARK = ".loadfactor-demo"
 SHORTEST_S, LONGEST_S = 1.0, 60.0
@@ -38,8 +37,11 @@ def build_demo(request: DemoRequest) -> Document:
     from loadfactor.interfaces.reports.inquiry import Inquiry
     from loadfactor.interfaces.reports.page import build_document
     from loadfactor.simulator import DEMO, simulate, write_tables
+    from loadfactor.store.manifest import NAME as MANIFEST
 
     store = find_store(request.store)
+    if request.serve and (store / DEMO_MARK).exists() and (store / MANIFEST).exists():
+        serve_demo(store, request.listen)
     if store.exists() and any(store.iterdir()) and not (store / DEMO_MARK).exists():
         raise InputError(f"{store} holds something else than a demo; choose another folder with --store")
     shutil.rmtree(store, ignore_errors=True)
@@ -50,15 +52,39 @@ def build_demo(request: DemoRequest) -> Document:
         write_tables(simulate(DEMO), Path(folder))
         books = Books(store)
         books.add("tables", [folder], progress=bar)
-        bar("writing the report", 0.0)
-        with books.snapshot() as snapshot:
-            report = build_document(Inquiry(snapshot))
+        if not request.serve:
+            bar("writing the report", 0.0)
+            with books.snapshot() as snapshot:
+                report = build_document(Inquiry(snapshot))
+    if request.serve:
+        serve_demo(store, request.listen)
     pictures = f"loadfactor report --store {quote(str(store))} --output demo.html"
     steps = (
+        Suggestion(f"loadfactor demo --serve --store {quote(str(store))}", "its pages, for your browser"),
         Suggestion(pictures, "the same with better pictures, for your manager"),
         Suggestion("loadfactor import nvidia-smi YOUR.csv --timezone Europe/Berlin", "and now your own"),
     )
     return replace(report, sections=(*report.sections, Section(suggestions=steps)))
+
+
+def serve_demo(store: Path, listen: str) -> NoReturn:
+    """Show the demo in a browser until a signal."""
+    from loadfactor.interfaces.server.run import serve_at_rest
+    from loadfactor.settings.config import settings
+
+    serve_at_rest(store, listen, settings())
+    raise typer.Exit
+
+
+def serve(
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
+) -> None:
+    """Show books that are at rest in a browser until a signal."""
+    from loadfactor.interfaces.server.run import serve_at_rest
+    from loadfactor.settings.config import settings
+
+    serve_at_rest(find_store(store), listen, settings())
 
 
 def record(

@@ -1,7 +1,7 @@
 """A document as one self-contained HTML file that can be mailed and printed: no script, no font, nothing fetched."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -13,7 +13,7 @@ from loadfactor import __version__
 from loadfactor.interfaces.charts import Chart
 from loadfactor.interfaces.charts.panels import draw_sheet
 from loadfactor.interfaces.charts.svg import draw_figure, write_svg
-from loadfactor.interfaces.document import Document, Histogram
+from loadfactor.interfaces.document import Document, Histogram, TableColumn
 from loadfactor.interfaces.formats import make_visible
 
 STYLESHEET = files("loadfactor").joinpath("interfaces/render/static/page.css").read_text(encoding="utf-8")
@@ -44,8 +44,18 @@ def render_svg(document: Document) -> str:
     return write_svg(sheet, 'xmlns="http://www.w3.org/2000/svg" class="loadfactor picture"', ground, MARGIN)
 
 
-def _render(name: str, document: Document) -> str:
+def render_content(document: Document, link: Callable[[TableColumn, str], Markup | str]) -> Markup:
+    """The page as a fragment without style, for a page that links one; `link` makes an address of a cell."""
+    return Markup(_render("content.html", document, link))  # our own template, what it prints escaped
+
+
+def _plain(_column: TableColumn, cell: str) -> str:
+    return cell
+
+
+def _render(name: str, document: Document, link: Callable[[TableColumn, str], Markup | str] = _plain) -> str:
     return _template(name).render(
+        link=link,
         document=make_visible(document),
         picture=_picture,
         bars=_bars,

@@ -32,6 +32,7 @@ from loadfactor.interfaces.server.gate import Gate, answer_error, refuse
 from loadfactor.interfaces.server.guard import Bounds, Guard, Need
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
+from loadfactor.interfaces.server.pages import PAGE_NEEDS, add_pages
 from loadfactor.interfaces.server.replies import QuestionPool, Receiver, Served, describe_errors
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
 
@@ -71,8 +72,12 @@ def make_app(
     window: GaugeWindow | None = None,
     clock_s: Callable[[], float] = time,
     alerts: AlertService | None = None,
+    is_live: bool = True,
 ) -> Gate:
-    """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970."""
+    """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
+
+    `is_live`: whether the books go on, so that pages without a window show the last days.
+    """
     bounds = bounds or Bounds()
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
     long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
@@ -93,7 +98,7 @@ def make_app(
         redoc_url=None,
         lifespan=live,
     )
-    served = Served(books, receiver, bounds, pool, long_pool, import_pool)
+    served = Served(books, receiver, bounds, pool, long_pool, import_pool, is_live)
     add_intake(app, served)  # first: nothing is called as often
     add_progress_intake(app, served)
     add_readings(app, served)
@@ -113,7 +118,8 @@ def make_app(
         return JSONResponse(answer)
 
     add_door(app, served, guard)
-    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS | DOOR_NEEDS)
+    add_pages(app, served)
+    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS | DOOR_NEEDS | PAGE_NEEDS)
     read_verdicts = None if alerts is None else lambda: alerts.verdicts
     gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_verdicts)
     add_scrape(app, receiver, gauges, gate.answered)

@@ -44,6 +44,7 @@ POLICY: Final = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 """What a browser may do with a page: take styles, scripts and pictures from here, send forms here, and nothing else."""
+PAGE_HEADERS: Final = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 
 
 def is_page(path: str) -> bool:
@@ -59,8 +60,7 @@ def wants_html(scope: Scope) -> bool:
 
 def answer_html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A page, under the policy of all pages."""
-    rules = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
-    return Response(text.encode("utf-8", "replace"), status, {**rules, **(headers or {})}, HTML)
+    return Response(text.encode("utf-8", "replace"), status, {**PAGE_HEADERS, **(headers or {})}, HTML)
 
 
 def refuse(status: int, message: str, headers: dict[str, str] | None = None, scope: Scope | None = None) -> Response:

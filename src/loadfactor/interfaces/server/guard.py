@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from hmac import compare_digest
@@ -89,6 +89,7 @@ GRANTS: Final[dict[str, tuple[Need, ...]]] = {
 BEARER: Final = "bearer "
 SECURE_COOKIE: Final = "__Host-loadfactor"
 LOOPBACK_COOKIE: Final = "loadfactor"
+AT_REST: Final = "these books are at rest, and only read here; `loadfactor up` takes samples and keeps silences"
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,10 @@ class Guard:
         trusted_proxies: Sequence[str] = (),
         users: ProxyUsers | None = None,
         clock_s: Callable[[], float] = time,
+        is_read_only: bool = False,
     ) -> None:
         """Raises InputError for a proxy that is no address."""
+        self._is_read_only = is_read_only
         self._tokens = tokens
         self._is_local = is_loopback(host)
         self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
@@ -159,6 +162,10 @@ class Guard:
         if need == "nothing":
             return Access("open")
         access = self._identify(caller, by_proxy)
+        if self._is_read_only and need == "write":
+            raise RefusedError(403, AT_REST)
+        if self._is_read_only and access.right == "open":
+            access = replace(access, right="read")
         if not access.grants(need):
             needed = {
                 "fleet": "a token that reads everything",

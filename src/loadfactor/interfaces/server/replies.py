@@ -22,6 +22,7 @@ from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.books import Books
 from loadfactor.catalog.facts import digest_catalog
 from loadfactor.collect.live import ReceiverCounts, WriteAnswer
+from loadfactor.insight.alerts.delivery.outbox import NAME as ALERTS
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.server.guard import Access, Bounds
@@ -81,6 +82,7 @@ class Served:
     pool: "QuestionPool"
     long_pool: "QuestionPool"
     import_pool: "QuestionPool"
+    is_live: bool = True
 
 
 def describe_errors(*answers: int) -> dict[int | str, dict[str, object]]:
@@ -130,10 +132,12 @@ class QuestionPool:
 
 
 Form = Literal["json", "csv", "arrow"]
+PageForm = Literal["html", "json", "csv"]
 MEDIA: Final[dict[str, str]] = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
+    "html": "text/html; charset=utf-8",
 }
 PIECE: Final = 2_000
 """Rows that are written at once."""
@@ -142,6 +146,14 @@ MOST_AT_ONCE: Final = 3
 """Pieces that are worked out before the first is sent."""
 _GZIP: Final = zlib.MAX_WBITS | 16
 _LEVEL: Final = 5
+
+
+class Answer(Protocol):
+    """What can be written in a form."""
+
+    def write(self, form: Any, packed: bool) -> Iterator[bytes]:
+        """The bytes in this form, with gzip where `packed`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -231,12 +243,12 @@ async def reply(
     request: Request,
     pool: "QuestionPool",
     folder: Path,
-    work: Callable[[], RowsAnswer | PageAnswer],
-    form: Form = "json",
+    work: Callable[[], "Answer"],
+    form: Form | PageForm = "json",
 ) -> Response:
     """Work an answer out and send it, or say that the one the client has is still right."""
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))
-    tag = make_tag(request, folder, packed)
+    tag = make_tag(request, folder, packed, form)
     headers = {"ETag": tag, "Vary": VARY} | ({"Content-Encoding": "gzip"} if packed else {})
     tags = request.headers.get("if-none-match", "")
     if any(part.strip().removeprefix("W/") in (tag, "*") for part in tags.split(",")):
@@ -248,11 +260,11 @@ async def reply(
     return StreamingResponse(pieces, 200, headers, MEDIA[form])
 
 
-def make_tag(request: Request, folder: Path, packed: bool) -> str:
+def make_tag(request: Request, folder: Path, packed: bool, form: Form | PageForm = "json") -> str:
     """The tag of an answer: whatever it depends on, the books (files and live batches), settings and program among them."""
-    state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX)]
+    state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX, ALERTS, ALERTS + LOG_SUFFIX)]
     program = (__version__, digest_catalog(), repr(settings()))
-    identity = (program, state, request.url.path, request.url.query, packed, access_of(request))
+    identity = (program, state, request.url.path, request.url.query, packed, form, access_of(request))
     return f'"{hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
 
 

@@ -1,4 +1,4 @@
-"""The process of `loadfactor up`: opens the store and the port, runs until a signal, and leaves everything kept."""
+"""The process of `up` and `serve`: opens the store and the port, runs until a signal, and leaves everything kept."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import uvloop
 
 from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.books.books import Books
-from loadfactor.collect.live import LiveService
+from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
-from loadfactor.interfaces.server.guard import Bounds, Guard, check_binding, write_line
+from loadfactor.interfaces.server.gate import Gate
+from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, write_line
 from loadfactor.interfaces.server.sessions import ProxyUsers
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog
@@ -39,43 +40,99 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
     books = Books(folder, settings.idle_below)
-    tokens, tls = TokenFile(folder), settings.server
-    warning = check_binding(host, tokens, tls.trusted_proxies, tls.tls_cert is not None)
-    users = ProxyUsers(tls.user_header, tls.groups_header, tls.groups) if tls.user_header else None
-    guard = Guard(tokens, host, tls.trusted_proxies, users)
+    guard, warning = _make_guard(folder, host, settings)
     with contextlib.ExitStack() as opened:
         live = LiveLog.open(
             folder, after=books.store.manifest.live_through, entry=books.store.entry
         )  # first: a second server hears of the first
         opened.callback(live.close)
         listening = opened.enter_context(bind(host, port))
-        _allow_connections()
-        logging.basicConfig(handlers=[_LogLines()], force=True)
+        _prepare()
         service = LiveService(books.store.folder, books.flush, live, settings, write_line)
-        scheme = "https" if tls.tls_cert else "http"
-        port = listening.getsockname()[1]
-        address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{port}"
+        address = _name_address(host, listening, settings)
         alerts = AlertService(books, settings, address, service.note_clock)
         live.heard = alerts.arrivals.hear
-        server = _Server(
-            uvicorn.Config(
-                make_app(books, service, guard, alerts=alerts),
-                http=partial(Connection, Waiting(Bounds(), guard.trusts)),  # type: ignore[arg-type]  # what makes one
-                ws="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=LONGEST_REQUEST_S,
-                ssl_certfile=tls.tls_cert,
-                ssl_keyfile=tls.tls_key,
-            )
-        )
+        server = _make_server(make_app(books, service, guard, alerts=alerts), guard, settings)
         _greet(address, folder, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=_Loop) as runner:
             runner.run(_run(server, service, alerts, listening))
+
+
+def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
+    """Serve books as they are until SIGTERM or SIGINT: nothing is collected, and nothing can be written.
+
+    Raises InputError or StoreError where it cannot begin.
+    """
+    host, port = read_address(listen)
+    books = Books.open(folder, idle_below=settings.idle_below)
+    guard, warning = _make_guard(folder, host, settings, is_read_only=True)
+    with bind(host, port) as listening:
+        _prepare()
+        server = _make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
+        address = _name_address(host, listening, settings)
+        print(f"loadfactor: the books in {folder} are at {address}/; Ctrl-C ends it", file=sys.stderr, flush=True)
+        if warning:
+            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(server.serve(sockets=[listening]))
+
+
+class AtRest:
+    """A receiver of books at rest: it takes nothing. The guard refuses what would write before it is asked."""
+
+    async def write(self, body: bytes, origin: str) -> WriteAnswer:  # noqa: ARG002 (the protocol)
+        """Raises InputError."""
+        raise InputError(AT_REST)
+
+    async def keep_progress(self, records: Sequence[dict[str, Any]]) -> None:  # noqa: ARG002 (the protocol)
+        """Raises InputError."""
+        raise InputError(AT_REST)
+
+    def health(self) -> dict[str, Any]:
+        """Well, without sources."""
+        return {"status": "ok", "sources": [], "lag_s": 0.0}
+
+    def counts(self) -> ReceiverCounts:
+        """None of anything."""
+        return ReceiverCounts(0, 0, {}, errors={})
+
+
+def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool = False) -> tuple[Guard, str | None]:
+    """The guard of a server, and what to warn of."""
+    tokens, given = TokenFile(folder), settings.server
+    warning = check_binding(host, tokens, given.trusted_proxies, given.tls_cert is not None)
+    users = ProxyUsers(given.user_header, given.groups_header, given.groups) if given.user_header else None
+    return Guard(tokens, host, given.trusted_proxies, users, is_read_only=is_read_only), warning
+
+
+def _name_address(host: str, listening: socket.socket, settings: Settings) -> str:
+    scheme = "https" if settings.server.tls_cert else "http"
+    return f"{scheme}://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}"
+
+
+def _prepare() -> None:
+    """Allow connections, and have warnings of libraries be lines of the log."""
+    _allow_connections()
+    logging.basicConfig(handlers=[_LogLines()], force=True)
+
+
+def _make_server(app: Gate, guard: Guard, settings: Settings) -> "_Server":
+    return _Server(
+        uvicorn.Config(
+            app,
+            http=partial(Connection, Waiting(Bounds(), guard.trusts)),  # type: ignore[arg-type]  # what makes one
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=LONGEST_REQUEST_S,
+            ssl_certfile=settings.server.tls_cert,
+            ssl_keyfile=settings.server.tls_key,
+        )
+    )
 
 
 def read_address(listen: str) -> tuple[str, int]:

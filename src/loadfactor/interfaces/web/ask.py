@@ -1,0 +1,113 @@
+"""What an address asks: the state of a page, read as the command line reads it, and the part of the books that may be seen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from shlex import quote
+from typing import Final
+from urllib.parse import urlencode
+
+from loadfactor.base.request import make_request
+from loadfactor.books.books import Books
+from loadfactor.books.snapshot import Snapshot
+from loadfactor.interfaces.reach import NothingKnownError, is_empty, keep_to_team
+from loadfactor.interfaces.reports.inquiry import Inquiry
+from loadfactor.interfaces.requests import ShowRequest
+
+FIELDS: Final = {
+    "last": "last",
+    "from": "start",
+    "to": "end",
+    "tz": "timezone",
+    "by": "by",
+    "where": "where",
+    "metric": "metrics",
+    "basis": "basis",
+    "sort": "sort",
+}
+"""Names in addresses, and the fields of the request of `show`, whose words they take."""
+LISTS: Final = ("by", "where", "metric")
+OPTIONS: Final = {"last": "--last", "from": "--from", "to": "--to", "tz": "--timezone", "where": "--where"}
+KEPT: Final = ("last", "from", "to", "tz", "where")
+"""What a link to another page takes along."""
+LIVE_WINDOW: Final = "7d"
+State = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question to a page: the name in its path, the state in its address, the books, and of which team alone.
+
+    `is_live`: whether the books go on; without a window such a page shows the last days, and books at rest all of theirs.
+    """
+
+    books: Books
+    snapshot: Snapshot
+    path: str
+    name: str
+    state: State
+    team: str | None = None
+    is_live: bool = False
+
+    @cached_property
+    def request(self) -> ShowRequest:
+        """The state as a request. Raises InputError."""
+        given = {
+            FIELDS[name]: ",".join(values) if name in LISTS else values[-1]
+            for name, values in self.state.items()
+            if name in FIELDS and any(values)
+        }
+        if self.is_live and "last" not in given and "start" not in given:
+            given["last"] = LIVE_WINDOW
+        return make_request(ShowRequest, given)
+
+    def text(self, name: str) -> str:
+        """One text of the state; empty where it is not given."""
+        values = self.state.get(name, ())
+        return values[-1].strip() if values else ""
+
+    def inquire(self, by: Sequence[str] = (), job: str | None = None, **where: str) -> Inquiry:
+        """The part of the books in question. Raises as `keep_to_team`, and NothingKnownError where the books are empty."""
+        if is_empty(self.snapshot):
+            raise NothingKnownError
+        request = self.request
+        asked = {**request.filters, **where}
+        kept = keep_to_team(self.snapshot, asked | ({"job": job} if job else {}), self.team)
+        if job:
+            kept.pop("job")
+        start, end = request.window(self.snapshot)
+        return Inquiry(self.snapshot, by, start, end, request.zone, request.basis, kept, job)
+
+    @property
+    def window(self) -> tuple[datetime, datetime]:
+        """First and last instant of the question."""
+        return self.inquire().window
+
+    def link(self, path: str, keep: Sequence[str] = KEPT, **changed: str) -> str:
+        """An address with this state, as far as it is kept, and what is changed in it."""
+        kept = [(name, value) for name in keep for value in self.state.get(name, ()) if value and name not in changed]
+        words = [*kept, *((name, value) for name, value in changed.items() if value)]
+        return path + (f"?{urlencode(words)}" if words else "")
+
+    def say_options(self, *names: str) -> str:
+        """The state as options of a command."""
+        words = [
+            f"{option} {quote(value)}"
+            for name, option in OPTIONS.items()
+            if name in names or not names
+            for value in self.state.get(name, ())
+            if value
+        ]
+        if self.is_live and not self.text("last") and not self.text("from"):
+            words.insert(0, f"--last {LIVE_WINDOW}")
+        if self.team is None:
+            words.append(f"--store {quote(str(self.books.store.folder))}")
+        return " ".join(words)
+
+
+def shift(inquiry: Inquiry) -> Inquiry | None:
+    """The same question of the period before; None where the books do not reach back that far."""
+    start, end = inquiry.window
+    before = start - (end - start)
+    return replace(inquiry, start=before, end=start) if before >= inquiry.books.span[0] else None

@@ -1,0 +1,314 @@
+"""What each page shows: documents made of the builders of reports and commands. No formula."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from loadfactor.base.clock import now_ms
+from loadfactor.base.units import PERCENT
+from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
+from loadfactor.interfaces.charts import Chart, Series
+from loadfactor.interfaces.document import Document, Section, Tile
+from loadfactor.interfaces.formats import counted, instant, number, percent
+from loadfactor.interfaces.pages import books as books_page
+from loadfactor.interfaces.pages import readings as readings_page
+from loadfactor.interfaces.pages.alerts import build_board_page, name_group
+from loadfactor.interfaces.pages.lists import build_metrics, build_settings
+from loadfactor.interfaces.pages.readings import coverage_text, value_text
+from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
+from loadfactor.interfaces.reports import sections
+from loadfactor.interfaces.reports.inquiry import Group, Inquiry
+from loadfactor.interfaces.reports.job import build_job_page
+from loadfactor.interfaces.requests import AlertsRequest
+from loadfactor.interfaces.tables import col, table
+from loadfactor.interfaces.web.ask import Ask, shift
+from loadfactor.metrics import metric
+from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.metrics.query.reading import Reading, Readings
+
+TILES: Final = ("utilization", "load_factor", "cost", "idle_cost", "queue_wait_s_p50")
+OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
+OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
+OF_A_GPU: Final = ("utilization", "allocation", "idle_gpu_hours", "idle_cost")
+OF_A_WAIT: Final = ("queue_waiting", "queue_wait_s_p50", "queue_wait_s_p90")
+OVER_TIME: Final = ("allocation", "utilization", "load_factor")
+TIMES: Final = ("hour", "day", "week", "month")
+MOST_WASTES: Final = 5
+MOST_BARS: Final = 12
+MOST_LINES: Final = 8
+PAGE_ROWS: Final = 50
+BY_THE_HOUR: Final = timedelta(days=21)
+ALIKE: Final = "Beside jobs like it"
+UNSENT: Final = "Not sent yet"
+
+
+def build_fleet(ask: Ask) -> Document:
+    """The first page: a sentence, tiles with their change, where it went, when, the largest wastes, and what fires."""
+    inquiry = ask.inquire()
+    built = [_draw_way(inquiry), _over_time(inquiry), _list_wastes(inquiry), _list_firing(ask)]
+    tiles, readings = _tiles(inquiry)
+    headline = f"The fleet {_say_full(readings)}"
+    return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
+
+
+def build_time(ask: Ask) -> Document:
+    """Any metrics, split by anything, over time: what `show` prints, and a picture of it."""
+    request = ask.request
+    inquiry = ask.inquire()
+    by = request.by or (_step(inquiry),)
+    readings = inquiry.ask(*(request.metrics or OVER_TIME), by=by)
+    page = readings_page.build_document(readings)
+    charts = _draw_lines(inquiry, readings, by) if readings else ()
+    return replace(page, sections=[Section(charts=charts), *page.sections] if charts else page.sections)
+
+
+def build_teams(ask: Ask) -> Document:
+    """Every team: what it cost, how full it was, what it left idle."""
+    return _build_groups(ask.inquire(), "team")
+
+
+def build_team(ask: Ask) -> Document:
+    """One team: the same as of the fleet, its jobs and its projects."""
+    inquiry = ask.inquire(team=ask.name)
+    jobs = inquiry.ask(*OF_A_JOB, by=("job",)).arrange("cost", True, PAGE_ROWS)
+    projects = inquiry.ask(*OF_A_JOB, by=("project",)).arrange("cost", True, PAGE_ROWS)
+    built = [
+        _over_time(inquiry),
+        _draw_way(inquiry),
+        _as_section("Its jobs", jobs),
+        _as_section("Its projects", projects),
+    ]
+    tiles, readings = _tiles(inquiry)
+    headline = f"Team {ask.name} {_say_full(readings)}"
+    return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
+
+
+def build_jobs(ask: Ask) -> Document:
+    """Jobs by what they cost, or in another order; those whose name holds the text that is searched."""
+    inquiry = ask.inquire()
+    by = ("job", "team", "user")
+    order = ask.request.sort or "-cost"
+    found = inquiry.ask(*OF_A_JOB, by=by).arrange(order.removeprefix("-"), order.startswith("-"))
+    text = ask.text("q").lower()
+    chosen = [n for n, key in enumerate(found.keys) if key[0] is not None and text in key[0].lower()]
+    first = _read_offset(ask)
+    page = readings_page.build_document(found.pick(chosen[first : first + PAGE_ROWS]))
+    last = min(first + PAGE_ROWS, len(chosen))
+    shown = f"{first + 1:,} to {last:,} of them" if len(chosen) > PAGE_ROWS else "all of them"
+    headline = f"{counted(len(chosen), 'job')} held GPUs{f' and match “{text}”' if text else ''}; {shown} by {order}."
+    return replace(page, headline=headline if chosen else f"No job matches “{text}”." if text else page.headline)
+
+
+def build_job(ask: Ask) -> Document:
+    """The page of a job as `report --job` has it; for a team without how many jobs of others are like it."""
+    page = build_job_page(ask.inquire(job=ask.name), ask.name)
+    return replace(page, sections=[s for s in page.sections if ask.team is None or s.title != ALIKE])
+
+
+def build_gpus(ask: Ask) -> Document:
+    """GPUs, the idlest first."""
+    inquiry = ask.inquire()
+    order = ask.request.sort or "-idle_gpu_hours"
+    found = inquiry.ask(*OF_A_GPU, by=("device", "node", "accelerator"))
+    found = found.arrange(order.removeprefix("-"), order.startswith("-"))
+    first = _read_offset(ask)
+    many = len(found.keys)
+    page = readings_page.build_document(found.pick(range(first, min(first + PAGE_ROWS, many))))
+    if not many:
+        return page
+    shown = f"; {first + 1:,} to {min(first + PAGE_ROWS, many):,} of them by {order}" if many > PAGE_ROWS else ""
+    over = _over_time(inquiry)
+    return replace(
+        page, headline=f"{counted(many, 'GPU')}{shown}.", sections=[*page.sections, *([over] if over else ())]
+    )
+
+
+def build_gpu(ask: Ask) -> Document:
+    """One GPU: how full it was over time, and who held it."""
+    inquiry = ask.inquire(device=ask.name)
+    jobs = inquiry.ask(*OF_A_JOB, by=("job", "team")).arrange("cost", True, PAGE_ROWS)
+    built = [_over_time(inquiry), _as_section("Who held it", jobs)]
+    tiles, readings = _tiles(inquiry)
+    full = Group({r.metric: r for r in readings}).value("utilization")
+    headline = f"GPU {ask.name} had a utilization of {percent(full)}."
+    return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
+
+
+def build_queue(ask: Ask) -> Document:
+    """How long jobs waited, by who waited."""
+    inquiry = ask.inquire()
+    page = readings_page.build_document(inquiry.ask(*OF_A_WAIT, by=("team", "pool")).arrange("queue_waiting", True))
+    facts = sections.build_waits(inquiry)
+    if facts is None:
+        return page
+    return replace(page, headline=facts.section.lead, sections=[*page.sections, replace(facts.section, lead="")])
+
+
+def build_money(ask: Ask) -> Document:
+    """What it cost by who pays; of the fleet, beside bills and budgets where the books know any."""
+    inquiry = ask.inquire()
+    page = _build_groups(inquiry, "team" if ask.team is None else "project")
+    if ask.team is not None or inquiry.where:
+        return page
+    built = (sections.build_chargeback(inquiry), sections.build_bridge(inquiry), sections.build_budget(inquiry))
+    return replace(page, sections=[*page.sections, *(facts.section for facts in built if facts)])
+
+
+def build_alerts(ask: Ask) -> Document:
+    """What fires, and since when."""
+    page = build_board_page(AlertsRequest(store=ask.books.store.folder, team=ask.team))
+    return replace(page, sections=[s for s in page.sections if ask.team is None or s.title != UNSENT])
+
+
+def build_quality(ask: Ask) -> Document:
+    """Whether the books balance, what is missing in them, and how much of each node was observed."""
+    page = books_page.build_document(ask.books)
+    nodes = ask.inquire().ask("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours", by=("node",))
+    listed = _as_section("How much of each node was observed", nodes.arrange("unobserved_gpu_hours", True, PAGE_ROWS))
+    return replace(page, is_no=False, sections=[*page.sections, *([listed] if listed else ())])
+
+
+def build_settings_page(_ask: Ask) -> Document:
+    """Every setting there is."""
+    return build_settings()
+
+
+def build_docs(_ask: Ask) -> Document:
+    """What every number means."""
+    return build_metrics()
+
+
+def _say_full(readings: Sequence[Reading]) -> str:
+    totals = Group({r.metric: r for r in readings})
+    cost = totals.value("cost")
+    of_cost = "; what that cost is unknown" if cost is None else f" and cost {totals.money('cost')}"
+    return f"was {percent(totals.value('load_factor'))} full{of_cost}."
+
+
+def _draw_way(inquiry: Inquiry) -> Section:
+    found = inquiry.waterfall
+    return replace(draw_steps(found), lead=" ".join((say_useful(found), *list_unknown(found))))
+
+
+def _say_window(inquiry: Inquiry) -> str:
+    start, end = inquiry.window
+    return f"{instant(start)} to {instant(end)}."
+
+
+def _step(inquiry: Inquiry) -> str:
+    start, end = inquiry.window
+    return "hour" if end - start <= BY_THE_HOUR else "day"
+
+
+def _read_offset(ask: Ask) -> int:
+    text = ask.text("offset")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < len("1000000000") else 0
+
+
+def _over_time(inquiry: Inquiry) -> Section | None:
+    facts = sections.build_over_time(inquiry)
+    return facts.section if facts else None
+
+
+def _as_section(title: str, readings: Readings) -> Section | None:
+    return replace(readings_page.build_document(readings).sections[0], title=title) if readings else None
+
+
+def _tiles(inquiry: Inquiry) -> tuple[list[Tile], list[Reading]]:
+    """The numbers to see first: each with its change against the period before, and its coverage where something is missing."""
+    before = shift(inquiry)
+    now = inquiry.ask(*TILES)
+    then: dict[str, Reading] = {r.metric: r for r in before.ask(*TILES)} if before else {}
+    tiles = []
+    for reading in now:
+        if reading.value is None:
+            continue
+        notes = [_say_change(reading, then.get(reading.metric))]
+        covered = coverage_text(reading)
+        notes.append(f"{covered} known" if covered else "")
+        tiles.append(Tile(metric(reading.metric).title, value_text(reading), "; ".join(filter(None, notes))))
+    return tiles, list(now)
+
+
+def _say_change(now: Reading, then: Reading | None) -> str:
+    """The change against the period before; nothing where that is not known."""
+    if then is None or not isinstance(now.value, float) or not isinstance(then.value, float):
+        return ""
+    change = now.value - then.value
+    sign = "+" if change > 0 else "−" if change < 0 else "±"
+    if now.unit == "share":
+        return f"{sign}{number(abs(change) * PERCENT, 2)} points against the period before"
+    if not then.value:
+        return ""
+    return f"{sign}{percent(abs(change) / then.value)} against the period before"
+
+
+def _list_wastes(inquiry: Inquiry) -> Section | None:
+    """Holders that left most idle, by money where it is known."""
+    found = inquiry.ask("idle_cost", "idle_gpu_hours", "utilization", by=("job", "team"))
+    priced = any(value for value in found.column("idle_cost"))
+    found = found.arrange("idle_cost" if priced else "idle_gpu_hours", True, MOST_WASTES)
+    section = _as_section("What was held and left idle, the most first", found)
+    return section and replace(
+        section, lead="The page of a job says what it did in that time and what to look at first."
+    )
+
+
+def _list_firing(ask: Ask) -> Section | None:
+    board = read_board(ask.books.store.folder, now_ms(), LIVING)
+    firing = [a.alert for a in board.alerts if a.alert.state == "firing" and belongs_to(a.alert, ask.team)]
+    if not firing:
+        return None
+    listed = table(
+        firing[:MOST_WASTES],
+        col("alert", "rule"),
+        col("of", name_group),
+        col("severity", "severity"),
+        col("since", lambda alert: instant(moment(alert.start_ms))),
+    )
+    return Section(f"{counted(len(firing), 'alert')} now", tables=(listed,))
+
+
+def _build_groups(inquiry: Inquiry, by: str) -> Document:
+    """A row a group, the highest cost first, and a picture of what of it was idle."""
+    found = inquiry.ask(*OF_A_GROUP, by=(by,)).arrange("cost", True)
+    page = readings_page.build_document(found)
+    if not found:
+        return page
+    names = [key[0] or readings_page.NO_NAME for key in found.keys[:MOST_BARS]]
+    shown = "cost" if any(found.column("cost")) else "paid_gpu_hours"
+    values = [value if isinstance(value, float) else None for value in found.column(shown)[:MOST_BARS]]
+    chart = Chart(
+        f"{metric(shown).title} by {by}",
+        "bar",
+        names,
+        (Series(metric(shown).title, values),),
+        y_label=readings_page.currency_of(found) if shown == "cost" else "GPU-hours",
+    )
+    first, *rest = page.sections
+    return replace(page, sections=[replace(first, charts=(chart,)), *rest])
+
+
+def _draw_lines(inquiry: Inquiry, readings: Readings, by: Sequence[str]) -> list[Chart]:
+    """A picture a metric, a line a group, where one of the dimensions is time."""
+    when = next((name for name in by if name in TIMES), None)
+    if when is None:
+        return []
+    others = [name for name in by if name != when]
+    charts = []
+    for name in dict.fromkeys(r.metric for r in readings):
+        lines: dict[str, dict[object, float]] = {}
+        of_metric = [r for r in readings if r.metric == name and not isinstance(r.value, list)]
+        for reading in of_metric:
+            label = " · ".join(reading.by[other] or readings_page.NO_NAME for other in others) or metric(name).title
+            if isinstance(reading.value, float):
+                lines.setdefault(label, {})[inquiry.local(reading.start)] = reading.value
+        at = sorted({inquiry.local(r.start) for r in of_metric})
+        if not lines or len(at) < 2:
+            continue
+        largest = sorted(lines, key=lambda label: -sum(lines[label].values()))[:MOST_LINES]
+        series = [Series(label, [lines[label].get(moment) for moment in at]) for label in largest]
+        unit = of_metric[0].currency or of_metric[0].unit
+        charts.append(Chart(metric(name).title, "line", at, series, str(inquiry.timezone), unit))
+    return charts

@@ -1,0 +1,90 @@
+"""A page whole: the document in its frame, with navigation, the way up, the window, who is signed in, and other forms of it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.formats import make_visible
+from loadfactor.interfaces.reach import NothingKnownError
+from loadfactor.interfaces.render.html import render_content
+from loadfactor.interfaces.web.ask import KEPT, LIVE_WINDOW, Ask
+from loadfactor.interfaces.web.builders import PAGE_ROWS
+from loadfactor.interfaces.web.frame import render
+from loadfactor.interfaces.web.links import Linker
+from loadfactor.interfaces.web.pages import PAGES, Page
+
+WINDOWS: Final = (("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
+FORMS: Final = ("json", "csv")
+WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "offset")))
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Who looks: what they are called, what they may, and the key of their forms."""
+
+    name: str = ""
+    team: str | None = None
+    reads_fleet: bool = True
+    writes: bool = False
+    has_session: bool = False
+    form_key: str = ""
+
+
+def build_document(page: Page, ask: Ask) -> Document:
+    """The document of a page; where the books know nothing of what may be seen, one that says so."""
+    try:
+        return page.build(ask)
+    except NothingKnownError:
+        return Document("The books know nothing of this yet.", data=())
+
+
+def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
+    """A page as HTML."""
+    document = build_document(page, ask)
+    up = next((p for p in PAGES if p.path == page.up), None)
+    chosen = ask.text("last") or (LIVE_WINDOW if ask.is_live and not ask.text("from") else "")
+    offset = int(ask.text("offset")) if ask.text("offset").isdecimal() else 0
+    tables = [table for section in document.sections for table in section.tables]
+    is_paged = page.has_search or page.path == "/gpus"
+    return render(
+        "page.html",
+        title=make_visible(page.ask_question(ask.name)),
+        page=page,
+        ask=make_visible_state(ask),
+        viewer=viewer,
+        content=render_content(document, Linker(ask)),
+        is_empty=not any(table.rows for table in tables) and not document.tiles and not document.charts,
+        navigation=[
+            (p.name, ask.link(p.path), p.path in (page.path, page.up or None)) for p in PAGES if _lists(p, viewer)
+        ],
+        up=up and (up.name, ask.link(up.path)),
+        windows=WINDOWS,
+        chosen=chosen,
+        kept=[
+            (name, value)
+            for name in WHOLE
+            if name not in ("last", "from", "to", "q")
+            for value in ask.state.get(name, ())
+        ],
+        forms=[(form, ask.link(ask.path, WHOLE, format=form)) for form in FORMS],
+        command=make_visible(page.command(ask)),
+        earlier=ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
+        later=(
+            ask.link(ask.path, WHOLE, offset=str(offset + PAGE_ROWS))
+            if is_paged and tables and len(tables[0].rows) == PAGE_ROWS
+            else ""
+        ),
+        filters=[
+            (make_visible(value), ask.link(ask.path, [n for n in WHOLE if n != "where"]))
+            for value in ask.state.get("where", ())
+        ],
+    )
+
+
+def make_visible_state(ask: Ask) -> dict[str, str]:
+    """The texts of the state that fields of the frame show again."""
+    return {name: ask.text(name) for name in ("from", "to", "tz", "q")}
+
+
+def _lists(page: Page, viewer: Viewer) -> bool:
+    return bool(page.name) and (viewer.reads_fleet or not page.of_fleet)

@@ -1,0 +1,244 @@
+"""The pages over the books of two teams: every page, with every kind of token, in every form, and names that are hostile."""
+
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+from tests.interfaces.server.conftest import HOUR, LOCAL, MINE, START, THEIRS, Remembering, write_csv, write_fleet
+from tests.long import rest_long
+
+from loadfactor.books.books import Books
+from loadfactor.interfaces.server.app import make_app
+from loadfactor.interfaces.server.guard import Guard
+from loadfactor.interfaces.web.pages import PAGES
+from loadfactor.store.tokens import TokenFile, create_token
+
+HTML = {"accept": "text/html"}
+NAMES = {"/teams/{id}": "{}", "/jobs/{id}": "job-{}", "/gpus/{id}": "GPU-{}-0"}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "'; DROP TABLE jobs --",
+    "\u202egnp.exe",
+    "a/b?c#d&e=f",
+    "../../etc/passwd",
+    "“" * 200,
+)
+
+
+def paths(of: str) -> list[str]:
+    """Every page; those of one thing, of what this team has."""
+    return [page.path.replace("{id}", NAMES.get(page.path, "").format(of)) for page in PAGES]
+
+
+def serve(books: Books, is_live: bool = False) -> TestClient:
+    """A browser at a server of these books, at rest."""
+    app = make_app(books, Remembering(), Guard(TokenFile(books.store.folder)), is_live=is_live)
+    return TestClient(app, LOCAL, headers=HTML, client=("127.0.0.1", 5000), follow_redirects=False)
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Books:
+    """The books of the two teams, with a token of each kind."""
+    books = Books(tmp_path_factory.mktemp("pages") / "books")
+    books.add("tables", [write_fleet(tmp_path_factory.mktemp("tables") / "fleet")])
+    return books
+
+
+@pytest.fixture(scope="module")
+def open_pages(books: Books) -> dict[str, str]:
+    """Every page as this machine alone reads it without a token, by its path."""
+    with serve(books) as browser:
+        answers = {path: browser.get(path) for path in paths(MINE)}
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(answers, 200)
+    for answer in answers.values():
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+    return {path: answer.text for path, answer in answers.items()}
+
+
+@pytest.fixture(scope="module")
+def tokens(books: Books, open_pages: dict[str, str]) -> dict[str, str]:
+    """A token of each kind, made when the pages were read without one."""
+    assert open_pages
+    folder = books.store.folder
+    made = {right: create_token(folder, right, None, "", 1)[1] for right in ("read", "write")}  # type: ignore[arg-type]
+    made["nobody's team"] = create_token(folder, "read-team", "nobody", "", 1)[1]
+    return made | {"read-team": create_token(folder, "read-team", MINE, "", 1)[1]}
+
+
+class Elements(HTMLParser):
+    """The tags of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep it."""
+        self.found.append((tag, dict(attrs)))
+
+    def links(self) -> list[str]:
+        """The addresses that a reader can follow."""
+        return [attrs["href"] or "" for tag, attrs in self.found if tag == "a"]
+
+
+def test_every_page_leads_on_and_says_its_command(open_pages: dict[str, str]) -> None:
+    """Its question is its title, it links to every other page, and the same stands on the command line."""
+    for path, text in open_pages.items():
+        found = Elements(text)
+        assert re.search(r"<title>[^<]*\?", text), path
+        assert {page.path for page in PAGES if page.name} <= {link.partition("?")[0] for link in found.links()}, path
+        assert "<code>loadfactor " in text, path
+        assert "data-empty" not in text or path == "/alerts", path
+    assert f'href="/teams/{MINE}"' in open_pages["/teams"]
+    assert f'href="/jobs/job-{MINE}"' in open_pages["/jobs"]
+    assert f'href="/gpus/GPU-{MINE}-0"' in open_pages["/gpus"]
+
+
+def test_links_within_pages_lead_somewhere(books: Books, open_pages: dict[str, str], tokens: dict[str, str]) -> None:
+    """Every address of a page is answered, to who reads everything."""
+    links = {link for text in open_pages.values() for link in Elements(text).links() if link.startswith("/")}
+    with serve(books) as browser:
+        for link in links:
+            assert browser.get(link, headers={"authorization": f"Bearer {tokens['read']}"}).status_code == 200, link
+
+
+def test_pages_are_json_and_csv_too(books: Books, tokens: dict[str, str]) -> None:
+    """By the address or by what is accepted; the readings are those of `show`."""
+    bearer = {"authorization": f"Bearer {tokens['read']}"}
+    with serve(books) as browser:
+        by_address = browser.get("/teams?format=json", headers=bearer)
+        by_accept = browser.get("/teams", headers=bearer | {"accept": "application/json"})
+        assert json.loads(by_address.text) == json.loads(by_accept.text)
+        costs = {r["by"]["team"]: r["value"] for r in by_address.json() if r["metric"] == "cost"}
+        shown = browser.get("/api/v1/readings?metric=cost&by=team", headers=bearer).json()["readings"]
+        assert costs == {r["by"]["team"]: r["value"] for r in shown}
+        assert browser.get("/teams?format=csv", headers=bearer).text.startswith("metric,")
+        assert browser.get("/teams?format=xml", headers=bearer).status_code == 400
+        tag = browser.get("/teams", headers=bearer).headers["etag"]
+        assert browser.get("/teams", headers=bearer | {"if-none-match": tag}).status_code == 304
+        assert tag != by_address.headers["etag"]
+
+
+@pytest.mark.parametrize("right", rest_long(["read-team", "nobody's team"]))
+def test_a_teams_pages_say_nothing_of_another_team(books: Books, tokens: dict[str, str], right: str) -> None:
+    """No page, form, refusal or header, of its own names or of theirs, holds a name, a price or a share of theirs."""
+    with serve(books) as browser:
+        for path in [*paths(MINE), *paths(THEIRS), "/jobs?q=hush", "/time?by=team,hour", f"/time?where=team={THEIRS}"]:
+            for form in ("html", "json", "csv"):
+                question = f"{path}{'&' if '?' in path else '?'}format={form}"
+                answer = browser.get(question, headers={"authorization": f"Bearer {tokens[right]}"})
+                assert answer.status_code < 500, question
+                said = unescape(answer.text) + str(
+                    {k: v for k, v in answer.headers.items() if k not in ("etag", "x-request-id")}
+                )
+                if THEIRS in path:  # what was asked is repeated
+                    said = re.sub(rf"[\w-]*{THEIRS}[\w-]*", "", said)
+                assert not [s for s in (THEIRS, "7919", "63352", "63,352", "0.7654", "76.5") if s in said], question
+
+
+def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:
+    """Without one a browser is sent to sign in, with one of a team pages of the fleet are refused, as a page."""
+    with serve(books) as browser:
+        for path in paths(MINE):
+            assert browser.get(path).headers["location"] == f"/login?next={quote(path, safe='')}"
+            assert browser.get(path, headers={"accept": "application/json"}).status_code == 401
+            assert browser.get(path, headers={"authorization": f"Bearer {tokens['write']}"}).status_code == 403
+            refused = browser.get(path, headers={"authorization": f"Bearer {tokens['read-team']}"})
+            assert refused.status_code == (403 if path in ("/quality", "/settings") else 200), path
+            assert refused.headers["content-type"].startswith("text/html")
+
+
+def test_a_session_reads_pages_and_signs_out_by_their_form(books: Books, tokens: dict[str, str]) -> None:
+    """The page carries the key of its session; one that may not write has no form that does."""
+    with serve(books) as browser:
+        form = {"content-type": "application/x-www-form-urlencoded", "origin": LOCAL}
+        signed = browser.post("/login", content=f"token={tokens['read']}&next=/teams", headers=form)
+        text = browser.get(signed.headers["location"]).text
+        (key,) = re.findall(r'name="form_key" value="(\w+)"', text)
+        assert "Silence" not in browser.get("/alerts").text
+        assert browser.post("/alerts", content=f"form_key={key}&rule=x&for=1h", headers=form).status_code == 403
+        assert browser.post("/logout", content=f"form_key={key}", headers=form).status_code == 303
+        assert browser.get("/teams").status_code == 303
+
+
+def test_what_is_not_there_is_said_as_a_page(books: Books, tokens: dict[str, str]) -> None:
+    """To a browser; a program gets its line of JSON."""
+    with serve(books) as browser:
+        bearer = {"authorization": f"Bearer {tokens['read']}"}
+        there_is_none = browser.get("/nowhere", headers=bearer)
+        assert there_is_none.status_code == 404
+        assert "There is no such page." in there_is_none.text
+        assert browser.get("/nowhere", headers=bearer | {"accept": "*/*"}).json()["error"]
+        assert browser.get("/teams?last=x", headers=bearer).status_code == 400
+
+
+def test_empty_books_say_so(tmp_path: Path) -> None:
+    """Every page is there, and says that there is nothing in it."""
+    with serve(Books(tmp_path / "empty")) as browser:
+        for path in paths("x"):
+            answer = browser.get(path)
+            assert answer.status_code == 200, path
+            assert ("data-empty" in answer.text) == (path not in ("/settings", "/docs", "/quality")), path
+
+
+def test_live_pages_show_the_last_days(tmp_path: Path) -> None:
+    """Without a window seven days, of books at rest all of them."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_csv(folder / "devices.csv", [{"device_id": "G", "node": "n", "accelerator": "H100", "from_utc": START}])
+    hour = [
+        {"device_id": "G", "from_utc": at, "to_utc": at + HOUR, "team": "t", "job_id": "j"}
+        for at in (START, START + 240 * HOUR)
+    ]
+    write_csv(folder / "allocations.csv", hour)
+    books = Books(tmp_path / "books")
+    books.add("tables", [folder])
+    question = "/teams?format=json"
+    found_hours = []
+    for is_live in (False, True):
+        with serve(books, is_live) as browser:
+            found = browser.get(question).json()
+        found_hours.append([r["value"] for r in found if r["metric"] == "paid_gpu_hours" and r["by"]["team"] == "t"])
+    assert found_hours == [[2.0], [1.0]]
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    """Of teams and jobs: on every page that names them, in links, and as the name of a page itself."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_csv(folder / "devices.csv", [{"device_id": "G", "node": "n", "accelerator": "H100", "from_utc": START}])
+    held = [
+        {"device_id": "G", "from_utc": START + n * HOUR, "to_utc": START + (n + 1) * HOUR, "team": name, "job_id": name}
+        for n, name in enumerate(HOSTILE)
+    ]
+    write_csv(folder / "allocations.csv", held)
+    books = Books(tmp_path / "books")
+    books.add("tables", [folder])
+    with serve(books) as browser:
+        for place in ("/teams", "/jobs"):
+            text = browser.get(place).text
+            assert "<script" not in text
+            assert "\u202e" not in text
+            assert "DROP TABLE" in unescape(text)
+            links = [link for link in Elements(text).links() if link.startswith(f"{place}/")]
+            assert len(links) >= len(HOSTILE) - 1  # bidi marks are spelled out, so that one names nothing
+        for name in HOSTILE[:2] + HOSTILE[3:4]:
+            for place in ("/teams", "/jobs"):
+                answer = browser.get(f"{place}/{quote(name, safe='')}")
+                assert answer.status_code == 200, (place, name)
+                assert "<script" not in answer.text
+                assert name in unescape(answer.text)
+
+
+def test_pages_carry_no_style_or_script(open_pages: dict[str, str]) -> None:
+    """Of their own, which their policy forbids."""
+    for path, text in open_pages.items():
+        found = Elements(text).found
+        assert not [tag for tag, attrs in found if tag in ("style", "script") or "style" in attrs], path
+        assert not [name for _, attrs in found for name in attrs if name.startswith("on")], path
