@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from loadfactor.simulator import SMALL, simulate, write_tables
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected to itself: the collector of garbage would go through all of it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,13 @@ from datetime import UTC
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pytest
 from tests.books.conftest import Write
 from tests.identities.fleet import Fleet
 from tests.identities.fleets import make_fleet
 from tests.identities.table import IDENTITIES
 from tests.identities.values import Quantity, differs
+from tests.long import mark_long
 
 from loadfactor.interfaces.pages.bills import build_comparison_page
 from loadfactor.interfaces.pages.bridge import cut
@@ -22,17 +24,19 @@ from loadfactor.interfaces.requests import BillRequest, BudgetRequest, Chargebac
 from loadfactor.money.amounts import BRIDGE
 
 ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"))
-FLEETS = int(os.environ.get("IDENTITY_FLEETS", "2"))
+FLEETS = int(os.environ.get("IDENTITY_FLEETS", "1"))
 """So many are walked: `IDENTITY_FLEETS=200 pytest tests/identities`."""
 MANY = 20
 """In so many fleets every place has something to say."""
-FIRST = int(os.environ.get("IDENTITY_FIRST", "0"))
+FIRST = int(os.environ.get("IDENTITY_FIRST", "1"))
+"""A fleet with a bill; that before it has none, and its pages are drawn and its plans made, which takes long."""
 
 
-def test_a_quantity_is_the_same_wherever_it_appears(tmp_path: Path, write: Write) -> None:
+@pytest.mark.parametrize("seeds", [range(FIRST, FIRST + FLEETS), mark_long(range(FIRST))], ids=["some", "before"])
+def test_a_quantity_is_the_same_wherever_it_appears(seeds: range, tmp_path: Path, write: Write) -> None:
     """All readers of each quantity agree with its first one, on every fleet, and each says something of one of them."""
     found, silent = [], {f"{of.name}: {place}" for of in IDENTITIES for place in of.readers}
-    for seed in range(FIRST, FIRST + FLEETS):
+    for seed in seeds:
         fleet = make_fleet(seed, tmp_path / str(seed), write, ZONES[seed // 2 % len(ZONES)])
         try:
             for quantity in IDENTITIES:
@@ -41,7 +45,7 @@ def test_a_quantity_is_the_same_wherever_it_appears(tmp_path: Path, write: Write
             fleet.close()
     assert not found, "\n".join(found)
     known = {f"{of.name}: {place}" for of in IDENTITIES for place in of.readers if name_first(of) not in silent}
-    assert not silent & known or FLEETS < MANY, f"never said in {FLEETS} fleets: {sorted(silent & known)}"
+    assert not silent & known or len(seeds) < MANY, f"never said in {len(seeds)} fleets: {sorted(silent & known)}"
 
 
 def name_first(of: Quantity) -> str:

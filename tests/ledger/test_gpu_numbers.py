@@ -280,7 +280,7 @@ def sql(expr: Any, dialect: str) -> str:
     return str(ibis.to_sql(expr, dialect=dialect))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", rest_long(DIALECTS))
 @pytest.mark.parametrize(
     ("measured", "overlaps", "numbered", "filled"),
     rest_long([(EVERYTHING, True, True, True), (0, False, False, False), (BUSY, False, True, False)]),

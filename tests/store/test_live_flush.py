@@ -100,10 +100,10 @@ def test_forgetting_a_day_leaves_the_others(books: Books, tmp_path: Path) -> Non
     """Without the import of a day the books are those that never had it, and the next flush of that day begins a new one."""
     kept = Books.open(tmp_path / "kept", create=True)
     with LiveLog.open(books.store.folder) as log, LiveLog.open(kept.store.folder) as other:
-        for first in range(1400, 1480, 5):
-            flush(log, books, minutes(first, first + 5))
+        for first in range(1400, 1480, 20):
+            flush(log, books, minutes(first, first + 20))
             if first >= 1440:
-                flush(other, kept, minutes(first, first + 5))
+                flush(other, kept, minutes(first, first + 20))
         books.forget(1)
         assert readings(books) == readings(kept)
         assert books.check().is_sound
@@ -134,8 +134,8 @@ def test_a_listed_device_ends_as_listed_whatever_is_flushed_after(books: Books, 
         flush(log, books, minutes(0, 5))
         flush(log, books, minutes(0, 5, 1, "dcgm:other", "m"))
         books.add("tables", [listed])
-        for first in range(5, 90, 5):
-            flush(log, books, minutes(first, first + 5))
+        for first in range(5, 90, 17):
+            flush(log, books, minutes(first, first + 17))
     before = readings(books)
     (file,) = books.store.manifest.of("devices")
     ends = pq.read_table(books.store.folder / file.name).to_pylist()

@@ -3,20 +3,27 @@
 Counting references to the arrays takes four fifths of the time. `inner` functions are called by compiled code alone and need no
 wrapper for Python, which halves the time to compile; `entry` is the one Python calls. Numba renews a cached function when its own
 file changes, but not when a function it calls does; so the cache lies in a folder named after the text of the file and of all
-files of this package that it imports.
+files of this package that it imports. It is the user's: environments and versions with the same text share what one compiled.
 """
 
 import ast
+import os
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, TypeVar, cast
 
 import numba as nb
+from numba.core.caching import InTreeCacheLocator
+
+from loadfactor.base.paths import cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = Path(__file__).parents[1]
+MOST_KEPT = 100
+"""Folders, one a file that was compiled."""
 
 
 def inner(function: F) -> F:
@@ -35,14 +42,33 @@ def entry(function: F) -> F:
 
 
 def _compile(function: F, **options: bool | str) -> F:
-    configured = nb.config.CACHE_DIR
-    file = Path(function.__code__.co_filename)
-    folder = Path(configured) if configured else file.parent / "__pycache__"
-    nb.config.CACHE_DIR = str(folder / f"compiled-{_digest(file)}")
-    try:  # where that folder cannot be written Numba takes the user's cache
+    usual = nb.config.CACHE_LOCATOR_CLASSES
+    nb.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{SharedCache.__name__},{InTreeCacheLocator.__name__}"
+    try:
         return cast(F, nb.njit(cache=True, _nrt=False, **options)(function))
     finally:
-        nb.config.CACHE_DIR = configured
+        nb.config.CACHE_LOCATOR_CLASSES = usual
+
+
+class SharedCache(InTreeCacheLocator):  # type: ignore[misc]
+    """Where what is compiled of a file is kept: by its text, wherever it lies. A folder that cannot be written is not taken."""
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        super().__init__(function, file)
+        self._digest = _digest(Path(file))
+        self._cache_path = str(Path(nb.config.CACHE_DIR or cache_folder()) / f"compiled-{self._digest}")
+
+    def get_source_stamp(self) -> str:
+        return self._digest
+
+    def ensure_cache_path(self) -> None:
+        """Make the folder; of too many the oldest go."""
+        is_new = not os.path.isdir(self._cache_path)
+        super().ensure_cache_path()
+        if is_new:
+            kept = sorted(Path(self._cache_path).parent.glob("compiled-*"), key=lambda path: path.stat().st_mtime)
+            for old in kept[:-MOST_KEPT]:
+                rmtree(old, ignore_errors=True)
 
 
 @cache

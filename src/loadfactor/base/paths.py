@@ -21,3 +21,8 @@ def read_store(text: str | Path) -> Path:
     path = read_path(text)
     real = Path(os.path.realpath(path))
     return path if real == Path(os.path.abspath(path)) else real
+
+
+def cache_folder() -> Path:
+    """Where what can be worked out again is kept between runs: of this user, outside every store."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "loadfactor"

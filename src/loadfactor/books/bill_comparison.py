@@ -4,10 +4,10 @@ Compared is the time that the books, the bills of GPUs and the month requested s
 books, held or not. Charges that reach beyond that time count in proportion.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from loadfactor.base.errors import InputError
@@ -18,6 +18,7 @@ from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.settings.config import settings
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import BASES, TABLES
 
@@ -194,7 +195,9 @@ def _compare_node(line: _Billed, node: _Seen, comparable: bool) -> Iterator[Diff
 
 def _sum_billed(session: Session, start: int, end: int) -> tuple[str, list[_Billed]]:
     """The currency in which most lines are, and what was billed in it by node or resource."""
-    (currency,) = session.fetch_one("SELECT coalesce(mode(BillingCurrency), ?) FROM billed_gpus", [session.currency])
+    (currency,) = session.fetch_one(
+        f"SELECT coalesce(mode(BillingCurrency), {quote(session.currency)}) FROM billed_gpus"
+    )
     until = "coalesce(ChargePeriodEnd, ChargePeriodStart)"
     weight = (
         f"if({until} > ChargePeriodStart, greatest(least({until}, {end}) - greatest(ChargePeriodStart, {start}), 0)"
@@ -208,9 +211,9 @@ def _sum_billed(session: Session, start: int, end: int) -> tuple[str, list[_Bill
     rows = session.raw.execute(
         f"""SELECT coalesce(resource, billed_type, '(of no resource)'), node IS NOT NULL, coalesce(sum(gpu_hours * weight), 0),
           count(*) FILTER ({unsaid}), {costs}
-        FROM (SELECT *, {weight} AS weight FROM billed_gpus WHERE BillingCurrency IS NOT DISTINCT FROM ?) WHERE weight > 0
-        GROUP BY 1, 2 ORDER BY 1, 2""",
-        [currency],
+        FROM (SELECT *, {weight} AS weight FROM billed_gpus WHERE BillingCurrency IS NOT DISTINCT FROM {quote(currency)})
+        WHERE weight > 0
+        GROUP BY 1, 2 ORDER BY 1, 2"""
     ).fetchall()
     return currency, [_Billed(*row) for row in rows]
 
@@ -263,6 +266,6 @@ def say_no_gpus(session: "Session") -> str:
         known = f"hold {', '.join(tables)} and no time yet, an instant at most"
         begin = "import samples with --step SECONDS or from_utc, and devices with from_utc and to_utc or without an end"
     if has_bills(session):
-        who = f"`loadfactor chargeback --store {quote(str(session.folder))}`"
+        who = f"`loadfactor chargeback --store {shlex.quote(str(session.folder))}`"
         begin = f"{who} says who pays the bill; for the rest import what measures or lists its GPUs"
     return f"the books in {session.folder} {known}; {begin}"

@@ -61,13 +61,12 @@ def list_facts(session: Session) -> LedgerFacts:
 
 def _find_facts(session: Session) -> LedgerFacts:
     rows, numbers, labels, bridged, runs, unnamed, domains = session.fetch_one(
-        f"SELECT count(*), count(gpu_indices), count(*) FILTER (NOT {IS_LISTED}), count(*) FILTER (known_from = ?),"
-        f" count(*) FILTER (known_from = ?), count(*) FILTER (device_id IS NULL), {_HAS_DOMAIN} FROM allocations",
-        [BRIDGED, RUN],
+        f"SELECT count(*), count(gpu_indices), count(*) FILTER (NOT {IS_LISTED}), count(*) FILTER (known_from = {quote(BRIDGED)}),"
+        f" count(*) FILTER (known_from = {quote(RUN)}), count(*) FILTER (device_id IS NULL), {_HAS_DOMAIN} FROM allocations"
     )
     devices, of_devices, by_number = session.fetch_one(
-        f"SELECT count(DISTINCT device_id), {_HAS_DOMAIN}, count(*) FILTER (starts_with(device_id, node || ?)) FROM devices",
-        [NUMBERED],
+        f"SELECT count(DISTINCT device_id), {_HAS_DOMAIN}, count(*) FILTER (starts_with(device_id, node || {quote(NUMBERED)}))"
+        " FROM devices"
     )
     (of_outages,) = session.fetch_one(f"SELECT {_HAS_DOMAIN} FROM outages")
     known = {

@@ -16,7 +16,7 @@ from types import ModuleType
 from uuid import uuid4
 
 import loadfactor
-from loadfactor.settings.config import cache_folder
+from loadfactor.base.paths import cache_folder
 
 Queries = dict[str, str]
 """SQL by name."""

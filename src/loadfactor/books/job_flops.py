@@ -21,9 +21,9 @@ from loadfactor.catalog.models.hf_config import from_hf_config
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
 from loadfactor.planner.training.flops import MODEL, FlopsConvention, palm_flops_per_token, training_flops_per_token
 from loadfactor.settings.jobs import DATATYPES, RECOMPUTED, JobNetwork
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import RUN
-from loadfactor.tables.tagging import give_texts
 from loadfactor.tables.work import SECTION_KINDS
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "p
     `stored_progress`. Raises InputError where a table [[network]] names one that is none.
     """
     session.view_table("allocations", "allocations")
-    if not networks and not session.fetch_one("SELECT count(*) FROM allocations WHERE known_from = ?", [RUN])[0]:
+    if not networks and not session.fetch_one(f"SELECT count(*) FROM allocations WHERE known_from = {quote(RUN)}")[0]:
         return None
     import pyarrow as pa
 
@@ -88,6 +88,8 @@ def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[d
         "worked_jobs", f"SELECT DISTINCT job_id FROM stored_progress WHERE unit IN {_UNITS} OR model_flops IS NOT NULL"
     )
     jobs = session.fetch(f"{LAST_HOLDERS.format('allocations SEMI JOIN worked_jobs USING (job_id)')} ORDER BY job_id")
+    from loadfactor.tables.tagging import give_texts  # slow to import
+
     literal = {network.model for network in networks if network.model and "{" not in network.model}
     given = give_texts([network.rule for network in networks], jobs, GIVEN)
     seconds, count = _sum_seconds(session), cache(_count_flops)
@@ -142,8 +144,8 @@ class StatedNetwork:
 def read_stated_networks(session: Session) -> dict[str, StatedNetwork]:
     """What tracked runs say of their networks last, by job; the allocations are called `allocations`."""
     rows = session.raw.execute(
-        "SELECT job_id, arg_max(tags, from_utc) FROM allocations WHERE known_from = ? AND tags IS NOT NULL GROUP BY job_id",
-        [RUN],
+        f"SELECT job_id, arg_max(tags, from_utc) FROM allocations WHERE known_from = {quote(RUN)} AND tags IS NOT NULL"
+        " GROUP BY job_id"
     ).fetchall()
     stated = {job: json.loads(tags).get("network") for job, tags in rows}
     return {job: _read_stated(json.loads(text)) for job, text in stated.items() if text is not None}

@@ -212,9 +212,8 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
     _view_waits(session, window, {})
     columns = ("queued_utc", "ended_utc", "started", "coalesce(gpus, 1)", "size", "queue", "team", "reason")
     found = session.raw.execute(
-        f"SELECT {', '.join(columns)} FROM waits WHERE job_id = ? AND queued_utc < {window.end_ms}"
-        " ORDER BY queued_utc DESC LIMIT 1",
-        [job],
+        f"SELECT {', '.join(columns)} FROM waits WHERE job_id = {quote(job)} AND queued_utc < {window.end_ms}"
+        " ORDER BY queued_utc DESC LIMIT 1"
     ).fetchone()
     if found is None:
         raise InputError(f"the books know of no wait of a job {job!r}; `loadfactor waits` lists who waits")

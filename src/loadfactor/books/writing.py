@@ -15,6 +15,7 @@ from loadfactor.store.importing import Progress, Receipt, import_files, import_r
 from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import Loss
 from loadfactor.store.repair import migrate, repair_store, start_migration, start_repair
+from loadfactor.store.sample_files import quote
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
 from loadfactor.tables.schema import STATEMENTS
@@ -57,7 +58,7 @@ def add_rows(
 ) -> Receipt:
     """As `Books.add_rows`."""
     with store.write() as writer:
-        for record in list_imports(writer, "digest = ?", [name]):
+        for record in list_imports(writer, f"digest = {quote(name)}"):
             gaps = tuple(Gap(*gap) for gap in record.gaps)
             return Receipt(source.name, record.rows, gaps, already=True, number=record.number)
         receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress)
@@ -69,7 +70,7 @@ def add_rows(
 def forget(store: Store, idle_below: float, number: int, progress: Progress) -> ImportRecord:
     """As `Books.forget`."""
     with store.write() as writer:
-        found = list_imports(writer, "import_no = ?", [number])
+        found = list_imports(writer, f"import_no = {number}")
         if not found:
             raise InputError(f"no import {number} in {store.folder}; `loadfactor imports` lists them")
         if found[0].at_ms is None:

@@ -199,11 +199,6 @@ def smtp_password() -> str | None:
     return os.environ.get("LOADFACTOR_SMTP_PASSWORD")
 
 
-def cache_folder() -> Path:
-    """Where what can be worked out again is kept between runs: of this user, outside every store."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "loadfactor"
-
-
 def zone(name: str) -> ZoneInfo:
     """A time zone by its name; InputError when there is none."""
     try:

@@ -21,7 +21,8 @@ ItemT = TypeVar("ItemT")
 class SettingsTable(BaseModel):
     """A table of `loadfactor.toml`. It never changes; a name that it does not have gets the nearest one it has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # a table is compiled with the one that it is in, or when it is first read by itself
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

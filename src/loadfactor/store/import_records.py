@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from loadfactor.store.manifest import StoredFile, name_file
-from loadfactor.store.sample_files import read
+from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session
 from loadfactor.store.small_imports import merge_logs
 from loadfactor.store.writer import Writer
@@ -44,14 +44,13 @@ class ImportRecord:
     at_ms: int | None = None  # when, UTC
 
 
-def list_imports(session: Session, where: str = "true", parameters: Sequence[object] = ()) -> list[ImportRecord]:
+def list_imports(session: Session, where: str = "true") -> list[ImportRecord]:
     """The records of the books in order, those for which `where` holds."""
     files = session.manifest.logs_of(TABLE)
     if not files:
         return []
     found = session.raw.execute(
-        f"SELECT {', '.join(SCHEMA.names)} FROM {read(session.paths(files))} WHERE {where} ORDER BY import_no",
-        list(parameters),
+        f"SELECT {', '.join(SCHEMA.names)} FROM {read(session.paths(files))} WHERE {where} ORDER BY import_no"
     ).fetchall()
     return [
         ImportRecord(
@@ -119,12 +118,14 @@ def list_outgrown(writer: Writer, number: int) -> list[ImportRecord]:
 
     A log that began anew under its name begins later than the one before, so that one stays.
     """
-    (new,) = list_imports(writer, "import_no = ?", [number])
+    (new,) = list_imports(writer, f"import_no = {number}")
+    if new.held_by is None:
+        return []
     names = {Path(path).name for path in new.paths}
     same = [
         record
         for record in list_imports(
-            writer, "source = ? AND held_by = ? AND import_no < ?", [new.source, new.held_by, number]
+            writer, f"source = {quote(new.source)} AND held_by = {quote(new.held_by)} AND import_no < {number}"
         )
         if {Path(path).name for path in record.paths} <= names
     ]

@@ -20,7 +20,7 @@ from loadfactor.store.import_records import ImportRecord, add_records, list_impo
 from loadfactor.store.manifest import find_moved_ends
 from loadfactor.store.normalize import SamplesDifferError
 from loadfactor.store.run_names import NamedRun, find_run, name_held
-from loadfactor.store.sample_files import read
+from loadfactor.store.sample_files import quote, quote_all, read
 from loadfactor.store.sample_imports import add_samples
 from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
@@ -56,7 +56,7 @@ def import_files(
     """Import files through a source: every row, or, on any error, none. Files already imported add nothing."""
     files = source.files(paths)
     digest = digest_files(source, files, options)
-    for record in list_imports(writer, "digest = ?", [digest]):
+    for record in list_imports(writer, f"digest = {quote(digest)}"):
         return Receipt(
             source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True, number=record.number
         )
@@ -232,7 +232,7 @@ def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
     stored, before = writer.paths(writer.manifest.of("allocations")), _list_other_jobs(writer, held_by)
     if not stored or not before:
         return
-    found = writer.fetch_one(small_imports.held_otherwise(read([staged]), stored), [before])
+    found = writer.fetch_one(small_imports.held_otherwise(read([staged]), stored, before))
     if found:
         raise InputError(
             f"{found[0]} was imported as held by {found[1]!r} at a time for which --job says {held_by!r};"
@@ -242,7 +242,7 @@ def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
 
 def _list_other_jobs(writer: Writer, held_by: str) -> list[str]:
     """The jobs that earlier imports say to have held the GPUs of their logs."""
-    return sorted({r.held_by for r in list_imports(writer, "held_by <> ?", [held_by]) if r.held_by})
+    return sorted({r.held_by for r in list_imports(writer, f"held_by <> {quote(held_by)}") if r.held_by})
 
 
 def _give_holder(writer: Writer, items: Iterator[Rows | Gap], run: NamedRun | None) -> Iterator[Rows | Gap]:
@@ -274,8 +274,8 @@ def _cut_edges(
     stored, before = writer.paths(writer.manifest.of("allocations")), _list_other_jobs(writer, run.job)
     others: dict[str, list[Span]] = {}
     if stored and before:
-        sql = f"SELECT device_id, from_utc, to_utc FROM {read(stored)} WHERE list_contains(?, job_id) AND to_utc > from_utc"
-        for device, since, until in writer.raw.execute(sql, [before]).fetchall():
+        sql = f"SELECT device_id, from_utc, to_utc FROM {read(stored)} WHERE job_id IN ({quote_all(before)}) AND to_utc > from_utc"
+        for device, since, until in writer.raw.execute(sql).fetchall():
             others.setdefault(device, []).append((since, until))
     for row in held:
         from_ms, to_ms, first = row["from_utc"], row["to_utc"], first_ms.get(row["device_id"])

@@ -29,7 +29,7 @@ from loadfactor.store.live import read_live
 from loadfactor.store.live_database import LiveBatch
 from loadfactor.store.manifest import merge
 from loadfactor.store.normalize import normalize
-from loadfactor.store.sample_files import SamplePart, read
+from loadfactor.store.sample_files import SamplePart, quote, read
 from loadfactor.store.sample_imports import (
     Series,
     count_day_votes,
@@ -163,7 +163,7 @@ def flush_live(writer: Writer) -> list[Receipt]:
 def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]) -> tuple[ImportRecord, Receipt]:
     date = datetime.fromtimestamp(day * MS_PER_DAY / MS_PER_S, UTC).date()
     name, now = f"live {source} {date}", int(time() * MS_PER_S)
-    known = list_imports(writer, "digest = ?", [name])
+    known = list_imports(writer, f"digest = {quote(name)}")
     before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
     origin = Origin(source, EXPORTER_STEP_S, watches=not corrects_rows(source))
     items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]

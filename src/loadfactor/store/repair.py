@@ -151,7 +151,7 @@ def _forget_digests(writer: Writer, lost: Iterable[StoredFile]) -> Iterator[set[
     again: set[str] = set()
     for file in lost:
         first, last = file.imports or (0, -1)
-        digests = {r.digest for r in list_imports(writer, "import_no BETWEEN ? AND ?", [first, last])}
+        digests = {r.digest for r in list_imports(writer, f"import_no BETWEEN {first} AND {last}")}
         again |= digests
         yield digests
     if again:

@@ -1,7 +1,7 @@
 """What `--job` of an import names: a job's id, or an experiment with a single run, whichever of the two is imported first."""
 
+import shlex
 from collections.abc import Mapping, Sequence
-from shlex import quote
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from loadfactor.base.errors import InputError
 from loadfactor.store.compaction import retag_rows
 from loadfactor.store.import_records import list_imports
+from loadfactor.store.sample_files import quote
 from loadfactor.store.writer import Writer
 from loadfactor.tables.schema import RUN
 
@@ -32,19 +33,18 @@ def find_run(writer: Writer, name: str) -> NamedRun:
     Raises InputError with the ids where an experiment has several runs.
     """
     writer.view_table("allocations", "allocations")
-    typed = bool(list_imports(writer, "held_by = ?", [name]))
+    typed = bool(list_imports(writer, f"held_by = {quote(name)}"))
     (is_job,) = writer.fetch_one(
-        "SELECT count(*) > 0 FROM allocations WHERE job_id = $name AND (known_from = $run OR NOT $typed)",
-        {"name": name, "run": RUN, "typed": typed},
+        f"SELECT count(*) > 0 FROM allocations WHERE job_id = {quote(name)} AND (known_from = {quote(RUN)} OR NOT {typed})"
     )
     if is_job:
         return NamedRun(name)
     found = writer.raw.execute(
-        'SELECT job_id, max("user") FROM allocations WHERE experiment_id = $name AND job_id <> $name GROUP BY job_id ORDER BY ALL',
-        {"name": name},
+        f'SELECT job_id, max("user") FROM allocations WHERE experiment_id = {quote(name)} AND job_id <> {quote(name)}'
+        " GROUP BY job_id ORDER BY ALL"
     ).fetchall()
     if len(found) > 1:
-        ids = ", ".join(quote(job) for job, _ in found[:_SHOWN]) + (" …" if len(found) > _SHOWN else "")
+        ids = ", ".join(shlex.quote(job) for job, _ in found[:_SHOWN]) + (" …" if len(found) > _SHOWN else "")
         raise InputError(f"--job {name}: {len(found):,} runs have that name; give the id of one: {ids}")
     return NamedRun(found[0][0], name, found[0][1]) if found else NamedRun(name)
 
@@ -56,11 +56,11 @@ def name_held(writer: Writer) -> None:
         return
     writer.view_table("allocations", "allocations")
     runs = writer.raw.execute(
-        """SELECT experiment_id, min(job_id), max("user") FROM allocations WHERE known_from = $run AND experiment_id IS NOT NULL
+        f"""SELECT experiment_id, min(job_id), max("user") FROM allocations
+           WHERE known_from = {quote(RUN)} AND experiment_id IS NOT NULL
            GROUP BY experiment_id HAVING count(DISTINCT job_id) = 1 AND min(job_id) <> experiment_id
              AND experiment_id IN (SELECT job_id FROM allocations WHERE known_from IS NULL)
-             AND experiment_id NOT IN (SELECT job_id FROM allocations WHERE known_from = $run)""",
-        {"run": RUN},
+             AND experiment_id NOT IN (SELECT job_id FROM allocations WHERE known_from = {quote(RUN)})"""
     ).fetchall()
     meant = {run[0]: [number for number, name in held.items() if name == run[0]] for run in runs}
     meant = {name: numbers for name, numbers in meant.items() if numbers}

@@ -5,7 +5,7 @@ together first: sorted, merged where they speak of the same sample, and cut anew
 all (`normalize`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -128,12 +128,17 @@ def taken(parts: Sequence[SamplePart], where: str = "true", numbered: bool = Fal
 
 def read(paths: Sequence[Path]) -> str:
     """SQL reading a list of Parquet files."""
-    return f"read_parquet([{', '.join(quote(str(p)) for p in paths)}])"
+    return f"read_parquet([{quote_all(map(str, paths))}])"
 
 
 def quote(text: str) -> str:
     """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def quote_all(texts: Iterable[str]) -> str:
+    """Texts as SQL writes them in a list."""
+    return ", ".join(map(quote, texts))
 
 
 def nominal(parts: Sequence[SamplePart], steps: Mapping[str, int]) -> str:

@@ -220,9 +220,9 @@ class Session:
         columns: dict[str, Any] = self.raw.execute(sql).fetchnumpy()
         return columns
 
-    def fetch_one(self, sql: str, parameters: list[Any] | dict[str, Any] | None = None) -> tuple[Any, ...]:
-        """The first row of a query that has one."""
-        return self.raw.execute(sql, parameters).fetchone() or ()
+    def fetch_one(self, sql: str) -> tuple[Any, ...]:
+        """The first row of a query that has one. Values stand in its text (`quote`): for parameters DuckDB imports pandas."""
+        return self.raw.execute(sql).fetchone() or ()
 
 
 def connect_reader(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap
 from loadfactor.store.manifest import StoredFile, merge, name_file
-from loadfactor.store.sample_files import read
+from loadfactor.store.sample_files import quote, quote_all, read
 from loadfactor.store.session import TAGGED, ChangeRows, Session, read_rows
 from loadfactor.store.writer import Writer
 from loadfactor.tables.charges import CHARGES
@@ -199,11 +199,11 @@ def listed_twice(staged: str) -> str:
       FROM {staged}) WHERE start < before LIMIT 1"""
 
 
-def held_otherwise(staged: str, stored: list[Path]) -> str:
-    """SQL: a device that one of the jobs given as a parameter holds at a time for which another one is staged, and that job."""
+def held_otherwise(staged: str, stored: list[Path], jobs: Sequence[str]) -> str:
+    """SQL: a device that one of these jobs holds at a time for which another one is staged, and that job."""
     return f"""
     SELECT b.device_id, b.job_id FROM {staged} a JOIN {read(stored)} b ON a.device_id = b.device_id
-      AND a.job_id <> b.job_id AND list_contains(?, b.job_id)
+      AND a.job_id <> b.job_id AND b.job_id IN ({quote_all(jobs)})
       AND coalesce(a.from_utc, {ALWAYS[0]}) < coalesce(b.to_utc, {ALWAYS[1]})
       AND coalesce(b.from_utc, {ALWAYS[0]}) < coalesce(a.to_utc, {ALWAYS[1]})
     ORDER BY ALL LIMIT 1"""
@@ -350,7 +350,7 @@ def _leave_out_clashes(writer: Writer, kept: Table) -> Iterator[Gap]:
     writer.materialize("placed", completed("folded"))
     clashes = writer.raw.execute(contradicted("placed")).fetchall()
     for device, one, other in clashes:
-        writer.raw.execute("DELETE FROM staged_rows WHERE device_id = ?", [device])
+        writer.raw.execute(f"DELETE FROM staged_rows WHERE device_id = {quote(device)}")
         yield Gap(kept.name, f"{device} would be in two places at once, {one} and {other}: not taken", 1)
 
 

@@ -20,6 +20,7 @@ from tests.insight.alerts.small_fleet import (
     minutes,
 )
 from tests.ledger.fleets import Row, Tables
+from tests.long import rest_long
 
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.judge import replay
@@ -324,7 +325,7 @@ def find_alarm(course: Floats) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("kind", LEVELS)
+@pytest.mark.parametrize("kind", rest_long(LEVELS))
 def test_random_courses_of_memory(kind: str) -> None:
     """Every leak that kills within the hour is told four minutes before at least; of what is none, one in a hundred at most."""
     rng = np.random.default_rng(7)

@@ -130,20 +130,22 @@ def test_the_help_names_every_dimension() -> None:
     assert NAMED.split(", ") == list(DIMENSIONS)
 
 
-def test_a_question_imports_nothing_that_it_does_not_ask(ask: Run, october: Path) -> None:
-    """Booked hours are answered without what writes, compiles, draws charts or reads live batches."""
-    assert ask("show", "utilization", "--by", "team")[0] == 0  # its SQL is compiled now
+@pytest.mark.parametrize("asked", [(), ("utilization", "--by", "team")])
+def test_a_question_imports_nothing_that_it_does_not_ask(asked: tuple[str, ...], ask: Run, october: Path) -> None:
+    """Booked hours are answered without what writes, compiles, draws charts, opens connections or reads live batches."""
+    assert ask("show", *asked)[0] == 0  # its SQL is compiled now
     needless = (
         *("ibis", "pandas", "pyarrow", "numba", "matplotlib", "plotext", "sqlglot", "loadfactor.books.writing"),
         *(f"loadfactor.store.{name}" for name in ("writer", "live", "live_rows", "importing", "compaction", "repair")),
-        *("loadfactor.books.check", "loadfactor.interfaces.charts.terminal", "loadfactor.sources"),
+        *("loadfactor.books.check", "loadfactor.interfaces.charts.terminal", "loadfactor.sources", "urllib.request"),
+        "loadfactor.books.charging.bridge",
     )
     program = (
         "import sys; from loadfactor.interfaces.cli import main\n"
         "try: main()\n"
         f"finally: print(sorted(set({needless!r}) & set(sys.modules)), file=sys.stderr)"
     )
-    words = [sys.executable, "-c", program, "show", "utilization", "--by", "team", "--store", str(october)]
+    words = [sys.executable, "-c", program, "show", *asked, "--store", str(october)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "[]\n")
 

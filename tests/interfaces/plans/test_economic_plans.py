@@ -112,10 +112,10 @@ def test_breakeven_floor_never_and_claim() -> None:
 
 def test_breakeven_plans_the_throughput_of_a_network() -> None:
     """With --model the serving planner gives the throughput: a tighter objective saturates lower and so raises the floor."""
-    asked_of = ("breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--accelerator", "h100-sxm")
-    loose, tight = data(*asked_of, "--tpot", "100"), data(*asked_of, "--tpot", "10")
-    assert 0 < loose["floor_share"] < tight["floor_share"]
-    assert "the serving planner" in " ".join(asked(*asked_of).split())
+    given: dict[str, Any] = {"api": "openai/gpt-4o", "model": "llama-3.1-8b", "accelerator": "h100-sxm"}
+    loose, tight = (loadfactor.plan_breakeven(**given, tpot=tpot) for tpot in (100, 10))
+    assert 0 < loose.data.floor_share < tight.data.floor_share
+    assert "the serving planner" in " ".join(render_text(loose.document).split())
 
 
 @pytest.mark.long

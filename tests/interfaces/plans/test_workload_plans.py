@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.long import rest_long
 from typer.testing import CliRunner, Result
 
 import loadfactor
@@ -253,7 +254,7 @@ def test_the_function_of_serving_returns_what_the_command_prints(small_page: Pag
     assert small_page.data.currency == "USD"
 
 
-@pytest.mark.parametrize("users", [2_000, 200_000])
+@pytest.mark.parametrize("users", rest_long((200_000, 2_000)))
 def test_a_given_number_of_replicas_is_kept(users: int) -> None:
     """`--replicas 5` plans five replicas, also where only part of the demand is simulated; each carries its share."""
     plan = loadfactor.plan_serving(model="llama-3.1-8b", users=users, replicas=5).data
@@ -263,6 +264,7 @@ def test_a_given_number_of_replicas_is_kept(users: int) -> None:
     assert [hour.replicas for hour in plan.hours] == pytest.approx([plan.simulated_replicas] * len(plan.hours))
 
 
+@pytest.mark.long
 def test_replicas_simulated_and_planned_carry_the_same_load() -> None:
     """Where a share of the demand is simulated, the fleet planned is exactly as many times larger."""
     plan = loadfactor.plan_serving(model="llama-3.1-8b", users=100_000).data
@@ -340,7 +342,11 @@ NUMBERS = [
 IDS = [f"{name} {item.flag}" for name, item in NUMBERS]
 SENSELESS = ("nan", "inf", "-inf", "1e300", "-1e300", "abc", float("nan"), float("-inf"), 10**400, -(10**400), True, {})
 MAY_BE_NEGATIVE = ("change_share", "break_even_yearly_change_share")
-QUICK = [(name, item) for name, item in NUMBERS if name != "serve"]  # a served day is simulated for seconds
+ENDED = [
+    pytest.param(name, item, marks=[pytest.mark.long] * (item.field in ("ttft", "tpot")), id=f"{name} {item.flag}")
+    for name, item in NUMBERS
+    if name != "serve"  # a served day is simulated for seconds; so are those that a break-even plans for an objective
+]
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +372,7 @@ def test_what_makes_no_sense_is_refused_with_the_range(name: str, item: Option) 
         assert len(said) < 250
 
 
-@pytest.mark.parametrize(("name", "item"), QUICK, ids=[f"{name} {item.flag}" for name, item in QUICK])
+@pytest.mark.parametrize(("name", "item"), ENDED)
 def test_the_ends_of_a_range_give_a_finite_answer_or_a_reason(
     name: str, item: Option, jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def decode(careful: bool, inputs: list[Input], held: int = 0, **options: object)
         return sorted(rows), gaps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_scanner_and_careful_reader_agree(seed: int) -> None:
     """Rows, gaps and messages of random expositions are the same line by line and in columns."""
@@ -67,7 +67,7 @@ NUMBER = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=20))
 def test_numbers_and_times_are_read_to_the_last_bit(pairs: list[tuple[str, str]]) -> None:
     """Whatever number stands there, as a value or a time, the scanner has exactly what Python reads, or leaves it to Python."""

@@ -457,4 +457,4 @@ def list_imports_since(session: Session, closing: Closing) -> "list[ImportRecord
     if last is None:
         return []
     own = STATEMENTS.name
-    return [record for record in list_imports(session, "import_no > ?", [last]) if {*record.rows} - {own}]
+    return [record for record in list_imports(session, f"import_no > {last}") if {*record.rows} - {own}]

@@ -1,11 +1,15 @@
 """The command line: `COMMANDS` lists the commands in the order a newcomer reads them; `main` runs them."""
 
-from typing import Annotated
+import gc
+from typing import Annotated, Final
 
 import typer
 
 from loadfactor import __version__
 from loadfactor.interfaces.cli.commands import CommandEntry, LazyGroup
+
+GARBAGE_FROM: Final = 50_000
+"""Objects kept before garbage is looked for: what a start imports is none, and is gone through again and again by default."""
 
 COMMANDS = (
     CommandEntry(
@@ -500,4 +504,5 @@ def main() -> None:
     """Run the command line and exit with its code; mistakes are one line on stderr, never a traceback."""
     from loadfactor.interfaces.cli.leave import run_and_leave
 
+    gc.set_threshold(GARBAGE_FROM)
     run_and_leave(app)

@@ -21,7 +21,6 @@ from loadfactor.interfaces.document import (
     write_cell,
 )
 from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
-from loadfactor.interfaces.pages.bridge import link_bridge
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import PerUnit
@@ -74,6 +73,8 @@ def build_page(request: ShowRequest) -> Document:
     descending = by.startswith("-") != request.reverse
     page = build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
     if "cost" in request.metrics and "team" in request.by and not request.filters:
+        from loadfactor.interfaces.pages.bridge import link_bridge  # slow to import
+
         link = link_bridge(f" --store {quote(str(books.store.folder))}")
         return replace(page, sections=(*page.sections, Section(suggestions=(link,))))
     return page
