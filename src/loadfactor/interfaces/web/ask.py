@@ -31,6 +31,8 @@ LISTS: Final = ("by", "where", "metric")
 OPTIONS: Final = {"last": "--last", "from": "--from", "to": "--to", "tz": "--timezone", "where": "--where"}
 KEPT: Final = ("last", "from", "to", "tz", "where")
 """What a link to another page takes along."""
+FACET: Final = "only "
+"""How the title of a column begins whose cells are filters of the page."""
 LIVE_WINDOW: Final = "7d"
 State = Mapping[str, Sequence[str]]
 

@@ -1,5 +1,6 @@
 """What each page shows: documents made of the builders of reports and commands. No formula."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -9,7 +10,7 @@ from loadfactor.base.clock import now_ms
 from loadfactor.base.units import PERCENT
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Document, Section, Tile
+from loadfactor.interfaces.document import DataTable, Document, Section, Tile
 from loadfactor.interfaces.formats import counted, instant, number, percent
 from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
@@ -22,8 +23,8 @@ from loadfactor.interfaces.reports.inquiry import Group, Inquiry
 from loadfactor.interfaces.reports.job import build_job_page
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
-from loadfactor.interfaces.web.ask import Ask, shift
-from loadfactor.metrics import metric
+from loadfactor.interfaces.web.ask import FACET, Ask, shift
+from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
 
@@ -36,6 +37,7 @@ OVER_TIME: Final = ("allocation", "utilization", "load_factor")
 TIMES: Final = ("hour", "day", "week", "month")
 MOST_WASTES: Final = 5
 MOST_BARS: Final = 12
+MOST_FACETS: Final = 8
 MOST_LINES: Final = 8
 PAGE_ROWS: Final = 50
 BY_THE_HOUR: Final = timedelta(days=21)
@@ -95,9 +97,14 @@ def build_jobs(ask: Ask) -> Document:
     first = _read_offset(ask)
     page = readings_page.build_document(found.pick(chosen[first : first + PAGE_ROWS]))
     last = min(first + PAGE_ROWS, len(chosen))
-    shown = f"{first + 1:,} to {last:,} of them" if len(chosen) > PAGE_ROWS else "all of them"
-    headline = f"{counted(len(chosen), 'job')} held GPUs{f' and match “{text}”' if text else ''}; {shown} by {order}."
-    return replace(page, headline=headline if chosen else f"No job matches “{text}”." if text else page.headline)
+    if not chosen:
+        return replace(page, headline=f"No job matches “{text}”." if text else page.headline)
+    shown = f"; {first + 1:,} to {last:,} of them" if len(chosen) > PAGE_ROWS else ""
+    headline = (
+        f"{counted(len(chosen), 'job')} held GPUs{f' and match “{text}”' if text else ''}{shown}, {_say_order(order)}."
+    )
+    facets = [_list_facets(name, [found.keys[n][by.index(name)] for n in chosen]) for name in ("team", "user")]
+    return replace(page, headline=headline, sections=[*page.sections, Section("Only some of them", tables=facets)])
 
 
 def build_job(ask: Ask) -> Document:
@@ -206,6 +213,20 @@ def _read_offset(ask: Ask) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < len("1000000000") else 0
 
 
+def _say_order(order: str) -> str:
+    """An order as `--sort` takes it, in words."""
+    name = order.removeprefix("-")
+    known = next((m for m in METRICS if m.name == name), None)
+    title = f"{known.title.lower()} ({known.unit})" if known else name
+    return f"by {title}{', the highest first' if order.startswith('-') else ''}"
+
+
+def _list_facets(name: str, values: Sequence[str | None]) -> DataTable:
+    """How many rows each value of a dimension leaves; a value is a link that keeps those alone."""
+    counts = Counter(value for value in values if value is not None).most_common(MOST_FACETS)
+    return table(counts, col(f"{FACET}{name}"), col("jobs", style="number", digits=9), title=f"By {name}")
+
+
 def _over_time(inquiry: Inquiry) -> Section | None:
     facts = sections.build_over_time(inquiry)
     return facts.section if facts else None
@@ -287,7 +308,12 @@ def _build_groups(inquiry: Inquiry, by: str) -> Document:
         y_label=readings_page.currency_of(found) if shown == "cost" else "GPU-hours",
     )
     first, *rest = page.sections
-    return replace(page, sections=[replace(first, charts=(chart,)), *rest])
+    highest = next((r for r in found if r.metric == shown and r.by[by] is not None), None)
+    headline = page.headline
+    if highest is not None and highest.value:
+        unit = "" if highest.currency else f" {highest.unit}"
+        headline = f"{highest.by[by]} has the highest {metric(shown).title.lower()}: {value_text(highest)}{unit}."
+    return replace(page, headline=headline, sections=[replace(first, charts=(chart,)), *rest])
 
 
 def _draw_lines(inquiry: Inquiry, readings: Readings, by: Sequence[str]) -> list[Chart]:

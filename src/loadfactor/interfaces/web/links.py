@@ -9,10 +9,11 @@ from loadfactor.interfaces.document import TableColumn
 from loadfactor.interfaces.formats import UNKNOWN
 from loadfactor.interfaces.pages.readings import NO_NAME
 from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED
-from loadfactor.interfaces.web.ask import Ask
+from loadfactor.interfaces.web.ask import FACET, Ask
 
 PLACES: Final = {"team": "/teams", "job": "/jobs", "device": "/gpus"}
 """Where a value of a dimension has its page."""
+FACETED: Final = ("last", "from", "to", "tz", "sort", "q")
 NAMELESS: Final = (UNKNOWN, NO_NAME, NOBODY, UNTAGGED, f"{UNTAGGED}, or {NOBODY}", "")
 
 
@@ -29,6 +30,11 @@ class Linker:
 
     def __call__(self, column: TableColumn, cell: str) -> Markup | str:
         """The cell, as a link where it names something that has a page."""
+        if column.title.startswith(FACET):
+            chosen = f"{column.title.removeprefix(FACET)}={cell}"
+            others = [w for w in self._ask.state.get("where", ()) if w]
+            address = self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
+            return Markup('<a href="{}">{}</a>').format(address, escape(cell))
         place = PLACES.get(column.title)
         if place is None or cell in NAMELESS:
             return cell

@@ -55,7 +55,9 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
         content=render_content(document, Linker(ask)),
         is_empty=not any(table.rows for table in tables) and not document.tiles and not document.charts,
         navigation=[
-            (p.name, ask.link(p.path), p.path in (page.path, page.up or None)) for p in PAGES if _lists(p, viewer)
+            (p.name, ask.link(p.path), p.path == page.path or p.path == page.up != "/")
+            for p in PAGES
+            if _lists(p, viewer)
         ],
         up=up and (up.name, ask.link(up.path)),
         windows=WINDOWS,
