@@ -159,7 +159,11 @@ class FiringAlerts:
 
 def build_board_page(request: AlertsRequest) -> Document:
     """The alerts that fire now, by rule. Raises InputError for a rule that is none, StoreError and DamageError."""
-    folder = request.books.store.folder
+    return build_board(request.books.store.folder, request)
+
+
+def build_board(folder: Path, request: AlertsRequest) -> Document:
+    """The same of the books in this folder, which may be none yet."""
     now, rules = now_ms(), configure(RULES, settings().alert)
     names = [rule.name for rule in rules]
     for name in request.rule:

@@ -55,7 +55,8 @@ def is_page(path: str) -> bool:
 def wants_html(scope: Scope) -> bool:
     """True where a browser opens a page: it accepts HTML, and the address names no other form."""
     accepted = _header(scope["headers"], b"accept") or ""
-    return is_page(scope["path"]) and "text/html" in accepted and b"format=" not in scope["query_string"]
+    is_other = re.search(rb"(^|&)format=(?!html)", scope["query_string"]) is not None
+    return is_page(scope["path"]) and "text/html" in accepted and not is_other
 
 
 def answer_html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -14,7 +14,7 @@ from loadfactor.interfaces.document import DataTable, Document, Section, Tile
 from loadfactor.interfaces.formats import counted, instant, number, percent
 from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
-from loadfactor.interfaces.pages.alerts import build_board_page, name_group
+from loadfactor.interfaces.pages.alerts import build_board, name_group
 from loadfactor.interfaces.pages.lists import build_metrics, build_settings
 from loadfactor.interfaces.pages.readings import coverage_text, value_text
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
@@ -164,14 +164,15 @@ def build_money(ask: Ask) -> Document:
 
 def build_alerts(ask: Ask) -> Document:
     """What fires, and since when."""
-    page = build_board_page(AlertsRequest(store=ask.books.store.folder, team=ask.team))
+    page = build_board(ask.books.store.folder, AlertsRequest(team=ask.team))
     return replace(page, sections=[s for s in page.sections if ask.team is None or s.title != UNSENT])
 
 
 def build_quality(ask: Ask) -> Document:
     """Whether the books balance, what is missing in them, and how much of each node was observed."""
+    inquiry = ask.inquire()  # first: it says where the books know nothing yet
     page = books_page.build_document(ask.books)
-    nodes = ask.inquire().ask("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours", by=("node",))
+    nodes = inquiry.ask("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours", by=("node",))
     listed = _as_section("How much of each node was observed", nodes.arrange("unobserved_gpu_hours", True, PAGE_ROWS))
     return replace(page, is_no=False, sections=[*page.sections, *([listed] if listed else ())])
 
