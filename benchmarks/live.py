@@ -7,6 +7,10 @@ checksum, one fdatasync a batch, in the same run and on the same disk, unchecked
 DCGM's (twelve measurements), narrow ones a single metric. `kept_over_log` is the time of a body over that of the same bytes
 appended to a file, one fdatasync a body. `flush_over_alone` is the CPU time of a flush of five minutes of 1,024 GPUs after hours of
 the same day over that of the same flush into empty books.
+
+`live_question_over_flushed` is the CPU time of a question (utilization by node) of books of 10,000 GPUs with five minutes of live
+rows over that of the same question after a flush, of a process that asked before; `live_first_question_over_flushed` is that of the
+first question after a batch, which reads and books what is live for the others.
 """
 
 import os
@@ -32,6 +36,7 @@ ROWS = 2_000
 STEP_MS = 15_000
 BODY_BYTES = 20_000
 FLUSHED_GPUS = 1_024
+ASKED_GPUS = 10_000
 THREADS = 16
 START_MS = 1_772_409_600_000
 WIDE, NARROW = MEASUREMENTS[:12], ("busy_share",)
@@ -57,6 +62,7 @@ def run(quick: bool) -> dict[str, float]:
                 f"{prefix}_shared_over_log": min(many_s) / min(log_s),
             }
         results |= _keep_bodies(Path(folder), batches * 4)
+        results |= _ask(Path(folder) / "asked")
         results["flush_over_alone"] = _flush(Path(folder) / "day", 4 if quick else 20) / _flush(
             Path(folder) / "alone", 0
         )
@@ -79,16 +85,52 @@ def _flush(folder: Path, hours: int) -> float:
     return min(spent)
 
 
-def _minutes(first: int, count: int) -> LiveBatch:
-    """Samples of 1,024 GPUs, four a minute."""
+def _ask(folder: Path) -> dict[str, float]:
+    """CPU seconds of questions of live rows over those after a flush; the least of five, of first ones the mean."""
+    books = Books.open(folder, create=True)
+
+    def ask() -> float:
+        began = time.process_time()
+        books.show("utilization", by="node")
+        return time.process_time() - began
+
+    with LiveLog.open(folder) as log:
+        log.acknowledge([_minutes(0, 20, ASKED_GPUS), _list_gpus()])
+        log.discard_through(books.flush())
+        ask()  # compiles
+        first = []
+        for minute in range(20, 25):
+            log.acknowledge([_minutes(minute, 1, ASKED_GPUS)])
+            first.append(ask())
+        live = min(ask() for _ in range(5))
+        log.discard_through(books.flush())
+        flushed = min(ask() for _ in range(5))
+    return {
+        "live_question_over_flushed": live / flushed,
+        "live_first_question_over_flushed": sum(first) / len(first) / flushed,
+    }
+
+
+def _list_gpus() -> LiveBatch:
+    """The GPUs, eight a node."""
+    nodes = pa.array([f"node-{place // 8:04d}" for place in range(ASKED_GPUS)])
+    return LiveBatch("dcgm:gpus", "devices", pa.table({"device_id": _name_gpus(ASKED_GPUS), "node": nodes}), "gpus")
+
+
+def _name_gpus(gpus: int) -> pa.Array:
+    return pa.array([f"GPU-{i:08x}-aaaa-bbbb-cccc-0123456789ab" for i in range(gpus)])
+
+
+def _minutes(first: int, count: int, gpus: int = FLUSHED_GPUS) -> LiveBatch:
+    """Samples of GPUs, four a minute."""
     rng = np.random.default_rng(first)
     steps = MS_PER_HOUR // STEP_MS // 60
     at = START_MS + STEP_MS * np.arange(steps * first + 1, steps * (first + count) + 1)
-    names = pa.array([f"GPU-{i:08x}-aaaa-bbbb-cccc-0123456789ab" for i in range(FLUSHED_GPUS)])
-    rows = FLUSHED_GPUS * len(at)
-    devices = pa.DictionaryArray.from_arrays(pa.array(np.tile(np.arange(FLUSHED_GPUS, dtype=np.int32), len(at))), names)
+    rows = gpus * len(at)
+    places = pa.array(np.tile(np.arange(gpus, dtype=np.int32), len(at)))
+    devices = pa.DictionaryArray.from_arrays(places, _name_gpus(gpus))
     measured = {name: pa.array(rng.random(rows).round(3)) for name in WIDE[:4]}
-    samples = pa.table({"device_id": devices, "to_utc": pa.array(np.repeat(at, FLUSHED_GPUS)), **measured})
+    samples = pa.table({"device_id": devices, "to_utc": pa.array(np.repeat(at, gpus)), **measured})
     return LiveBatch("dcgm:gpus", "samples", samples, "gpus")
 
 

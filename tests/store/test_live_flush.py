@@ -17,7 +17,7 @@ from loadfactor.store.compaction import compact_store
 from loadfactor.store.live import LiveBatch, LiveLog, read_live
 from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import NAME
-from loadfactor.tables.schema import IDLE_BELOW
+from loadfactor.tables.schema import IDLE_BELOW, LINGER_MS
 
 START = 1_767_225_600_000  # 2026-01-01
 DAY = 24 * HOUR
@@ -110,6 +110,34 @@ def test_forgetting_a_day_leaves_the_others(books: Books, tmp_path: Path) -> Non
         flush(log, books, minutes(1390, 1395))
         flush(log, books, minutes(1395, 1400))
     assert [number for number, *_ in imports(books)] == [2, 3]
+
+
+def held(first: int, last: int, state: str | None = None) -> LiveBatch:
+    """A job on the GPUs of `minutes`, seen from one minute to another."""
+    rows = {"job_id": ["j"] * 2, "device_id": ["n-g0", "n-g1"], "node": ["n"] * 2, "team": ["t"] * 2}
+    times = {"from_utc": [START + first * MINUTE] * 2, "to_utc": [START + last * MINUTE] * 2}
+    return LiveBatch(
+        "pods", "allocations", pa.table(rows | times | {"end_state": pa.array([state] * 2, pa.string())}), "n"
+    )
+
+
+def test_a_row_that_goes_on_changes_what_it_adds(books: Books, tmp_path: Path) -> None:
+    """Hours before the former end of a device or job stay booked, and say what books say that are booked at once."""
+    around = LINGER_MS // MINUTE
+    with LiveLog.open(books.store.folder) as log:
+        flush(log, books, [*minutes(0, 200), held(30, 200)])
+        for last, state, changed in (
+            (260, None, (200 - around, 260 + around)),
+            (320, "failed", (30 - around, 320 + around)),
+        ):
+            log.acknowledge([*minutes(last - 60, last), held(30, last, state)])
+            with books.store.read() as session:
+                assert session.live_spans == (tuple(START + minute * MINUTE for minute in changed),)
+            log.discard_through(books.flush())
+    whole = Books.open(tmp_path / "whole", create=True)
+    with LiveLog.open(whole.store.folder) as log:
+        flush(log, whole, [*minutes(0, 320), held(30, 320, "failed")])
+    assert says(books.store.folder)[0] == says(whole.store.folder)[0]
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book, digest_facts, list_facts
-from loadfactor.books.charging.billed_prices import find_repriced_hours, has_bills, has_booked_bills
+from loadfactor.books.charging.billed_prices import describe_bills, find_repriced_hours, has_bills, has_booked_bills
 from loadfactor.books.compiled_sql import ledger_steps, recall
 from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, read_inputs, select_ledger, write_estimates
 from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices, has_owned, measure_loads, price_pools
@@ -95,15 +95,17 @@ def open_ledger(session: Session, idle_below: float) -> bool:
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
         return True
-    facts = list_facts(session)
-    inputs = digest_facts(session, facts, owned)
-    hours = find_stale(session, key, inputs)
-    book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
-    session.materialize("booked_now", "SELECT * FROM book")
+
+    def book_stale() -> tuple[tuple[Span, ...], str]:
+        hours = find_stale(session, key, digest_facts(session, list_facts(session), owned))
+        book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
+        return hours, session.materialize_shared("booked_now", "SELECT * FROM book")
+
+    hours, booked = session.find_once((key, owned, describe_bills(session)), book_stale)
     kept = [f for file in files for f in _without_hours(file, hours)]
-    sql = "SELECT * FROM booked_now"
+    sql = f"SELECT * FROM {booked}"
     if kept:
-        sql = f"SELECT * FROM booked_now UNION ALL BY NAME ({select_ledger(session, kept)})"
+        sql = f"{sql} UNION ALL BY NAME ({select_ledger(session, kept)})"
     session.create_view("ledger", sql)
     return False
 

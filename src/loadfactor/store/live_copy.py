@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
 
 from loadfactor.base.errors import DamageError, StoreError, say_why
 from loadfactor.base.units import MS_PER_S
@@ -26,6 +27,28 @@ COPY_PAUSE_S = 10 / MS_PER_S
 _LOG_HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint number, two salts, two checksums
 _FRAME_HEADER = struct.Struct(">6I")  # page, pages after a commit (0: none here), two salts, two checksums
 _MAGIC = (0x377F0682, 0x377F0683)
+_SALTS: Final = slice(16, 24)
+"""Of the header of a log; those of a frame are the same where the frame is of this log."""
+_FRAME_SALTS: Final = slice(8, 16)
+_COMMIT: Final = slice(4, 8)
+"""Of a frame: pages after a commit, nothing but zeros where it is none."""
+
+
+class LogMark(NamedTuple):
+    """How far a database was read: the inode, the header of its write-ahead log, and where the next frame will lie."""
+
+    inode: int
+    header: bytes
+    end: int
+
+
+class _Frames(NamedTuple):
+    """Frames of a log: the header, bytes of each, how many were synced for certain, and how many there are."""
+
+    header: bytes = b""
+    length: int = 0
+    synced: int = 0
+    number: int = 0
 
 
 def has_live(folder: Path) -> bool:
@@ -51,18 +74,45 @@ def open_copy(folder: Path, name: str = NAME) -> Iterator[sqlite3.Connection]:
     Raises DamageError when the write-ahead log lost acknowledged batches, StoreError when no whole copy can be had, and what
     SQLite raises.
     """
+    with open_marked_copy(folder, name) as (connection, _mark):
+        yield connection
+
+
+@contextmanager
+def open_marked_copy(folder: Path, name: str = NAME) -> Iterator[tuple[sqlite3.Connection, LogMark | None]]:
+    """The same, with how far it was read; None where that cannot be seen again: nothing is in the log, or a commit is under way."""
     with TemporaryDirectory(prefix="loadfactor-live-") as private:
-        copy = _copied(folder / name, Path(private))
+        copy, inode = _copied(folder / name, Path(private))
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
-            synced = _synced_frames(copy.with_name(name + LOG_SUFFIX))
+            frames = _read_frames(copy.with_name(name + LOG_SUFFIX))
             _busy, read, _moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if synced > max(read, 0):
+            if frames.synced > max(read, 0):
                 raise DamageError(f"{name + LOG_SUFFIX} breaks off before its end")
-            yield connection
+            is_whole = 0 < read == frames.number
+            yield (
+                connection,
+                LogMark(inode, frames.header, _LOG_HEADER.size + read * frames.length) if is_whole else None,
+            )
 
 
-def _copied(database: Path, private: Path) -> Path:
+def is_as_read(folder: Path, mark: LogMark | None) -> bool:
+    """True where nothing was written to the live batches of a store since they were read; False where that is not certain."""
+    if mark is None:
+        return False
+    try:
+        with (folder / f"{NAME}{LOG_SUFFIX}").open("rb") as log:
+            header = log.read(_LOG_HEADER.size)
+            log.seek(mark.end)
+            frame = log.read(_FRAME_HEADER.size)
+        inode = (folder / NAME).stat().st_ino
+    except OSError:
+        return False
+    return (inode, header) == mark[:2] and frame[_FRAME_SALTS] != header[_SALTS]
+
+
+def _copied(database: Path, private: Path) -> tuple[Path, int]:
+    """A whole copy, and the inode of what it was taken of."""
     log = database.with_name(database.name + LOG_SUFFIX)
     try:
         for _ in range(COPY_TRIES):
@@ -71,7 +121,7 @@ def _copied(database: Path, private: Path) -> Path:
             with suppress(FileNotFoundError):
                 shutil.copyfile(log, private / log.name)
             if _state(database, log) == before:
-                return private / database.name
+                return private / database.name, before[0]
             (private / log.name).unlink(missing_ok=True)
             time.sleep(COPY_PAUSE_S)
     except OSError as error:
@@ -79,36 +129,36 @@ def _copied(database: Path, private: Path) -> Path:
     raise StoreError(f"{database} cannot be read: it is rewritten faster than it can be copied; ask again")
 
 
-def _state(database: Path, log: Path) -> tuple[object, ...]:
+def _state(database: Path, log: Path) -> tuple[int, bytes | tuple[int, int]]:
     """Facts that stay while the log is only appended to. Without a log, facts that stay while nothing is written at all."""
     found = database.stat()
     header = b""
     with suppress(FileNotFoundError), log.open("rb") as file:
         header = file.read(_LOG_HEADER.size)
-    return (found.st_ino, header) if header else (found.st_ino, found.st_size, found.st_mtime_ns)
+    return found.st_ino, header or (found.st_size, found.st_mtime_ns)
 
 
-def _synced_frames(log: Path) -> int:
-    """How many frames of a log were synced for certain: through the last commit after which the writer went on.
+def _read_frames(log: Path) -> _Frames:
+    """The frames of a log. Those were synced for certain that lie before the last commit after which the writer went on.
 
     SQLite takes a damaged frame for the end of the log. Frames beyond a commit show that it had been synced.
     """
     if not log.exists() or (size := log.stat().st_size) <= _LOG_HEADER.size:
-        return 0
+        return _Frames()
     with log.open("rb") as file:
         header = file.read(_LOG_HEADER.size)
-        magic, _version, page_size, _number, *salts, first, second = _LOG_HEADER.unpack(header)
+        magic, _version, page_size, _number, *_salts, first, second = _LOG_HEADER.unpack(header)
         if magic not in _MAGIC or (first, second) != _checksum(header[:-8], big=magic == _MAGIC[1]):
             raise DamageError(f"the header of {log.name} is damaged")
-        synced = committed = 0
+        synced = committed = number = 0
         length = _FRAME_HEADER.size + page_size
         for frame in range((size - _LOG_HEADER.size) // length):
             file.seek(_LOG_HEADER.size + frame * length)
-            _page, commit, *found, _first, _second = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size))
-            if found == salts:  # others are of a log before, not overwritten yet
-                synced = committed
-                committed = frame + 1 if commit else committed
-    return synced
+            found = file.read(_FRAME_HEADER.size)
+            if found[_FRAME_SALTS] == header[_SALTS]:  # others are of a log before, not overwritten yet
+                synced, number = committed, frame + 1
+                committed = frame + 1 if any(found[_COMMIT]) else committed
+    return _Frames(header, length, synced, number)
 
 
 def _checksum(content: bytes, big: bool) -> tuple[int, int]:

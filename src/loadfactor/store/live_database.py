@@ -12,7 +12,7 @@ import pyarrow as pa
 from loadfactor.base.errors import DamageError, InputError, StoreError, no_such, say_why
 from loadfactor.sources.base import Rows
 from loadfactor.store import disk
-from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live, name_damage, open_copy
+from loadfactor.store.live_copy import LOG_SUFFIX, NAME, LogMark, has_live, name_damage, open_marked_copy
 from loadfactor.store.row_checks import validate_rows
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.schema import TABLES
@@ -52,6 +52,9 @@ class LiveBatch:
     table: str
     rows: pa.Table
     where: str
+
+
+Numbered = tuple[int, LiveBatch]
 
 
 @dataclass(frozen=True)
@@ -162,17 +165,23 @@ class LogSpan(NamedTuple):
         return zlib.crc32(repr(tuple(self)).encode())
 
 
-def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
+def read_live(folder: Path, after: int) -> list[Numbered]:
     """The live batches with numbers above `after`, in their order. Changes nothing on the disk, and needs no lock.
 
     Raises DamageError when they are not what was acknowledged.
     """
-    return _read(folder, after, everything=False)
+    batches, _mark = read_live_beside(folder, after, None)
+    return batches or []
+
+
+def read_live_beside(folder: Path, after: int, known: int | None) -> tuple[list[Numbered] | None, LogMark | None]:
+    """The same, None where the last one is `known`; and how far the database was read, None where nobody can see that again."""
+    return _read(folder, after, known=known)
 
 
 def check_live(folder: Path, after: int) -> None:
     """Raises DamageError when anything in the database is not what was written; the batches through `after` may be gone."""
-    _read(folder, after, everything=True)
+    _read(folder, after, reads_all=True)
 
 
 def open_database(folder: Path, after: int) -> sqlite3.Connection:
@@ -254,24 +263,28 @@ def say_damage(folder: Path, error: BaseException) -> DamageError:
     return name_damage(folder, say_why(error))
 
 
-def _read(folder: Path, after: int, everything: bool) -> list[tuple[int, LiveBatch]]:
-    """The batches above a number; `everything` reads bodies and states as well, to see that they are whole."""
+def _read(
+    folder: Path, after: int, reads_all: bool = False, known: int | None = None
+) -> tuple[list[Numbered] | None, LogMark | None]:
+    """As `read_live_beside`; `reads_all`: bodies and states as well, to see that they are whole."""
     if not has_live(folder):
-        return []
+        return [], None
     try:
-        with open_copy(folder) as copy:
+        with open_marked_copy(folder) as (copy, mark):
             span = read_span(copy)
+            if known is not None and span.last == known:
+                return None, mark
             first = max(after, span.discarded)
             found = [
                 decode(row) for row in copy.execute("SELECT * FROM batches WHERE number > ? ORDER BY number", (first,))
             ]
             if [number for number, _ in found] != list(range(first + 1, span.last + 1)):
                 raise DamageError("acknowledged batches are missing")
-            if everything and _read_format(copy) == FORMAT:
+            if reads_all and _read_format(copy) == FORMAT:
                 _check_received(copy, span)
-            return found
+            return found, mark
     except FileNotFoundError:
-        return []
+        return [], None
     except (DamageError, sqlite3.Error, TypeError, ValueError) as error:
         raise say_damage(folder, error) from error
 

@@ -26,9 +26,10 @@ from loadfactor.store.compaction import close_day
 from loadfactor.store.import_records import ImportRecord, list_imports, put_records
 from loadfactor.store.importing import Origin, Receipt, add_rows
 from loadfactor.store.live import read_live
-from loadfactor.store.live_database import LiveBatch
+from loadfactor.store.live_database import LiveBatch, Numbered
 from loadfactor.store.manifest import merge
 from loadfactor.store.normalize import normalize
+from loadfactor.store.overlay import Overlay
 from loadfactor.store.sample_files import SamplePart, quote, read
 from loadfactor.store.sample_imports import (
     Series,
@@ -44,11 +45,12 @@ from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
 from loadfactor.tables.schema import table
 
-Numbered = tuple[int, LiveBatch]
 
+def show_live(session: Session, overlay: Overlay, batches: Sequence[Numbered]) -> None:
+    """Let a session see live batches that are not files yet, as if they were the newest imports. Nothing on the disk changes.
 
-def show_live(session: Session, batches: Sequence[Numbered]) -> None:
-    """Let a session see live batches that are not files yet, as if they were the newest imports. Nothing on the disk changes."""
+    Their tables are in the overlay: other sessions of the same generation may show it.
+    """
     small: dict[str, list[str]] = {}
     parts: list[SamplePart] = []
     last: dict[Series, int] = {}
@@ -73,42 +75,44 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                     normalized = normalize(rows, {**last, **around.before}, refuse=False)
                     last |= normalized.last
                     relation = f"live_{place}_samples_{cell}"
-                    session.register(relation, normalized.rows)
+                    session.raw.register("live_samples", normalized.rows)
+                    relation = overlay.materialize(session.raw, relation, "SELECT * FROM live_samples")
+                    session.raw.unregister("live_samples")
                     whole = around.mixed or votes_whole(session.manifest.of("samples"), day, rows.num_rows)
                     votes = () if whole else normalized.facts.votes
                     starts = find_starts(normalized.rows)
                     facts = replace(normalized.facts, starts=starts, settled=not around.mixed, votes=votes)
                     parts.append(SamplePart(relation, normalized.from_ms, normalized.to_ms, facts))
                     recounted |= {day, day + 1} if around.mixed else {day} if whole else set()
-    session.live_samples = tuple(parts)
+    overlay.samples = tuple(parts)
+    session.show(overlay)
     stored = {f.day for f in session.manifest.of("samples")}
-    session.live_votes = {
+    overlay.votes = {
         day: count_day_votes(session, day, find_near_day(session, day)) for day in sorted(recounted) if day in stored
     }
     for name, relations in small.items():
-        _show_table(session, name, relations)
+        _show_table(session, overlay, name, relations)
+    session.show(overlay)
 
 
-def _show_table(session: Session, name: str, relations: list[str]) -> None:
+def _show_table(session: Session, overlay: Overlay, name: str, relations: list[str]) -> None:
     kept = table(name)
     columns = f"{small_imports.name_columns(kept)}, {small_imports.LOGGED}"
     stored = session.paths(session.manifest.of(name))
     rows = " UNION ALL ".join(f"SELECT {columns} FROM {relation}" for relation in relations)
     if stored:
         rows += f" UNION ALL {small_imports.as_logged(kept, stored)}"
-    shown = f"live_{name}"
-    session.materialize(shown, small_imports.fold(kept, f"({rows})"))
+    shown = overlay.materialize(session.raw, f"live_{name}", small_imports.fold(kept, f"({rows})"))
     if name == "devices":
-        session.materialize("live_devices_completed", small_imports.completed(shown))
-        shown = "live_devices_completed"
+        shown = overlay.materialize(session.raw, "live_devices_completed", small_imports.completed(shown))
     if name in BOOKED:
         changed = find_changed(session, kept, shown, read_rows(kept.name, stored) if stored else None)
-        session.live_spans = merge([*session.live_spans, *changed])
+        overlay.spans = merge([*overlay.spans, *changed])
     if name not in NOT_OF_TIME and (extent := small_imports.extent(kept)) is not None:
         start, end = extent
         low, high = session.fetch_one(f"SELECT min({start}), max(greatest({start}, {end})) FROM {shown}")
-        session.live_extents[name] = low, high
-    session.live[name] = shown
+        overlay.extents[name] = low, high
+    overlay.tables[name] = shown
 
 
 def sort_by_source(batches: Sequence[Numbered]) -> list[tuple[str, list[LiveBatch]]]:

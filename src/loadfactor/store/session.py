@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
 
 from loadfactor.base.errors import say_why
 from loadfactor.store.manifest import Manifest, StepVote, StoredFile, checksum_file, damaged
+from loadfactor.store.overlay import Extent, Overlay
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, TABLES, Span, columns_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from loadfactor.sources.base import Gap, Rows
 
 
+Found = TypeVar("Found")
 ChangeBytes = Callable[[bytes], bytes]
 ChangeRows = Callable[[str, "pa.Table"], "pa.Table"]
 """Rows of a table, by its name, made otherwise: as many, in their order, with their columns."""
@@ -85,9 +87,6 @@ NotEnoughMemory = duckdb.OutOfMemoryException
 NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
 """Tables that say nothing of when the fleet was there."""
 
-Extent = tuple[int | None, int | None]
-"""The first start and the last instant that rows name; None where they name none."""
-
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
 _checksums: dict[tuple[Path, int, int], int] = {}  # of files read in this process, by path, inode and time of change
@@ -105,12 +104,13 @@ class Session:
         self.entry = Entry()
         self.derived: dict[str, Any] = {}  # what was found out of these tables, to be found out once
         self._standing: dict[str, object] = {}  # views by their SQL and registered tables by their key, as they stand
-        # what is in no file yet: tables as relations of this connection, samples, and the spans all of it speaks of
-        self.live: dict[str, str] = {}
+        # what is in no file yet, as the overlay has it
+        self._overlay: Overlay | None = None
+        self.live: Mapping[str, str] = {}
         self.live_samples: tuple[SamplePart, ...] = ()
-        self.live_votes: dict[int, tuple[StepVote, ...]] = {}  # of the days in which live samples lie among others
-        self.live_spans: tuple[Span, ...] = ()  # of the ledger, to be booked again
-        self.live_extents: dict[str, Extent] = {}  # of the tables with live rows folded in
+        self.live_votes: Mapping[int, tuple[StepVote, ...]] = {}
+        self.live_spans: tuple[Span, ...] = ()
+        self.live_extents: Mapping[str, Extent] = {}
 
     def beside(self) -> "Session":
         """The files of the same generation in another connection, for another thread, to close before this one; no live rows."""
@@ -119,6 +119,26 @@ class Session:
     def close(self) -> None:
         """End it, with everything temporary in it."""
         self.raw.close()
+        self._overlay = None
+
+    # -- live rows ---------------------------------------------------------------------------------------------------
+
+    def show(self, overlay: Overlay) -> None:
+        """Let live rows of this generation be seen; the connection is one of the overlay's engine."""
+        self._overlay = overlay
+        self.live, self.live_samples, self.live_votes = overlay.tables, overlay.samples, overlay.votes
+        self.live_spans, self.live_extents = overlay.spans, overlay.extents
+
+    def find_once(self, key: object, find: "Callable[[], Found]") -> "Found":
+        """What `find` gives: where live rows are shown, found once for all sessions that show them, by this key."""
+        return find() if self._overlay is None else self._overlay.find_once(key, find)
+
+    def materialize_shared(self, name: str, sql: str) -> str:
+        """Work a query out once, into a table of all sessions that show these live rows, else of this one; its name in SQL."""
+        if self._overlay is not None:
+            return self._overlay.materialize(self.raw, name, sql)
+        self.materialize(name, sql)
+        return name
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

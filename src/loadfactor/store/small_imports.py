@@ -171,6 +171,14 @@ def changed(after: str, before: str | None) -> str:
     return f"(SELECT * FROM {after} EXCEPT SELECT * FROM {before}) UNION ALL (SELECT * FROM {before} EXCEPT SELECT * FROM {after})"
 
 
+def join_ends(rows: str) -> str:
+    """SQL: times that changed rows change: of a row that only ends otherwise than before, what lies between."""
+    ends = f"coalesce(to_utc, {ALWAYS[1]})"
+    return f"""
+    SELECT if(rows = 2, first, from_utc) AS from_utc, last AS to_utc FROM (
+      SELECT * EXCLUDE (to_utc), count(*) AS rows, min({ends}) AS first, max({ends}) AS last FROM ({rows}) GROUP BY ALL)"""
+
+
 def until_the_next(rates: str, after: str, before: str | None) -> str:
     """SQL: when each of these exchange rates begins, and when the next one of its currency does, of `after` or of `before`."""
     begins = " UNION ".join(f"SELECT currency, from_utc FROM {relation}" for relation in (after, before) if relation)
@@ -443,8 +451,7 @@ def find_changed(session: Session, kept: Table, after: str, before: str | None) 
     """
     around_ms = LINGER_MS if kept == ALLOCATIONS else 0
     rows = changed(after, before)
-    if kept == EXCHANGE_RATES:
-        rows = until_the_next(rows, after, before)
+    rows = until_the_next(rows, after, before) if kept == EXCHANGE_RATES else join_ends(rows)
     spans = session.raw.execute(
         f"SELECT DISTINCT coalesce(from_utc - {around_ms}, {ALWAYS[0]}), coalesce(to_utc + {around_ms}, {ALWAYS[1]})"
         f" FROM ({rows})"

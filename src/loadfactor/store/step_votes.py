@@ -61,12 +61,10 @@ def count_votes(
 
 def add_votes(votes: Iterable[StepVote]) -> tuple[StepVote, ...]:
     """Votes of one source for one gap as one vote, in order of source and gap."""
-    sums: dict[tuple[str, int], StepVote] = {}
+    found: dict[tuple[str, int], list[StepVote]] = defaultdict(list)
     for vote in votes:
-        key = vote.source, vote.gap_ms
-        known = sums.get(key)
-        sums[key] = vote if known is None else _join(known, vote)
-    return tuple(sums[key] for key in sorted(sums))
+        found[vote.source, vote.gap_ms].append(vote)
+    return tuple(_join(found[key]) for key in sorted(found))
 
 
 def learn_steps(votes: Iterable[StepVote]) -> dict[str, int]:
@@ -88,9 +86,10 @@ def learn_steps(votes: Iterable[StepVote]) -> dict[str, int]:
     return {source: min(_choose(_group(own)), LONGEST_STEP_MS) for source, own in by_source.items()}
 
 
-def _join(a: StepVote, b: StepVote) -> StepVote:
-    first, last = min(a.first_device, b.first_device), max(a.last_device, b.last_device)
-    return replace(a, gaps=a.gaps + b.gaps, first_device=first, last_device=last)
+def _join(votes: Sequence[StepVote]) -> StepVote:
+    """Votes as one, for the gap of the first."""
+    first, last = min(v.first_device for v in votes), max(v.last_device for v in votes)
+    return replace(votes[0], gaps=sum(v.gaps for v in votes), first_device=first, last_device=last)
 
 
 def _group(votes: list[StepVote]) -> list[StepVote]:
@@ -99,7 +98,7 @@ def _group(votes: list[StepVote]) -> list[StepVote]:
     for vote in sorted(votes, key=lambda v: (-v.gaps, v.gap_ms)):
         for i, group in enumerate(groups):
             if _is_alike(vote.gap_ms, group.gap_ms):
-                groups[i] = _join(group, vote)
+                groups[i] = _join((group, vote))
                 break
         else:
             groups.append(vote)

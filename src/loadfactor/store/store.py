@@ -1,23 +1,26 @@
 """The folder of one store: who reads it gets a session on a generation, who writes it the lock and a writer."""
 
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
 from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
-from loadfactor.store.live_copy import has_live
+from loadfactor.store.live_copy import LogMark, has_live, is_as_read
 from loadfactor.store.manifest import NAME, Generation, Manifest, StoredFile, has_manifest, remove_unread
+from loadfactor.store.overlay import Overlay
 from loadfactor.store.session import MEMORY, Entry, NotEnoughMemory, Session, check_file, connect_reader, connect_writer
 from loadfactor.tables.schema import DEFAULT_CURRENCY, Span
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
-    from loadfactor.store.live_rows import Numbered
+    from loadfactor.store.live_database import Numbered
     from loadfactor.store.writer import Writer
 
 LONGEST_WAIT_S = 10.0
@@ -40,6 +43,20 @@ def _read_published(folder: Path, start: Callable[[Path], Manifest], begun: Mani
         return begun
 
 
+class _Laid(NamedTuple):
+    """An overlay, and what it was made of: a generation, rules for rows that enter, and live batches through the `last`.
+
+    `mark`: how far the database of these was read.
+    """
+
+    process: int
+    manifest: Manifest
+    entry: Entry
+    last: int
+    mark: LogMark | None
+    overlay: Overlay
+
+
 class Store:
     """A folder of Parquet files under a manifest. Any number of sessions read it while one writer writes."""
 
@@ -54,6 +71,8 @@ class Store:
         self.memory = memory
         self._currency = currency
         self._entry = entry
+        self._laid: _Laid | None = None
+        self._laying = Lock()
 
     @property
     def entry(self) -> Entry:
@@ -87,39 +106,68 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session on the newest generation: it stays as it is until the end. Nothing on the disk changes."""
-        generation, batches = self._open_newest()
+        generation, overlay = self._open_newest()
         try:
             currency = self.currency_of(generation.manifest)
-            session = Session(self.folder, generation.manifest, connect_reader(self.memory), currency)
-            try:
+            raw = connect_reader(self.memory) if overlay is None else overlay.connect()
+            with closing(Session(self.folder, generation.manifest, raw, currency)) as session:
+                if overlay is not None:
+                    session.show(overlay)
+                    del overlay  # it goes with the last session that shows it
                 with self._explaining(session.manifest.files):
-                    if batches:
-                        from loadfactor.store.live_rows import show_live
-
-                        session.entry = self._entry()
-                        show_live(session, batches)
                     yield session
-            finally:
-                session.close()
         finally:
             generation.close()
 
-    def _open_newest(self) -> "tuple[Generation, list[Numbered]]":
+    def _open_newest(self) -> tuple[Generation, Overlay | None]:
         while True:
             generation = Generation(self.folder)
             if not has_live(self.folder):
-                return generation, []
-            from loadfactor.store.live import read_live
-
-            through = generation.manifest.live_through
+                return generation, None
             try:
-                batches = read_live(self.folder, through)
-                if _read_newest(self.folder).live_through == through:
-                    return generation, batches
+                with self._laying:
+                    laid = self._lay(generation.manifest)
             except BaseException:
                 generation.close()
                 raise
-            generation.close()  # a flush has made files of batches meanwhile, and may have discarded them
+            if laid is not None:
+                return generation, None if laid.overlay.is_empty else laid.overlay
+            generation.close()
+
+    def _lay(self, manifest: Manifest) -> "_Laid | None":
+        """The overlay of the live rows over a generation; None where a flush has made files of them meanwhile."""
+        from loadfactor.store.live_database import read_live_beside
+
+        entry, laid = self._entry(), self._laid
+        if laid is not None and (laid.process, laid.manifest, laid.entry) != (os.getpid(), manifest, entry):
+            laid = None
+        if laid is not None and is_as_read(self.folder, laid.mark):
+            return laid
+        batches, mark = read_live_beside(self.folder, manifest.live_through, None if laid is None else laid.last)
+        if _read_newest(self.folder).live_through != manifest.live_through:
+            return None  # it may have discarded some
+        if laid is not None and batches is None:
+            self._laid = laid._replace(mark=mark)
+        else:
+            self._laid = laid = None  # the one of before makes room
+            last = batches[-1][0] if batches else manifest.live_through
+            self._laid = _Laid(
+                os.getpid(), manifest, entry, last, mark, self._make_overlay(manifest, entry, batches or [])
+            )
+        return self._laid
+
+    def _make_overlay(self, manifest: Manifest, entry: Entry, batches: "Sequence[Numbered]") -> Overlay:
+        overlay = Overlay(connect_reader(self.memory))
+        if batches:
+            from loadfactor.store.live_rows import show_live
+
+            with (
+                closing(Session(self.folder, manifest, overlay.connect(), self.currency_of(manifest))) as session,
+                self._explaining(manifest.files),
+            ):
+                session.entry = entry
+                show_live(session, overlay, batches)
+        return overlay
 
     @contextmanager
     def write(self, start: Callable[[Path], Manifest] = _read_newest) -> "Iterator[Writer]":
