@@ -276,7 +276,7 @@ def find_imported(session: Session, after: int) -> int | None:
 
     What a device or job was since ever counts from the first instant that is named.
     """
-    numbers = [r.number for r in list_imports(session, "import_no > ?", [after]) if not r.digest.startswith(LIVE)]
+    numbers = [r.number for r in list_imports(session, f"import_no > {after}") if not r.digest.startswith(LIVE)]
     if not numbers:
         return None
     found: list[int | None] = [_first_sample(file, numbers) for file in session.manifest.of("samples")]
