@@ -13,6 +13,7 @@ from loadfactor.books.books import Books
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.guard import SECURE_COOKIE, Bounds, Caller, Guard
+from loadfactor.interfaces.server.run import AtRest
 from loadfactor.interfaces.server.sessions import LONGEST_SESSION_S, ProxyUsers
 from loadfactor.store.tokens import NAME, TokenFile, create_token, revoke_token
 
@@ -180,3 +181,15 @@ def test_pages_and_their_files_say_how_long_they_are_kept(team_books: Books) -> 
     assert style.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert form.headers["cache-control"] == "private, no-cache"
     assert browser.get("/static/..%2f..%2fguard.py").status_code == 404
+
+
+def test_books_at_rest_are_read_alone(team_books: Books, folder: Path) -> None:
+    """Nothing writes to them, on the server's own machine or with a token; pages and endpoints read."""
+    guard = Guard(TokenFile(folder), is_read_only=True)
+    client = TestClient(make_app(team_books, AtRest(), guard, is_live=False), LOCAL, client=("127.0.0.1", 5000))
+    assert client.get("/").status_code == 200
+    assert "Silence" not in client.get("/alerts").text
+    _, token = create_token(folder, "write", None, "", 1)
+    for path in ("/api/v1/write", "/api/v1/imports?source=tables&filename=devices.csv", "/api/v1/silences"):
+        refused = client.post(path, content=b"x", headers={"authorization": f"Bearer {token}"})
+        assert (refused.status_code, "at rest" in refused.text) == (403, True), path

@@ -176,6 +176,9 @@ def test_what_is_not_there_is_said_as_a_page(books: Books, tokens: dict[str, str
         assert "There is no such page." in there_is_none.text
         assert browser.get("/nowhere", headers=bearer | {"accept": "*/*"}).json()["error"]
         assert browser.get("/teams?last=x", headers=bearer).status_code == 400
+        for path in ("/teams/nobody", "/jobs/nobody", "/gpus/nobody"):
+            assert browser.get(path, headers=bearer).status_code == 404, path
+            assert browser.get(f"{path}?last=x", headers=bearer).status_code == 400, path
 
 
 def test_empty_books_say_so(tmp_path: Path) -> None:

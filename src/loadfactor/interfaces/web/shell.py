@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.base.errors import InputError
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import make_visible
-from loadfactor.interfaces.reach import NothingKnownError
+from loadfactor.interfaces.reach import NothingKnownError, RefusedError
 from loadfactor.interfaces.render.html import render_content
 from loadfactor.interfaces.web.ask import KEPT, LIVE_WINDOW, Ask
 from loadfactor.interfaces.web.builders import PAGE_ROWS
@@ -31,11 +32,19 @@ class Viewer:
 
 
 def build_document(page: Page, ask: Ask) -> Document:
-    """The document of a page; where the books know nothing of what may be seen, one that says so."""
+    """The document of a page; where the books know nothing of what may be seen, one that says so.
+
+    Raises RefusedError for a thing that they do not know, InputError for a state that cannot be.
+    """
     try:
         return page.build(ask)
     except NothingKnownError:
         return Document("The books know nothing of this yet.", data=())
+    except InputError as error:
+        if not ask.name:
+            raise
+        ask.inquire()  # raises where it is the window that is wrong, rather than the name
+        raise RefusedError(404, str(error)) from error
 
 
 def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
