@@ -360,7 +360,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
         schema = ", ".join(f"`{c}` {types[t]}" for c, t in columns_of(of).items())
         spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
     spark.createDataFrame(
-        [tuple(row.values()) for row in list_link_peaks().to_pylist()],
+        [tuple(row.values()) for row in list_link_peaks()],
         "accelerator string, pcie_peak_bytes_per_s double, nvlink_peak_bytes_per_s double",
     ).createOrReplaceTempView("links")
     measured = 0

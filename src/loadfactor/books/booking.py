@@ -15,12 +15,12 @@ from loadfactor.books.charging.billed_prices import describe_bills, has_bills, m
 from loadfactor.books.compiled_sql import Queries, ledger_steps, recall
 from loadfactor.books.ledger_inputs import LedgerInputs, OwnedPrices, list_estimates
 from loadfactor.books.owned_prices import find_owned_prices
-from loadfactor.catalog.links import list_link_peaks
+from loadfactor.catalog.links import LINK_COLUMNS, list_link_peaks
 from loadfactor.ledger.columns import NUMBERED, WITHOUT
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, RUN, Span
+from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, RUN, Span, columns_of
 
 _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("numbers", "misnumbered")
@@ -211,7 +211,7 @@ def book_held(
     hours = {hour for start, end in suspects for hour in range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)}
     session.put("suspects", {"hour_utc": sorted(hours)})
     shape = (measured & signals, bool(suspects), idle_below)
-    session.register_once("links", list_link_peaks)
+    session.put_once("links", LINK_COLUMNS, list_link_peaks)
     work_out(
         session,
         recall(f"activity {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Activity(*shape))),
@@ -220,9 +220,7 @@ def book_held(
 
 
 def _put_estimates(session: Session, owned: OwnedPrices) -> None:
-    import pyarrow as pa
-
-    session.register_once("estimates", lambda: pa.concat_tables([list_estimates(), owned.table]), owned)
+    session.put_once("estimates", columns_of("prices"), lambda: [*list_estimates(), *owned.list_prices()], owned)
 
 
 def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = None) -> None:

@@ -6,7 +6,7 @@ Manifests of before kept it as words: three digests, bills behind a stroke at th
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.catalog.accelerators import accelerators
@@ -15,10 +15,6 @@ from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import PRICES, Span
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 BASIS: Final = "owned"
 _DIGESTS: Final = 3
@@ -44,23 +40,11 @@ class OwnedPrices:
     written: str = ""
     rows: tuple[OwnedPrice, ...] = ()
 
-    @property
-    def table(self) -> "pa.Table":
+    def list_prices(self) -> list[dict[str, object]]:
         """The rows of the price list."""
-        import pyarrow as pa
-
-        rows = [
-            {
-                **asdict(row),
-                "from_utc": row.from_ms,
-                "to_utc": row.to_ms,
-                "basis": BASIS,
-                "source": "[[owned]] of loadfactor.toml",
-            }
-            for row in self.rows
-        ]
-        cells = [{column.name: row.get(column.name) for column in PRICES.columns} for row in rows]
-        return pa.Table.from_pylist(cells, schema=PRICES.schema)
+        of_settings = {"basis": BASIS, "source": "[[owned]] of loadfactor.toml"}
+        rows = [{**asdict(row), "from_utc": row.from_ms, "to_utc": row.to_ms, **of_settings} for row in self.rows]
+        return [{column.name: row.get(column.name) for column in PRICES.columns} for row in rows]
 
 
 @dataclass(frozen=True, order=True)
@@ -176,15 +160,8 @@ def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
     return " UNION ALL BY NAME ".join(queries)
 
 
-def list_estimates() -> "pa.Table":
+def list_estimates() -> list[dict[str, object]]:
     """The catalog's dated prices as rows of the price list."""
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(write_estimates(), schema=PRICES.schema)
-
-
-def write_estimates() -> list[dict[str, object]]:
-    """The same as plain values."""
     rows = []
     for item in accelerators():
         price = gpu_hour_price(item)

@@ -14,9 +14,9 @@ from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book, digest_facts, list_facts
 from loadfactor.books.charging.billed_prices import describe_bills, find_repriced_hours, has_bills, has_booked_bills
 from loadfactor.books.compiled_sql import ledger_steps, recall
-from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, read_inputs, select_ledger, write_estimates
+from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, list_estimates, read_inputs, select_ledger
 from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices, has_owned, measure_loads, price_pools
-from loadfactor.catalog.links import link_peaks
+from loadfactor.catalog.links import list_link_peaks
 from loadfactor.settings.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
 from loadfactor.store.session import NotEnoughMemory, Session, find_span, learnt_steps
@@ -177,7 +177,7 @@ DEFINITION: Final = 10
 
 def ledger_key(idle_below: float, currency: str) -> str:
     """Digest of what ledger rows depend on besides the tables: definitions, idle threshold, currency, catalog prices and links."""
-    stands_on = f"{DEFINITION} {idle_below} {currency} {write_estimates()} {link_peaks()}"
+    stands_on = f"{DEFINITION} {idle_below} {currency} {list_estimates()} {list_link_peaks()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 

@@ -1,34 +1,25 @@
 """Peaks of the links of accelerators: what their traffic is divided by."""
 
-from typing import TYPE_CHECKING
+from typing import Final
 
 from loadfactor.catalog.accelerators import accelerators
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+LINK_COLUMNS: Final = {
+    "accelerator": "string",
+    "pcie_peak_bytes_per_s": "float64",
+    "nvlink_peak_bytes_per_s": "float64",
+}
 
 
-def list_link_peaks() -> "pa.Table":
+def list_link_peaks() -> list[dict[str, str | float | None]]:
     """A row for each accelerator: its id, PCIe in one direction, NVLink in both together, bytes/s; null where not known.
 
-    >>> peaks = {row["accelerator"]: row for row in list_link_peaks().to_pylist()}
+    >>> peaks = {row["accelerator"]: row for row in list_link_peaks()}
     >>> peaks["h100-sxm"]["pcie_peak_bytes_per_s"], peaks["h100-sxm"]["nvlink_peak_bytes_per_s"]
     (63015000000.0, 900000000000.0)
     >>> peaks["l4"]["nvlink_peak_bytes_per_s"] is None
     True
     """
-    import pyarrow as pa
-
-    columns = {
-        "accelerator": pa.string(),
-        "pcie_peak_bytes_per_s": pa.float64(),
-        "nvlink_peak_bytes_per_s": pa.float64(),
-    }
-    return pa.Table.from_pylist(link_peaks(), schema=pa.schema(columns.items()))
-
-
-def link_peaks() -> list[dict[str, str | float | None]]:
-    """The same as plain rows."""
     return [
         {
             "accelerator": item.id,

@@ -225,10 +225,24 @@ class Session:
         self.materialize(name, "SELECT * FROM registered")
         self.raw.unregister("registered")
 
-    def register_once(self, name: str, make: "Callable[[], pa.Table]", key: object = None) -> None:
-        """Put what `make` gives into a temporary table, unless it stands there already, made with the same `key`."""
+    def put_rows(self, name: str, columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
+        """Put a few rows into a temporary table: `columns` are names and types, as of `columns_of`. Arrow would import pandas."""
+
+        def write(value: object) -> str:
+            return "NULL" if value is None else quote(str(value))
+
+        kinds = ", ".join(f"{column}::{_SQL_TYPES.get(kind, kind)} AS {column}" for column, kind in columns.items())
+        cells = [f"({', '.join(write(row[column]) for column in columns)})" for row in rows]
+        nothing = f"({', '.join('NULL' for _ in columns)})"
+        values = f"VALUES {', '.join(cells or [nothing])}"
+        self.materialize(name, f"SELECT {kinds} FROM ({values}) AS t({', '.join(columns)}) WHERE {bool(cells)}")
+
+    def put_once(
+        self, name: str, columns: Mapping[str, str], list_rows: "Callable[[], list[Any]]", key: object = None
+    ) -> None:
+        """Put rows into a temporary table, unless it stands there already, made with the same `key`."""
         if self._standing.get(name) != (key,):
-            self.register(name, make())
+            self.put_rows(name, columns, list_rows())
             self._standing[name] = (key,)
 
     def fetch(self, sql: str) -> "pa.Table":

@@ -130,7 +130,7 @@ def test_the_help_names_every_dimension() -> None:
     assert NAMED.split(", ") == list(DIMENSIONS)
 
 
-@pytest.mark.parametrize("asked", [(), ("utilization", "--by", "team")])
+@pytest.mark.parametrize("asked", [(), ("utilization", "--by", "team"), ("utilization", "--from", "2026-10-05T09:30")])
 def test_a_question_imports_nothing_that_it_does_not_ask(asked: tuple[str, ...], ask: Run, october: Path) -> None:
     """Booked hours are answered without what writes, compiles, draws charts, opens connections or reads live batches."""
     assert ask("show", *asked)[0] == 0  # its SQL is compiled now

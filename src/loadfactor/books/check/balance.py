@@ -18,7 +18,7 @@ from loadfactor.books.rebuild import default_basis
 from loadfactor.metrics.query.reading import Reading
 from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import ALWAYS
+from loadfactor.tables.schema import ALWAYS, columns_of
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ def find_missing_rates(books: Examined) -> Iterator[Finding]:
     for name in ("prices", "exchange_rates"):
         session.view_table(name, name)
     is_estimated = default_basis(session) == "estimate"
-    session.register("estimates", list_estimates() if is_estimated else find_owned_prices(session).table)
+    estimates = list_estimates() if is_estimated else find_owned_prices(session).list_prices()
+    session.put_rows("estimates", columns_of("prices"), estimates)
     found = session.raw.execute(
         f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
               SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from loadfactor.base.quantities import write_share
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
@@ -47,21 +44,19 @@ def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
 def _sum_up(books: Examined, unmeasured: list[str], hours: float) -> Iterator[Finding]:
     """Compare summaries of jobs without a sample, which have so many GPU-hours."""
     books.session.view_table("allocations", "allocations")
-    rows = books.session.fetch(
-        f"""SELECT job_id, sum(ms) / {MS_PER_HOUR} AS hours, sum(ms * summary_busy_share) / {MS_PER_HOUR} AS busy,
-              sum(ms * summary_mem_peak_share) / {MS_PER_HOUR} AS peak,
-              sum(ms) FILTER (summary_mem_peak_share IS NOT NULL) / {MS_PER_HOUR} AS peak_hours
-            FROM (SELECT *, summary_gpus * (to_utc - from_utc) AS ms FROM allocations)
-            WHERE ms > 0 AND summary_busy_share IS NOT NULL GROUP BY job_id"""
+    books.session.put("unmeasured", {"job_id": unmeasured})
+    jobs, summed, busy, peak, peak_hours = books.session.fetch_one(
+        f"""SELECT count(DISTINCT job_id), sum(ms) / {MS_PER_HOUR}, sum(ms * summary_busy_share) / {MS_PER_HOUR},
+              sum(ms * summary_mem_peak_share) / {MS_PER_HOUR}, sum(ms) FILTER (summary_mem_peak_share IS NOT NULL) / {MS_PER_HOUR}
+            FROM (SELECT *, summary_gpus * (to_utc - from_utc) AS ms FROM allocations SEMI JOIN unmeasured USING (job_id))
+            WHERE ms > 0 AND summary_busy_share IS NOT NULL"""
     )
-    rows = rows.filter(pc.is_in(rows["job_id"], pa.array(unmeasured, pa.string())))
-    if not rows.num_rows:
+    if not jobs:
         return
-    summed, busy, peak, peak_hours = (pc.sum(rows[n]).as_py() for n in ("hours", "busy", "peak", "peak_hours"))
     memory = f", up to {write_share(peak / peak_hours)} of their memory in use" if peak_hours else ""
     yield Finding(
         "note",
-        f"of these, jobs that jobstats summed up at their end: {rows.num_rows:,}, GPUs busy {write_share(busy / summed)} of"
+        f"of these, jobs that jobstats summed up at their end: {jobs:,}, GPUs busy {write_share(busy / summed)} of"
         f" the time{memory}; part of the GPU-hours",
         "means over whole runs hide idle time and are in no other number; import what its Prometheus still has:"
         " `loadfactor import prometheus URL --last 30d`",
