@@ -282,7 +282,7 @@ def test_series_differ_in_ascii() -> None:
     """Lines and bars of several series are drawn with different characters where there is no Unicode."""
     for kind in ("line", "stacked bar"):
         names = ("a", "b") if kind == "stacked bar" else (1, 2)
-        chart = Chart("c", kind, names, [Series(f"series {i}", (1, 2)) for i in range(8)])  # type: ignore[arg-type]
+        chart = Chart("c", kind, names, [Series(f"series {i}", (1, 2)) for i in range(8)])
         text = to_ascii(terminal.draw(chart, 100))
         keys = {text[text.index(f"series {i}") - 2] for i in range(8)}
         assert len(keys) == 8

@@ -6,6 +6,8 @@ import io
 import json
 import random
 import re
+import subprocess
+import sys
 import warnings
 from base64 import b64encode
 from datetime import date
@@ -414,6 +416,18 @@ def test_names_in_pictures_are_text(tmp_path: Path) -> None:
                 assert drawn.get("aria-label", "").startswith(spell_out(chart.title))
             ElementTree.fromstring(render_svg(page))
             image.save_png(page.charts, tmp_path / "x.png", page.headline)
+
+
+def test_a_page_is_written_without_what_paints_files() -> None:
+    """Pictures of HTML need no matplotlib."""
+    program = (
+        "import sys; from loadfactor.interfaces.charts import Chart, Series\n"
+        "from loadfactor.interfaces.document import Document, Section\n"
+        "from loadfactor.interfaces.render.html import render_html, render_svg\n"
+        "page = Document('a', (Section(charts=(Chart('c', 'line', (1, 2), (Series('s', (1, 2)),)),)),))\n"
+        "assert 'M' in render_html(page) + render_svg(page) and 'matplotlib' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_policy_lets_the_page_have_its_own_style_and_nothing_else() -> None:
