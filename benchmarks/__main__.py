@@ -19,6 +19,7 @@ from benchmarks import (
     diagnosis,
     imports,
     live,
+    pictures,
     questions,
     remote_write,
     sacct,
@@ -54,6 +55,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     training,
     serving,
     sizing,
+    pictures,
 )  # each has NAME and run(quick: bool) -> dict[str, float]
 
 

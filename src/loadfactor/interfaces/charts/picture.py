@@ -100,7 +100,7 @@ class Sheet:
             self.add(Words(x, first + number * size * LINE_HEIGHT, line, size, anchor=anchor, over=over))
 
 
-HATCH_PX = 6.0
+HATCH_PX = 7.5
 HATCHES = ("", "/", "\\", "-", "x", "|", "/|", "+")
 """What is drawn over the parts of a bar, by place, so that colour alone never tells them apart."""
 

@@ -45,7 +45,7 @@ def _write_shape(shape: Shape) -> str:
             )
         case Line():
             dash = f' stroke-dasharray="{" ".join(map(_write, shape.dash))}"' if shape.dash else ""
-            path = "".join(map(_write_run, shape.runs))
+            path = _write_runs(shape.runs)
             return f'<path class="line {shape.color}" stroke-width="{shape.width:g}"{dash} d="{path}"/>' if path else ""
         case Dots():
             path = "".join(_write_dot(point, shape) for point in shape.points)
@@ -54,8 +54,14 @@ def _write_shape(shape: Shape) -> str:
             return f'<path class="{look} {shape.color}"{outline} d="{path}"/>' if path else ""
 
 
-def _write_run(run: Sequence[Point]) -> str:
-    return f"M{' '.join([f'{x:.1f},{y:.1f}' for x, y in run])}{'h0' if len(run) == 1 else ''}"
+POINT = "%.1f,%.1f"
+PAIR = f"M{POINT} {POINT}"
+
+
+def _write_runs(runs: Sequence[Sequence[Point]]) -> str:
+    """All runs by one format: that takes half the time of one a point."""
+    forms = [PAIR if len(run) == 2 else f"M{' '.join([POINT] * len(run))}{'h0' * (len(run) == 1)}" for run in runs]
+    return "".join(forms) % tuple(value for run in runs for point in run for value in point)
 
 
 def _write_dot(point: Point, dots: Dots) -> str:
