@@ -218,7 +218,8 @@ def _say_order(order: str) -> str:
     """An order as `--sort` takes it, in words."""
     name = order.removeprefix("-")
     known = next((m for m in METRICS if m.name == name), None)
-    title = f"{known.title.lower()} ({known.unit})" if known else name
+    words = {"currency": "cost", "GPU-hours": "GPU-hours"}.get(known.unit, "") if known else ""
+    title = " ".join(dict.fromkeys(f"{known.title.lower()} {words}".split())) if known else name
     return f"by {title}{', the highest first' if order.startswith('-') else ''}"
 
 
