@@ -5,6 +5,8 @@ from typing import Any
 
 import ibis
 
+from loadfactor.ledger.labels import drop_repeats
+from loadfactor.ledger.waits import list_jobs
 from loadfactor.metrics.query.queries import (
     fold_day,
     list_activity,
@@ -49,6 +51,11 @@ def write_step_rows(question: Question) -> dict[str, str]:
 def write_progress() -> dict[str, str]:
     """SQL of `progress`: all of it, with the units that are worked out of it."""
     return {"progress": write_sql(list_worked_out())}
+
+
+def write_jobs() -> dict[str, str]:
+    """SQL of `jobs`: each time that a job held GPUs."""
+    return {"jobs": write_sql(list_jobs(drop_repeats(input_table("allocations"))))}
 
 
 def write_held() -> dict[str, str]:

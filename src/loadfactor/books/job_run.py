@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ibis
-
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.job_flops import GIVEN
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.ledger.labels import drop_repeats
+from loadfactor.ledger.waits import list_jobs
 from loadfactor.metrics.work import TRAIN_TOKEN
 from loadfactor.planner.training.training_plan import JobRun
 from loadfactor.settings.config import settings
@@ -150,9 +149,6 @@ def _read(books: Snapshot, table: str, job: str) -> list[dict[str, Any]]:
     return found
 
 
-Expr = Any
-
-
 @dataclass(frozen=True)
 class JobHistory:
     """Jobs that ended, in order of submission. Arrays of the same length; `team` is empty where it is not known.
@@ -167,39 +163,6 @@ class JobHistory:
     installed_gpus: int | None
     still_held: int
     not_waited: int
-
-
-def list_jobs(allocations: Expr) -> Expr:
-    """One row for each time a job held GPUs: submitted_ms (else eligible, else the start), from_ms, to_ms, gpus, team, requested.
-
-    Besides job_id, and where that was as far as rows say: pool, node and device_id, the first of several.
-
-    Rows of one start (a gang named GPU by GPU) are one job; a requeued job that starts again is another.
-    """
-    gpus = ibis.coalesce(allocations.gpus, 1.0) * ibis.coalesce(allocations.share, 1.0)
-    requested = ibis.coalesce(allocations.submitted_utc, allocations.eligible_utc)
-    rows = allocations.mutate(held_gpus=gpus, requested_utc=requested)
-    jobs = rows.group_by("job_id", "attempt", "from_utc").aggregate(
-        gpus=rows.held_gpus.sum(),
-        to_ms=rows.to_utc.max(),
-        requested_utc=rows.requested_utc.min(),
-        team=rows.team.max(),
-        pool=rows.pool.min(),
-        node=rows.node.min(),
-        device_id=rows.device_id.min(),
-    )
-    return jobs.select(
-        submitted_ms=ibis.least(ibis.coalesce(jobs.requested_utc, jobs.from_utc), jobs.from_utc),
-        from_ms=jobs.from_utc,
-        to_ms=jobs.to_ms,
-        gpus=jobs.gpus,
-        team=ibis.coalesce(jobs.team, ""),
-        requested=jobs.requested_utc.notnull(),
-        job_id=jobs.job_id,
-        pool=jobs.pool,
-        node=jobs.node,
-        device_id=jobs.device_id,
-    )
 
 
 def job_history(books: Books) -> JobHistory:

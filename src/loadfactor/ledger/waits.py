@@ -1,4 +1,4 @@
-"""Waits of jobs, from their queue events and allocations: from eligible (else submitted or requeued) to started."""
+"""Waits of jobs, from queue events and allocations: from eligible (else submitted or requeued) to started; and jobs as they ran."""
 
 import ibis
 
@@ -124,3 +124,36 @@ def _implied(allocations: Expr, queue_events: Expr) -> list[Expr]:
         )
         for column, event in (("submitted_utc", "submitted"), ("eligible_utc", "eligible"), ("from_utc", "started"))
     ]
+
+
+def list_jobs(allocations: Expr) -> Expr:
+    """One row for each time a job held GPUs: submitted_ms (else eligible, else the start), from_ms, to_ms, gpus, team, requested.
+
+    Besides job_id, and where that was as far as rows say: pool, node and device_id, the first of several.
+
+    Rows of one start (a gang named GPU by GPU) are one job; a requeued job that starts again is another.
+    """
+    gpus = ibis.coalesce(allocations.gpus, 1.0) * ibis.coalesce(allocations.share, 1.0)
+    requested = ibis.coalesce(allocations.submitted_utc, allocations.eligible_utc)
+    rows = allocations.mutate(held_gpus=gpus, requested_utc=requested)
+    jobs = rows.group_by("job_id", "attempt", "from_utc").aggregate(
+        gpus=rows.held_gpus.sum(),
+        to_ms=rows.to_utc.max(),
+        requested_utc=rows.requested_utc.min(),
+        team=rows.team.max(),
+        pool=rows.pool.min(),
+        node=rows.node.min(),
+        device_id=rows.device_id.min(),
+    )
+    return jobs.select(
+        submitted_ms=ibis.least(ibis.coalesce(jobs.requested_utc, jobs.from_utc), jobs.from_utc),
+        from_ms=jobs.from_utc,
+        to_ms=jobs.to_ms,
+        gpus=jobs.gpus,
+        team=ibis.coalesce(jobs.team, ""),
+        requested=jobs.requested_utc.notnull(),
+        job_id=jobs.job_id,
+        pool=jobs.pool,
+        node=jobs.node,
+        device_id=jobs.device_id,
+    )

@@ -140,14 +140,29 @@ def test_a_question_imports_nothing_that_it_does_not_ask(asked: tuple[str, ...],
         *("loadfactor.books.check", "loadfactor.interfaces.charts.terminal", "loadfactor.sources", "urllib.request"),
         "loadfactor.books.charging.bridge",
     )
+    assert list_imported(needless, "show", *asked, "--store", str(october)) == "[]\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("asked", [("savings",), ("diagnose",), ("report", "--why")])
+def test_what_was_compiled_before_is_asked_without_the_compiler(
+    asked: tuple[str, ...], ask: Run, october: Path
+) -> None:
+    """Levers, diagnoses and reports read SQL that is kept; importing what writes it takes longer than most of their answers."""
+    assert ask(*asked)[0] == 0
+    assert list_imported(("ibis", "sqlglot", "matplotlib"), *asked, "--store", str(october)) == "[]\n"
+
+
+def list_imported(names: tuple[str, ...], *words: str) -> str:
+    """Which of these modules a command imports, as a list in text."""
     program = (
         "import sys; from loadfactor.interfaces.cli import main\n"
         "try: main()\n"
-        f"finally: print(sorted(set({needless!r}) & set(sys.modules)), file=sys.stderr)"
+        f"finally: print(sorted(set({names!r}) & set(sys.modules)), file=sys.stderr)"
     )
-    words = [sys.executable, "-c", program, "show", *asked, "--store", str(october)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "[]\n")
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 TRACE = Path(__file__).resolve().parents[3] / "examples" / "trace.json"

@@ -288,7 +288,7 @@ class LossFacts:
     @cached_property
     def pools(self) -> list[PoolHistory]:
         """Pools with their nodes and jobs."""
-        return list_pools(self._session, self.snapshot, self.window)
+        return list_pools(self._session, self.window)
 
     def find_idle(self, runs: Sequence[HeldRun], without: Sequence[tuple[str, str]]) -> list[IdleInterval]:
         """Intervals in which all GPUs of these runs were idle, but for some GPUs of some jobs."""

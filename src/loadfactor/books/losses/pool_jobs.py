@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from loadfactor.base.units import MS_PER_S
-from loadfactor.books.job_run import list_jobs
+from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.owned_prices import find_priced_pool, make_owned_server
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED
-from loadfactor.ledger.labels import drop_repeats
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.settings.config import settings
@@ -58,7 +57,7 @@ class PoolHistory:
         return sum(self.node_gpus)
 
 
-def list_pools(session: Session, snapshot: Snapshot, window: Span) -> list[PoolHistory]:
+def list_pools(session: Session, window: Span) -> list[PoolHistory]:
     """The pools whose nodes were there at the end of a window, and the jobs that touched it.
 
     What jobs did before the window is cut off: who ran at its start is submitted then. Jobs whose pool nobody knows are left out,
@@ -84,7 +83,8 @@ def list_pools(session: Session, snapshot: Snapshot, window: Span) -> list[PoolH
     named = [pool for pool, _ in nodes]
     by_pool: dict[object, PoolKey] = {key[0]: key for key in nodes if key[0] is not None and named.count(key[0]) == 1}
     jobs: dict[PoolKey, list[PoolJob]] = {key: [] for key in nodes}
-    frame = snapshot.fetch(list_jobs(drop_repeats(snapshot.view("allocations")))).to_pylist()
+    session.view_table("allocations", "allocations")
+    frame = session.fetch(recall("jobs", lambda: expressions().write_jobs())["jobs"]).to_pylist()
     for row in sorted(frame, key=lambda r: (r["submitted_ms"] or 0, r["job_id"], r["from_ms"] or 0)):
         key = _find_pool(row, of_device, of_node, by_pool, nodes)
         job = _cut(row, window)

@@ -7,7 +7,6 @@ from typing import Final
 
 from loadfactor.insight.diagnosis.diagnose import diagnose_books
 from loadfactor.insight.savings import TITLES, FleetSavings, find_savings
-from loadfactor.insight.traces.report import read_rate
 from loadfactor.interfaces.document import DataTable, Section, Suggestion
 from loadfactor.interfaces.formats import money, number
 from loadfactor.interfaces.pages.diagnosis import (
@@ -21,7 +20,6 @@ from loadfactor.interfaces.pages.diagnosis import (
     say_rest,
 )
 from loadfactor.interfaces.pages.savings import list_levers, rank_levers, say_total, uncapitalize
-from loadfactor.interfaces.pages.traces import list_costs, read_traces, say_verdict
 from loadfactor.interfaces.reports.facts import SectionFacts, TraceFacts, WhyFacts
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.settings.config import settings
@@ -112,6 +110,9 @@ def _draw_diagnosis(inquiry: Inquiry, why: WhyQuestion, job: str) -> WhyFacts:
 
 
 def _draw_traces(inquiry: Inquiry, why: WhyQuestion, job: str) -> TraceFacts:
+    from loadfactor.insight.traces.report import read_rate  # slow to import, as all that reads traces
+    from loadfactor.interfaces.pages.traces import list_costs, read_traces, say_verdict
+
     traced = read_traces(why.traces, read_rate(why.books, job, inquiry.window))
     assert traced.in_books is not None
     costs = list_costs(traced.in_books)

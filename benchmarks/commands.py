@@ -1,0 +1,113 @@
+"""What do commands cost? Processor time of each command of README, and of what is asked of the demo fleet, from start to end.
+
+Each is a process of its own, with caches that begin empty: the first of them compiles SQL, and of the others the least of two
+counts. `plan_serve_first_cpu_s` is that of a new environment of a user who had another: the same package in another folder, with
+the user's cache. `plan_serve_compile_cpu_s` is that of a user's first at all. `help_over_python` is `--help` over `python -c pass`.
+`booking_us_per_sample_demo` is booking all of the demo again, in microseconds of processor time a sample.
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import loadfactor
+from loadfactor.base.units import US_PER_S
+from loadfactor.books.books import Books
+from loadfactor.books.rebuild import refresh
+from loadfactor.tables.schema import IDLE_BELOW
+
+NAME = "commands"
+ROUNDS = 2
+ROOT = Path(__file__).parents[1]
+OCTOBER = ROOT / "examples" / "october"
+PROGRAM = "from loadfactor.interfaces.cli import main; main()"
+TRAINING = "plan train --model llama-3.1-70b --accelerator h100-sxm --gpus 512 --tokens 15T"
+SERVING = "plan serve --model llama-3.1-8b --users 50 --price-per-gpu-hour 2"
+OF_README = {
+    "show_cpu_s_readme": "show",
+    "report_cpu_s_readme": "report",
+    "savings_cpu_s_readme": "savings",
+}
+"""Questions of README's books of three days of eight GPUs, by key."""
+OF_DEMO = {
+    "report_cpu_s_demo": "report",
+    "savings_cpu_s_demo": "savings",
+    "diagnose_cpu_s_demo": "diagnose",
+    "report_why_cpu_s_demo": "report --why",
+    "alerts_test_cpu_s_demo": "alerts test",
+}
+"""Questions of the demo fleet of 200 GPUs and 14 days."""
+
+
+def run(quick: bool) -> dict[str, float]:  # noqa: ARG001 (what README shows is small)
+    """All figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {"PYTHONPYCACHEPREFIX": str(place / "bytecode"), "XDG_CACHE_HOME": str(place / "cache")}
+        python = min(_spend(environment, place, "-c", "pass") for _ in range(9))
+        help_ = min(_command(environment, place, "--help") for _ in range(9))
+        found = {"help_over_python": help_ / python}
+        found["demo_cpu_s"] = _command(environment, place, "demo --store demo")
+        found["booking_us_per_sample_demo"] = _book(place / "demo")
+        _command(environment, place, f"import tables {OCTOBER} --store first")
+        found["import_cpu_s_readme"] = min(
+            _command(environment, place, f"import tables {OCTOBER} --store books-{n}") for n in range(ROUNDS)
+        )
+        found |= {key: _ask(environment, place, f"{words} --store first") for key, words in OF_README.items()}
+        found["plan_train_cpu_s"] = _ask(environment, place, TRAINING)
+        found["plan_serve_compile_cpu_s"] = _command(environment, place, SERVING)
+        found["plan_serve_cpu_s"] = min(_command(environment, place, SERVING) for _ in range(ROUNDS))
+        found["plan_serve_first_cpu_s"] = _command(_move(environment, place), place, SERVING)
+        return found | {key: _ask(environment, place, f"{words} --store demo") for key, words in OF_DEMO.items()}
+
+
+def _move(environment: Mapping[str, str], place: Path) -> dict[str, str]:
+    """Another environment of the same user: a copy of the package, whose bytecode is compiled, too."""
+    package = Path(loadfactor.__file__).parent
+    shutil.copytree(package, place / "other" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    before = [path for path in (environment.get("PYTHONPATH") or "").split(os.pathsep) if path]
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(place / "other"), *before])}
+
+
+def _book(folder: Path) -> float:
+    """Microseconds of processor time a sample of booking everything again, which is not kept."""
+    books = Books(folder)
+    samples = sum(file.rows for file in books.store.manifest.of("samples"))
+    with books.store.write() as writer:
+        before = time.process_time()
+        refresh(writer, lambda _what, _share: None, IDLE_BELOW * 0.99)
+        return (time.process_time() - before) * US_PER_S / samples
+
+
+def _ask(environment: Mapping[str, str], place: Path, words: str) -> float:
+    """The least of some rounds, after one that fills the caches."""
+    _command(environment, place, words)
+    return min(_command(environment, place, words) for _ in range(ROUNDS))
+
+
+def _command(environment: Mapping[str, str], place: Path, words: str) -> float:
+    return _spend(environment, place, "-c", PROGRAM, *words.split())
+
+
+def _spend(environment: Mapping[str, str], place: Path, *words: str) -> float:
+    """Seconds of processor time of a process of Python. What leaves with 1 has an answer that is no."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, *words],
+        env=environment,
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.decode()}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
