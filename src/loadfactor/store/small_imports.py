@@ -196,6 +196,11 @@ def extent(kept: Table) -> tuple[str, str] | None:
     return ("from_utc", "to_utc") if "from_utc" in names else None
 
 
+def begun_twice(staged: str) -> str:
+    """SQL: a device that one import lists twice from the same time on. Memory does not grow with how often it does."""
+    return f"SELECT device_id FROM {staged} GROUP BY device_id, coalesce(from_utc, 0) HAVING count(*) > 1 LIMIT 1"
+
+
 def listed_twice(staged: str) -> str:
     """SQL: a device that one import lists twice for the same time."""
     open_end = "coalesce(to_utc, 9223372036854775807)"
@@ -301,7 +306,7 @@ def add_small_table(
         writer.materialize("merged_rows", merge_watched(kept, rows))
         rows = "merged_rows"
     elif not apart and kept.name == "devices":
-        twice = writer.fetch_one(listed_twice(read([staged])))
+        twice = writer.fetch_one(begun_twice(read([staged]))) or writer.fetch_one(listed_twice(read([staged])))
         if twice:
             raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
     if not apart and not watched and writer.fetch_one(repeated(kept, rows)):

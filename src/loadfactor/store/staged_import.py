@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.limits import shorten
+from loadfactor.base.limits import MOST_GPUS, shorten
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.normalize import AS_TAKEN
 from loadfactor.store.row_checks import validate_rows
-from loadfactor.tables.schema import MEASUREMENTS, SAMPLES
+from loadfactor.tables.schema import DEVICES, MEASUREMENTS, SAMPLES
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 ROWS_AT_ONCE: Final = 3_000_000
@@ -311,6 +311,8 @@ class StagedImport:
         if not known or self._files[item.table][-1][1] != item.where:
             self._files[item.table].append((first, item.where, known))
         self.rows[item.table] += rows.num_rows
+        if item.table == DEVICES.name and self.rows[item.table] > MOST_GPUS:
+            raise SourceError(f"{item.where}: more than {MOST_GPUS:,} rows of devices; check whether rows are repeated")
         self._rows_of[item.where, item.table] += rows.num_rows
         if item.table == SAMPLES.name:
             rows = take_samples(rows, self.source, lambda what, count: self._count(item.where, what, count))

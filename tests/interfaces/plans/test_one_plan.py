@@ -73,6 +73,17 @@ def test_no_smaller_fleet_keeps_the_objective(seed: int) -> None:
         assert not size_fleet(replace(morning, replicas=fleet.replicas - 1)).keeps(morning.wanted_share)
 
 
+def test_a_plan_for_ten_billion_users_simulates_no_more_than_one_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes closer than half a percent are not told apart by a part of the fleet, so they are not tried; it keeps the objective."""
+    monkeypatch.setattr("loadfactor.planner.serving.fleet_size.MOST_SIMULATED_REQUESTS", 20_000)
+    question = replace(ask_serving(ServiceRequest(), 1e10, choose_price("h100-sxm", None)), days=0.4)
+    tried: list[str] = []
+    fleet = size_fleet(question, tried.append)
+    assert fleet.replicas > 10_000
+    assert fleet.keeps(question.wanted_share)
+    assert len(tried) <= 8
+
+
 @pytest.mark.long
 def test_a_fleet_of_which_a_part_is_simulated_is_sized_in_whole_replicas() -> None:
     """A million users of DeepSeek take fewer replicas than multiples of the simulated part, and what is counted is the fleet's."""

@@ -221,11 +221,10 @@ def build_top(request: TopRequest) -> Document:
 
 def build_serving_plan(request: "ServingRequest") -> Document:
     """The plan of a serving fleet, with a word on what it takes time for."""
-    from rich.console import Console
-
+    from loadfactor.interfaces.plans.inputs import show_search
     from loadfactor.interfaces.plans.serve import build_document
 
-    with Console(stderr=True).status("choosing a layout (the first run compiles the simulation)") as status:
+    with show_search() as status:
         return build_document(request, status.update)
 
 

@@ -20,6 +20,8 @@ from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.hardware.workload import ServiceRequest
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from loadfactor.planner.serving.fleet_size import ServingInputs
     from loadfactor.planner.sizing.cluster.jobs import Jobs
     from loadfactor.sources.demand import Demand, DemandTrace, JobTrace
@@ -90,6 +92,13 @@ def ask_serving(request: ServiceRequest, users: float, price: ChosenPrice, **mor
     return build_inputs(serving, read_network(serving.model), card, read_engine_constants(card, serving.engine), price)
 
 
+def show_search() -> "Status":
+    """A word to a person on what the search for a fleet takes time for; `update` changes it."""
+    from rich.console import Console
+
+    return Console(stderr=True).status("choosing a layout (the first run compiles the simulation)")
+
+
 def ask_hours(request: ServiceRequest, users: float, price: ChosenPrice) -> "DemandTrace":
     """GPUs that so many users take in each hour of a week: in the busiest the fleet of `plan serve`, else replicas by the rate."""
     import numpy as np
@@ -98,7 +107,8 @@ def ask_hours(request: ServiceRequest, users: float, price: ChosenPrice) -> "Dem
     from loadfactor.sources.demand import DemandTrace
 
     question = ask_serving(request, users, price)
-    fleet = size_fleet(question)
+    with show_search() as status:
+        fleet = size_fleet(question, status.update)
     rates = np.array([question.demand.rate_per_s(hour) for hour in range(7 * H_PER_DAY)])
     replicas = np.ceil(fleet.replicas * rates / rates.max() - 1e-9)
     name = f"the fleet of plan serve for {users:,.0f} users of {question.network.name}"

@@ -187,9 +187,9 @@ def run_fleet(
 
 
 def find_fewest_replicas(
-    run: Callable[[int], FleetRun], first: int, slo_share: float, least: int = 1
+    run: Callable[[int], FleetRun], first: int, slo_share: float, least: int = 1, apart: int = 1
 ) -> tuple[int, FleetRun]:
-    """The fewest replicas, `least` or more, that keep the objective for that share of requests: these do, and one less does not.
+    """The fewest replicas, `least` or more, that keep the objective for that share of requests: these do, and `apart` less do not.
 
     Looks from `first` in growing steps, then between a size that does not and one that does, by how fast misses fall. Gives up,
     with the last fleet tried, at three times the first size, or when two more sizes have left more than `HOPELESS_SHARE` of what
@@ -198,7 +198,7 @@ def find_fewest_replicas(
     n = max(least, first)
     low, high, missing, step = least - 1, None, [1.0, 1.0], max(1, n // 16)
     missed: dict[int, float] = {}
-    while high is None or high[0] - low > 1:
+    while high is None or high[0] - low > apart:
         found = run(n)
         missed[n] = 1 - (found.run.total.slo_share or 0.0)
         if missed[n] <= 1 - slo_share:
@@ -208,7 +208,7 @@ def find_fewest_replicas(
         if high is not None and low < least:  # all sizes so far do
             n, step = max(least, high[0] - step), 2 * step
         elif high is not None:
-            n = _choose_between(low, high[0], missed, 1 - slo_share)
+            n = _choose_between(low, high[0], missed, 1 - slo_share, apart)
         else:
             missing.append(missed[n] - (1 - slo_share))
             hopeless = len(missing) > 4 and missing[-1] > HOPELESS_SHARE * missing[-3]
@@ -218,15 +218,15 @@ def find_fewest_replicas(
     return high
 
 
-def _choose_between(low: int, high: int, missed: Mapping[int, float], most: float) -> int:
+def _choose_between(low: int, high: int, missed: Mapping[int, float], most: float, apart: int) -> int:
     """A size between one that misses the objective too often and one that does not: misses fall by a constant factor."""
-    if high - low <= 2:
+    if high - low <= 2 * apart:
         return (low + high) // 2
     few, many = (log(max(missed[n], LEAST_MISSED)) for n in (high, low))
     if many <= few:
         return (low + high) // 2
     at = low + (high - low) * (many - log(max(most, LEAST_MISSED))) / (many - few)
-    return min(high - 1, max(low + 1, ceil(at)))
+    return min(high - apart, max(low + apart, ceil(at)))
 
 
 class _Minutes:

@@ -28,6 +28,7 @@ MOST_SIMULATED_STEPS = (
 )
 MOST_SIMULATED_REPLICAS = 4000  # each keeps a ring of its sequences in memory: a quarter of a MiB
 BEYOND_BENCHMARK = 1.2  # times what a replica takes in a benchmark, by equation: no simulated one takes as much
+FINENESS_OF_PARTS = 200  # a part of a fleet does not tell sizes apart that differ by less than one in so many
 HOPELESS_LOAD = 10.0  # times what replicas take in a benchmark
 TUESDAY = 1
 
@@ -109,17 +110,19 @@ def size_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> SizedFl
             f"{q.accelerator.name}, more than {MOST_GPUS:,}; give fewer --users or --requests-per-user"
         )
     _check_overload(q, chosen)
-    progress("simulating a day of the fleet")
     sized: dict[int, SizedFleet] = {}
 
     def run(n: int) -> FleetRun:
+        progress(f"simulating a day of the fleet with {n:,} replicas")
         sized[n] = _simulate_part(q, chosen, considered, n)
         return sized[n].fleet_run
 
     if q.replicas is not None:
         run(q.replicas)
         return sized[q.replicas]
-    fewest, _ = find_fewest_replicas(run, first, q.wanted_share, count_least_replicas(q, chosen))
+    is_whole = q.trace is not None or _choose_share(q, chosen, first) == 1
+    apart = 1 if is_whole else max(1, first // FINENESS_OF_PARTS)
+    fewest, _ = find_fewest_replicas(run, first, q.wanted_share, count_least_replicas(q, chosen), apart)
     return sized[fewest]
 
 
