@@ -189,6 +189,27 @@ def test_gpus_that_no_list_names_are_bounded_together(tmp_path: Path) -> None:
     assert any("hold 2,000,008 GPUs that nobody lists; 100,000 of them" in found.what for found in checked.findings)
 
 
+def test_a_job_of_more_gpu_hours_than_there_can_be_is_refused(tmp_path: Path) -> None:
+    """A million GPUs for 45 years would be booked hour by hour without end: one line says which row."""
+    (tmp_path / "allocations.csv").write_text(
+        "job_id,gpus,from_utc,to_utc\nj,8,2026-01-01T00:00:00Z,2026-01-02T00:00:00Z\n"
+        "k,1000000,2005-01-01T00:00:00Z,2050-01-01T00:00:00Z\n"
+    )
+    with pytest.raises(SourceError, match=r"row 2: allocations\.gpus from .* are more than 1,000,000,000 GPU-hours"):
+        Books(tmp_path / "books").add("tables", [tmp_path / "allocations.csv"])
+
+
+def test_devices_that_are_repeated_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes may hold millions of equal rows: more than there can be GPUs are refused while they are read."""
+    monkeypatch.setattr(staged_samples, "MOST_GPUS", 5)
+    row = {"device_id": "g", "from_utc": START, "to_utc": START + 1}
+    with (
+        StagedImport(tmp_path / "staged", "made", None, None, 1) as staged,
+        pytest.raises(SourceError, match="more than 5 rows of devices; check whether rows are repeated"),
+    ):
+        staged.take(rows("devices", *[row] * 6))
+
+
 def test_rows_that_are_repeated_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few kilobytes may hold millions of equal rows: more of a device on one day than are sorted at once are one line."""
     monkeypatch.setattr(staged_samples, "ROWS_AT_ONCE", 5)

@@ -56,6 +56,8 @@ MOST_CLUSTER_GPUS: Final = 1_000_000
 """Of one cluster whose nodes are simulated one by one; of one job, queue or quota."""
 MOST_ESTIMATED_GPUS: Final = 100_000
 """Of all that are known from jobs alone: they are booked one by one, and their number is as wrong as the largest job."""
+MOST_JOB_GPU_HOURS: Final = 1e9
+"""Of one job: a hundred thousand GPUs for more than a year. They are booked hour by hour."""
 MOST_NODE_GPUS: Final = 10_000
 """Of one node, MIG instances counted one by one."""
 MOST_COUNT: Final = 1e15  # of anything; exact as a floating-point number

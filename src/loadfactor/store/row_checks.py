@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, MOST_NODE_GPUS
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, MOST_JOB_GPU_HOURS, MOST_NODE_GPUS
 from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Rows
@@ -59,7 +59,7 @@ def validate_rows(rows: Rows, first_row: int, leave_out: LeaveOut | None = None)
         if name not in known:
             raise SourceError(f"{where}: {kept.name} has no column {name!r}; see `loadfactor tables`")
     out = pa.table([_cast(rows.data, column, kept, where) for column in kept.columns], schema=kept.schema)
-    if out.num_rows and not (_looks_right(out, kept) and _fits_nodes(out)):
+    if out.num_rows and not (_looks_right(out, kept) and _fits_nodes(out) and _fits_hours(out, kept)):
         check = _RowCheck(kept, out, where, first_row, leave_out)
         out = pa.table([check.column(c) for c in kept.columns], schema=kept.schema)
         _check_intervals(out, kept, where, first_row)
@@ -166,6 +166,18 @@ def _check_nodes(rows: pa.Table, kept: Table, where: str, first_row: int) -> Non
         )
 
 
+def _fits_hours(rows: pa.Table, kept: Table) -> bool:
+    """Whether no row holds more GPU-hours than a job can."""
+    if kept.name != ALLOCATIONS.name or rows["gpus"].null_count == rows.num_rows:
+        return True
+    return not pc.any(_pass_hours(rows)).as_py()
+
+
+def _pass_hours(rows: pa.Table) -> pa.ChunkedArray:
+    gpu_ms = pc.multiply(rows["gpus"], pc.cast(pc.subtract(rows["to_utc"], rows["from_utc"]), pa.float64(), safe=False))
+    return pc.greater(gpu_ms, MOST_JOB_GPU_HOURS * MS_PER_HOUR)
+
+
 def _are_numbers(texts: pa.Array) -> pa.Array:
     short = pc.less_equal(pc.utf8_length(texts), _LONGEST_NUMBERS)
     return pc.and_(short, pc.match_substring_regex(texts, r"^\d+(,\d+)*$"))
@@ -260,4 +272,9 @@ def _check_intervals(rows: pa.Table, kept: Table, where: str, first_row: int) ->
         days = longest // MS_PER_DAY
         refuse(
             pc.greater(length, longest), f"from_utc lies more than {days:,} days before to_utc; one of them is wrong"
+        )
+    if not _fits_hours(rows, kept):
+        refuse(
+            _pass_hours(rows),
+            f"gpus from from_utc to to_utc are more than {MOST_JOB_GPU_HOURS:,.0f} GPU-hours; check them",
         )

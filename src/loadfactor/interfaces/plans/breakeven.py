@@ -157,9 +157,9 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
         return ReplicaCost(price.per_gpu_hour * gpus, of.require_capacity().requests_per_s * mean.tokens, gpus)
 
     if request.peak_ratio is None:
-        with show_search() as status:
-            asked = size_fleet(question, status.update)
-            status.update("looking for the smallest fleet that pays")
+        with show_search() as shown:
+            asked = size_fleet(question, shown.update)
+            shown.update("looking for the smallest fleet that pays")
             floor = find_floor_fleet(question, mean.cost(api.price) / mean.tokens * TOKENS_PER_MTOK)
         chosen = floor.fleet.chosen if floor else asked.chosen
         fleet = Fleet(describe(asked.chosen), asked.replicas, floor.fleet.replicas if floor else 0)
