@@ -32,6 +32,7 @@ COMMANDS_WITHOUT = {
     "alerts unsilence": NO_NUMBER,
     "check": NO_NUMBER,
     "up": "serves what the endpoints below say",
+    "serve": "pages made of the documents of commands and reports in the table",
     "record": "prints `report --job` of what it ran",
     "agent": NO_NUMBER,
     "metrics": NO_NUMBER,
