@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from shlex import quote
 from typing import Final
@@ -81,23 +80,17 @@ class Ask:
         start, end = request.window(self.snapshot)
         return Inquiry(self.snapshot, by, start, end, request.zone, request.basis, kept, job)
 
-    @property
-    def window(self) -> tuple[datetime, datetime]:
-        """First and last instant of the question."""
-        return self.inquire().window
-
     def link(self, path: str, keep: Sequence[str] = KEPT, **changed: str) -> str:
         """An address with this state, as far as it is kept, and what is changed in it."""
         kept = [(name, value) for name in keep for value in self.state.get(name, ()) if value and name not in changed]
         words = [*kept, *((name, value) for name, value in changed.items() if value)]
         return path + (f"?{urlencode(words)}" if words else "")
 
-    def say_options(self, *names: str) -> str:
+    def say_options(self) -> str:
         """The state as options of a command."""
         words = [
             f"{option} {quote(value)}"
             for name, option in OPTIONS.items()
-            if name in names or not names
             for value in self.state.get(name, ())
             if value
         ]
