@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -338,3 +339,29 @@ def test_the_list_of_what_goes_is_certain_before_the_manifest_is_swapped(
     assert linked
     for at in linked:
         assert steps[at + 1 : at + 4] == [("sync_folder", "store"), ("rename", manifest.NAME), ("sync_folder", "store")]
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a mount namespace of its own")
+def test_books_on_a_read_only_mount_are_read_and_not_written(tmp_path: Path) -> None:
+    """EROFS from a real mount: an import is one line, a question is answered, and nothing changes."""
+    folder, more = tmp_path / "books", tmp_path / "allocations.csv"
+    more.write_text("job_id,gpus,from_utc,to_utc\nj,8,2026-01-01T00:00:00Z,2026-01-02T00:00:00Z\n")
+    Books(folder).add("tables", [more])
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    more.write_text("job_id,gpus,from_utc,to_utc\nk,8,2026-01-02T00:00:00Z,2026-01-03T00:00:00Z\n")
+    commands = {"import": f"import tables {more}", "show": "show paid_gpu_hours"}
+    mounted = f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} || exit 99; exec "
+    run = "import sys; from loadfactor.interfaces.cli import main; main()"
+    done = {}
+    for name, command in commands.items():
+        words = f"{mounted}{sys.executable} -c '{run}' {command} --store {folder}"
+        done[name] = subprocess.run(
+            ["unshare", "-m", "sh", "-c", words], check=False, capture_output=True, text=True, timeout=120
+        )
+    if done["show"].returncode == 99:
+        pytest.skip("mounts are not allowed here")
+    assert done["import"].returncode == 1
+    why = "cannot be written (Read-only file system); choose another folder with --store"
+    assert done["import"].stderr == f"loadfactor: {folder} {why}\n"
+    assert "192" in done["show"].stdout
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
