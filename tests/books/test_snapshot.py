@@ -1,6 +1,7 @@
 """Answers of one snapshot fit together while the books are written; compiled SQL that is kept changes none."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,6 +14,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.books import booking, compiled_sql, rebuild
 from loadfactor.books.books import Books
 from loadfactor.books.compiled_sql import recall
+from loadfactor.books.kept_sums import LEDGER_FILES
 from loadfactor.metrics.query.calendar import Window, milliseconds
 
 DEVICES = "device_id,accelerator,from_utc,to_utc\n{device},h100-sxm,2026-10-24T00:00:00Z,2026-10-24T04:00:00Z\n"
@@ -89,20 +91,21 @@ def test_books_are_checked_meanwhile(simulated_books: Books) -> None:
 
 
 @pytest.mark.long
-def test_days_added_up_answer_for_their_window_alone(simulated_books: Books) -> None:
-    """Where days of a window are added up, it has the same answers as before, with filters too; so have other windows and zones."""
+def test_kept_sums_answer_like_the_ledger(simulated_books: Books) -> None:
+    """Questions have the same answers from kept sums and without, filtered too, in windows and zones that cut hours and days."""
     start, end = simulated_books.span
     noon, berlin = start + timedelta(hours=12, minutes=10), ZoneInfo("Europe/Berlin")
     questions = [
         {"by": by, "start": first, "end": end, "timezone": zone, "where": where}
-        for by in ((), ("team",), ("day", "pool"), ("job", "state"), ("node",), ("hour",))
+        for by in ((), ("team",), ("day", "pool"), ("job", "state"), ("node", "hour"), ("hour",))
         for first in (noon, start)
         for zone in (UTC, berlin)
         for where in (None, {"team": "vision"})
     ]
     with simulated_books.snapshot() as snapshot:
         before = [snapshot.show(**question) for question in questions]
-        snapshot.add_up_days(("job", "pool", "team"), noon, end, berlin)
+        derived = snapshot._session.derived
+        derived[LEDGER_FILES] = replace(derived[LEDGER_FILES], sums={})
         after = [snapshot.show(**question) for question in questions]
     for question, first, second in zip(questions, before, after, strict=True):
         assert [(r[:2], r[3:7], r[8:]) for r in second] == [(r[:2], r[3:7], r[8:]) for r in first], question

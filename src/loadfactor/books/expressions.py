@@ -1,23 +1,23 @@
 """Ibis expressions over the tables of a session, written as SQL for DuckDB, which works them out itself."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import ibis
 
 from loadfactor.ledger.labels import drop_repeats
+from loadfactor.ledger.sums import KEPT, add_up
 from loadfactor.ledger.waits import list_jobs
 from loadfactor.metrics.query.queries import (
-    fold_day,
     list_activity,
     list_all_reasons,
     list_all_waits,
+    list_columns,
     list_held,
     list_queries,
     list_step_rows,
     list_worked_out,
 )
-from loadfactor.metrics.query.question import Question
+from loadfactor.metrics.query.question import TOLD_BY, Question
 from loadfactor.tables.schema import columns_of
 
 Expr = Any
@@ -34,13 +34,15 @@ def write_sql(rows: Expr) -> str:
 
 
 def write_queries(question: Question) -> dict[str, str]:
-    """SQL of everything that the answer to a question reads, by name."""
-    return {name: write_sql(rows) for name, rows in list_queries(question).items()}
+    """SQL of everything that the answer to a question reads, by name; under `TOLD_BY`, the kept sums that tell it."""
+    queries = {name: write_sql(rows) for name, rows in list_queries(question).items()}
+    read = list_columns(question)
+    return queries | {TOLD_BY: " ".join(kept.table for kept in KEPT if read <= kept.columns)}
 
 
-def write_day(dimensions: Sequence[str], basis: str) -> dict[str, str]:
-    """SQL of `day`: the ledger of a local day added up."""
-    return {"day": write_sql(fold_day(dimensions, basis))}
+def write_sums() -> dict[str, str]:
+    """SQL of the kept sums of the table `ledger_rows`, by their tables."""
+    return {kept.table: write_sql(add_up(kept)) for kept in KEPT}
 
 
 def write_step_rows(question: Question) -> dict[str, str]:

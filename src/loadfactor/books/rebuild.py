@@ -14,11 +14,20 @@ from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book, digest_facts, list_facts
 from loadfactor.books.charging.billed_prices import describe_bills, find_repriced_hours, has_bills, has_booked_bills
 from loadfactor.books.compiled_sql import ledger_steps, recall
+from loadfactor.books.kept_sums import (
+    LEDGER_FILES,
+    LedgerFiles,
+    drop_hours,
+    find_untold,
+    list_sums,
+    write_sum,
+)
 from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, list_estimates, read_inputs, select_ledger
 from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices, has_owned, measure_loads, price_pools
 from loadfactor.catalog.links import list_link_peaks
+from loadfactor.ledger.columns import KEPT_SUMS
 from loadfactor.settings.config import settings
-from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
+from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, intersect, merge, subtract
 from loadfactor.store.session import NotEnoughMemory, Session, find_span, learnt_steps
 from loadfactor.tables.schema import BASES, BILLED, IDLE_BELOW, Span
 
@@ -58,7 +67,7 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
     facts = list_facts(writer)
     inputs = digest_facts(writer, facts, owned)
     if manifest.ledger_key != key:
-        writer.swap(manifest.of("ledger"), [])
+        writer.swap([f for table in ("ledger", *KEPT_SUMS) for f in manifest.of(table)], [])
     hours = find_stale(writer, key, inputs)
     waiting = deque(_batches(writer.manifest, hours, facts.gpus))
     made: list[StoredFile] = []
@@ -66,9 +75,9 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
     while waiting:
         progress("booking", done / days)
         batch = waiting.popleft()
-        inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
+        inside = intersect(hours, ((batch[0], batch[-1] + MS_PER_DAY),))
         try:
-            book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned)
+            book(writer, intersect(inside, (writer.span(),)), idle_below=idle_below, owned=owned)
             made += writer.copy_ledger("SELECT * FROM book")
             done += len(batch)
         except NotEnoughMemory:
@@ -79,14 +88,26 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
+    _add_up_untold(writer, hours)
     writer.manifest = replace(writer.manifest, stale=(), ledger_key=key, sources_key=inputs.write())
     progress("booking", 1.0)
+
+
+def _add_up_untold(writer: "Writer", stale: tuple[Span, ...]) -> None:
+    """Keep the sums of hours that were booked, and of others that no sum tells yet."""
+    for table in KEPT_SUMS:
+        left = drop_hours(table, writer.manifest.of(table), stale)
+        made = write_sum(writer, table, find_untold(table, left, writer.span()))
+        writer.swap(writer.manifest.of(table), [*left, *made])
+        for files in _list_crowded(writer, table):
+            hours = merge([span for file in files for span in file.booked])
+            writer.swap(files, [writer.copy_sum(table, select_ledger(writer, files), hours)])
 
 
 def open_ledger(session: Session, idle_below: float) -> bool:
     """Give the ledger the name `ledger` in a session: as it is kept, and hours that are stale booked in memory.
 
-    True where nothing had to be booked.
+    True where nothing had to be booked. What is kept of its sums for other hours is noted for `WindowLedger`.
     """
     key = ledger_key(idle_below, session.currency)
     files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
@@ -94,15 +115,17 @@ def open_ledger(session: Session, idle_below: float) -> bool:
     is_current = not session.manifest.stale and owned == read_inputs(session.manifest.sources_key).owned
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
+        session.derived[LEDGER_FILES] = LedgerFiles(files, list_sums(session))
         return True
 
     def book_stale() -> tuple[tuple[Span, ...], str]:
         hours = find_stale(session, key, digest_facts(session, list_facts(session), owned))
-        book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
+        book(session, intersect(hours, (session.span(),)), idle_below=idle_below, owned=owned)
         return hours, session.materialize_shared("booked_now", "SELECT * FROM book")
 
     hours, booked = session.find_once((key, owned, describe_bills(session)), book_stale)
     kept = [f for file in files for f in _without_hours(file, hours)]
+    session.derived[LEDGER_FILES] = LedgerFiles(tuple(kept), list_sums(session, hours) if kept else {}, hours)
     sql = f"SELECT * FROM {booked}"
     if kept:
         sql = f"{sql} UNION ALL BY NAME ({select_ledger(session, kept)})"
@@ -111,22 +134,22 @@ def open_ledger(session: Session, idle_below: float) -> bool:
 
 
 def _without_hours(file: StoredFile, hours: tuple[Span, ...]) -> list[StoredFile]:
-    own = file.hours or ((file.from_ms or 0, file.to_ms or 0),)
-    left = subtract(own, hours)
-    if left == own:
-        return [file]
-    return [replace(file, hours=left)] if left else []
+    return file.keep(subtract(file.booked, hours))
+
+
+def _list_crowded(writer: "Writer", table: str) -> list[list[StoredFile]]:
+    """The files of days that have many of them."""
+    by_day: dict[int, list[StoredFile]] = {}
+    for file in writer.manifest.of(table):
+        by_day.setdefault(file.day or 0, []).append(file)
+    return [files for files in by_day.values() if len(files) > MOST_FILES]
 
 
 def _merge_crowded_days(writer: "Writer") -> None:
     """Days whose ledger lies in many files, in one again."""
-    by_day: dict[int, list[StoredFile]] = {}
-    for file in writer.manifest.of("ledger"):
-        by_day.setdefault(file.day or 0, []).append(file)
-    for files in by_day.values():
-        if len(files) > MOST_FILES:
-            sql = select_ledger(writer, files)
-            writer.swap(files, writer.copy_ledger(f"{sql} ORDER BY hour_utc, device_id, from_utc"))
+    for files in _list_crowded(writer, "ledger"):
+        sql = select_ledger(writer, files)
+        writer.swap(files, writer.copy_ledger(f"{sql} ORDER BY hour_utc, device_id, from_utc"))
 
 
 def default_basis(session: Session) -> str:
@@ -142,10 +165,6 @@ def default_basis(session: Session) -> str:
 def _is_booked_in(session: Session, basis: str) -> bool:
     sql = f"SELECT 1 FROM ledger WHERE price_per_gpu_hour_{basis} IS NOT NULL LIMIT 1"
     return session.raw.execute(sql).fetchone() is not None
-
-
-def _intersect(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
-    return tuple((max(s, of[0]), min(e, of[1])) for s, e in spans if s < of[1] and e > of[0])
 
 
 def _divide(days: list[int], longest: int) -> list[list[int]]:

@@ -18,7 +18,14 @@ from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
-from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
+from loadfactor.metrics.query.question import (
+    OF_A_HOLDER,
+    TOLD_BY,
+    UNKNOWN_HOLDER,
+    Question,
+    check_dimensions,
+    list_inputs,
+)
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
@@ -137,7 +144,8 @@ class Snapshot:
             without_idle,
             self._session.currency,
         )
-        self._ledger.view_for(question)
+        queries = recall(question.shape, lambda: expressions().write_queries(question))
+        self._ledger.view_for(question, queries[TOLD_BY].split())
         if question.units:
             from loadfactor.books.job_flops import view_progress  # slow to import
 
@@ -146,7 +154,6 @@ class Snapshot:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
             self._session.put(name, columns)
-        queries = recall(question.shape, lambda: expressions().write_queries(question))
         return answer(question, lambda name: self._session.fetch_columns(queries[name]))
 
     def waterfall(
@@ -177,17 +184,6 @@ class Snapshot:
     def prepare(self, windows: Iterable[tuple[datetime, datetime]]) -> None:
         """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""
         self._ledger.book_cuts(Window(milliseconds(start), milliseconds(end)) for start, end in windows)
-
-    def add_up_days(
-        self,
-        by: Sequence[str],
-        start: datetime | None = None,
-        end: datetime | None = None,
-        timezone: tzinfo = UTC,
-        basis: str | None = None,
-    ) -> None:
-        """Add the rows of a window up by day, job and these dimensions, once, for questions in this basis. Raises as `show`."""
-        self._ledger.fold(self._window(start, end, timezone), check_dimensions(by), self._check_basis(basis))
 
     @contextmanager
     def checking(self) -> Iterator[None]:

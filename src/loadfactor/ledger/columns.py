@@ -9,6 +9,7 @@ signal a sample has, and every reading says which (its basis).
 
 from dataclasses import dataclass
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.tables.schema import measured_bit
 
 
@@ -72,3 +73,6 @@ NUMBERED = ":gpu"
 
 WITHOUT = " without "
 """Between the name of a step and what is empty, in the name of a shorter form of it (`ledger.steps`)."""
+
+KEPT_SUMS = {"ledger_by_team": MS_PER_HOUR, "ledger_by_device": MS_PER_HOUR, "ledger_by_job": MS_PER_DAY}
+"""The tables of the sums that are kept beside the ledger (`ledger.sums`), and the period of each, ms."""

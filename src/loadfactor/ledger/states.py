@@ -194,7 +194,7 @@ def measures(book: Expr) -> dict[str, Expr]:
     `effective_…_s` is activity × seconds by the best signal the row's samples had, `observed_…_s` the seconds these stand on;
     `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity. Of a link,
     `…_peak_measured_s` are the seconds in which its traffic was measured and its peak is known, `…_of_peak_bytes` the traffic
-    then, and `…_peak_bytes` what it could have been.
+    then, and `…_peak_bytes` what it could have been. Where rows were added up (`ledger.sums`), their histogram is columns already.
     """
 
     def where(condition: Expr, value: Expr) -> Expr:
@@ -202,6 +202,10 @@ def measures(book: Expr) -> dict[str, Expr]:
 
     def measured(column: str) -> Expr:
         return (book.measured_mask & BITS[column]) > 0
+
+    def in_bin(number: int, name: str) -> Expr:
+        seconds = where(counted & (book.activity_bin == number), book.gpu_s)
+        return seconds + ibis.coalesce(book[name], 0.0) if name in book.columns else seconds
 
     counted = book.state.isin(["idle", "busy"])
     best, better = {}, ibis.literal(False)
@@ -227,7 +231,7 @@ def measures(book: Expr) -> dict[str, Expr]:
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
         "throttled_energy_j": where(book.throttled & measured("power_w"), book.energy_j),
         "throttled_energy_measured_s": where(book.throttled & measured("power_w"), book.gpu_s),
-        **{name: where(counted & (book.activity_bin == k), book.gpu_s) for k, name in enumerate(HISTOGRAM)},
+        **{name: in_bin(number, name) for number, name in enumerate(HISTOGRAM)},
         **{
             f"cost_{basis}": book[cost] * book.gpu_s / S_PER_HOUR
             for basis, cost in zip(BASES, PRICE_COLUMNS, strict=True)

@@ -114,7 +114,18 @@ class StoredFile:
     is_log: bool = False
     imports: Span | None = None  # the lowest and the highest number of the imports whose rows it holds
     samples: SampleFacts | None = None
-    hours: tuple[Span, ...] | None = None  # of the ledger: the hours of it that count, where not all of them do
+    hours: tuple[Span, ...] | None = (
+        None  # of the ledger: the hours of it that count, where not all of them do; of its sums always
+    )
+
+    @property
+    def booked(self) -> tuple[Span, ...]:
+        """Of the ledger and its sums: the hours of it that count."""
+        return self.hours or ((self.from_ms or 0, self.to_ms or 0),)
+
+    def keep(self, hours: tuple[Span, ...]) -> "list[StoredFile]":
+        """The same with these of its hours alone; nothing where there are none."""
+        return [self] if hours == self.booked else [replace(self, hours=hours)] if hours else []
 
     def holds_import(self, number: int) -> bool:
         """True where it may hold rows of this import."""
@@ -161,6 +172,11 @@ class Manifest:
 def name_file(table: str, day: int | None = None) -> str:
     """A new name for a file of a table."""
     return f"{table}-{uuid4().hex}.parquet" if day is None else f"{table}-{day}-{uuid4().hex}.parquet"
+
+
+def is_booked(table: str) -> bool:
+    """Whether it is the ledger or sums of it, which can be made anew from the other tables."""
+    return table == "ledger" or table.startswith("ledger_")
 
 
 def has_books(folder: Path) -> bool:
@@ -288,6 +304,15 @@ def subtract(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ..
         if start < end:
             out.append((start, end))
     return tuple(out)
+
+
+def intersect(spans: tuple[Span, ...], others: tuple[Span, ...]) -> tuple[Span, ...]:
+    """What both of two lists of spans cover; both disjoint and in order.
+
+    >>> intersect(((0, 10), (20, 30)), ((5, 6), (8, 25)))
+    ((5, 6), (8, 10), (20, 25))
+    """
+    return subtract(spans, subtract(spans, others))
 
 
 def find_restepped(manifest: Manifest, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[Span]:

@@ -36,6 +36,7 @@ from loadfactor.store.manifest import (
     Manifest,
     StoredFile,
     checksum_file,
+    is_booked,
     name_file,
     read_file,
 )
@@ -112,7 +113,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     writer.swap(damaged, [])
     _recount_votes(writer, [*damaged, *writer.manifest.of("samples")] if rebuilt else damaged)
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
-    lost = [f for f in damaged if f.table != "ledger"]
+    lost = [f for f in damaged if not is_booked(f.table)]
     names = {f.table for f in writer.manifest.files} | {f.table for f in damaged}
     for kept in (t for t in TABLES if t.name in names - {"samples", CHARGES.name}):
         logs, base = writer.manifest.logs_of(kept.name), writer.manifest.of(kept.name)
@@ -208,7 +209,7 @@ def _tidy_unnamed(writer: Writer) -> None:
     """Files that a rebuilt manifest could not name: those of the ledger go, it is booked anew; those without a footer are lost."""
     named = {f.name for f in writer.manifest.files}
     for path in [p for p in writer.folder.iterdir() if OWN_NAME.fullmatch(p.name) and p.name not in named]:
-        if path.name.startswith("ledger-"):
+        if is_booked(path.name.partition("-")[0]):
             disk.remove(path)
         elif read_footer(path) is None:
             lost = Loss(path.name, f"{path.name.split('-')[0]}, rows nobody can count")

@@ -40,9 +40,7 @@ MOVED: Final = "moved"
 """The file that names what is about to leave a staging folder."""
 COPY_OPTIONS: Final = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 # the ledger is small and often read: quick to write, a third larger than with zstd; sums rarely repeat, so no long dictionaries
-LEDGER_OPTIONS: Final = (
-    "FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 2000, PARTITION_BY (day)"
-)
+LEDGER_OPTIONS: Final = "FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 2000"
 
 
 class Writer(Session):
@@ -109,7 +107,7 @@ class Writer(Session):
         there = self.work / f"ledger-{uuid4().hex}"
         there.parent.mkdir(parents=True, exist_ok=True)
         days = f"SELECT *, hour_utc // {MS_PER_DAY} AS day FROM ({sql})"
-        self.raw.execute(f"COPY ({days}) TO {quote(str(there))} ({LEDGER_OPTIONS})")
+        self.raw.execute(f"COPY ({days}) TO {quote(str(there))} ({LEDGER_OPTIONS}, PARTITION_BY (day))")
         made = []
         for part in sorted(there.glob("day=*/*.parquet")):
             day = int(part.parent.name.removeprefix("day="))
@@ -120,6 +118,13 @@ class Writer(Session):
             made.append(self.finish(StoredFile(path.name, "ledger", rows, 0, 0, start, end, day)))
         shutil.rmtree(there, ignore_errors=True)
         return made
+
+    def copy_sum(self, table: str, sql: str, hours: tuple[Span, ...]) -> StoredFile:
+        """Write rows of a kept sum of the ledger, which tell all there is of these hours."""
+        day = hours[0][0] // MS_PER_DAY
+        path = self.name_new(table, day)
+        (rows,) = self.fetch_one(f"COPY ({sql}) TO {quote(str(path))} ({LEDGER_OPTIONS})")
+        return self.finish(StoredFile(path.name, table, int(rows), 0, 0, day=day, hours=hours))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -115,11 +115,6 @@ class Inquiry:
         """Where the books are, for commands to type."""
         return self.books.folder
 
-    def add_up_days(self) -> None:
-        """Have the days of the window added up, for questions by what most of its questions ask by."""
-        by = (*BY_JOB, *(self.split or HOLDER_DIMENSIONS[:1]), *self.where)
-        self.books.add_up_days(by, self.start, self.end, self.timezone, self.basis)
-
     def ask(self, *metrics: str | Metric, by: Sequence[str] = (), **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""
         return self.books.show(

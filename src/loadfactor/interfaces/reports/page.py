@@ -77,7 +77,6 @@ def build_document(inquiry: Inquiry) -> Document:
     if inquiry.job is not None:
         return build_job_page(inquiry, inquiry.job)
     with inquiry.books.checking():
-        inquiry.add_up_days()
         totals = inquiry.totals
         facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]
     start, end = inquiry.window

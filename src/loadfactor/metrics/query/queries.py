@@ -4,8 +4,7 @@ They read tables by name: `window_ledger` (the ledger of the window, nothing bey
 `list_inputs`. None of them holds an instant or a name that the question has: two questions of one shape have the same queries.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import ibis
@@ -14,9 +13,9 @@ import ibis.expr.operations as ops
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.ledger.columns import ACTIVITIES, HOLDER, STATES, UNKNOWN
 from loadfactor.ledger.intervals import shares_time
-from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.states import PEAKS, SAMPLE_DIMENSIONS, WEIGHTED, measures, resolve_overlaps
+from loadfactor.ledger.states import measures, resolve_overlaps
 from loadfactor.ledger.steps import ledger_columns
+from loadfactor.ledger.sums import fold, window_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
 from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
@@ -34,16 +33,13 @@ from loadfactor.metrics.work import (
 from loadfactor.tables.schema import DIMENSIONS, columns_of
 
 Expr = Any
-
-ADDITIVE = ("gpu_s", *WEIGHTED.values())
-HIGHEST = ("mem_peak_share", "temperature_peak_c")
-UNCHANGED = ("state", "holder", "has_source", "by_list", *SAMPLE_DIMENSIONS, *PRICE_COLUMNS, *PEAKS.values())
-"""Columns of the ledger that measures choose or multiply by: rows that agree in them can be added up."""
+_WHO = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
+"""What a job is called, besides its own name."""
 
 
 def list_queries(question: Question) -> dict[str, Expr]:
     """Every query that the answer to a question reads, by name."""
-    book = name_unknown(question, ibis.table(ledger_columns(), name="window_ledger"))
+    book = name_unknown(question, ibis.table(window_columns(), name="window_ledger"))
     booked = apply_filters(question, book, tuple(DIMENSIONS))
     booked = add_calendar(question, booked, booked.hour_utc, booked.from_utc)
     queries = {"sums": sum_parts(question, booked)}
@@ -52,6 +48,16 @@ def list_queries(question: Question) -> dict[str, Expr]:
     if question.waits:
         queries |= list_wait_queries(question, apply_filters(question, tabulate_waits(), OF_A_WAIT))
     return queries
+
+
+def list_columns(question: Question) -> set[str]:
+    """The columns of the ledger that the queries of a question read, but for those of time."""
+    book = ibis.table(ledger_columns(), name="window_ledger")
+    used = {*question.keys, *(DIMENSIONS[name] for name, _ in question.where), *question.peaks, "holder"}
+    used |= {field.name for of in list_parts(question, book).values() for field in of.op().find(ops.Field)}
+    if question.units:
+        used |= {"job_id", *_WHO, "state", "gpu_s", f"price_per_gpu_hour_{question.basis}"}
+    return used.intersection(book.columns)
 
 
 def tabulate_waits() -> Expr:
@@ -137,40 +143,10 @@ def sum_parts(question: Question, booked: Expr) -> Expr:
     """
     named = [field for column in list_parts(question, booked).values() for field in column.op().find(ops.Field)]
     used = {field.name for field in named if field.rel == booked.op()}
-    folded = _fold(booked, question.keys, used, question.peaks)
+    folded = fold(booked, question.keys, used, question.peaks)
     sums = {name: ibis.coalesce(of.sum(), 0.0) for name, of in list_parts(question, folded).items()}
     peaks = {name: folded[name].max() for name in question.peaks}
     return _grouped(folded, question.keys, {"rows": ibis.coalesce(folded.folded.sum(), 0), **sums, **peaks})
-
-
-def _fold(
-    booked: Expr, keys: list[str], used: set[str], peaks: list[str], more: Mapping[str, Expr] = MappingProxyType({})
-) -> Expr:
-    """The ledger with rows of one group and equal dimensions added up: what is `used` of it, the peaks, and `more`.
-
-    Measures multiply by dimensions alone, so their sums are the same.
-    """
-    groups = [*keys, *(c for c in UNCHANGED if c in used and c not in keys)]
-    columns = {
-        "folded": booked.count(),
-        **{c: booked[c].sum() for c in ADDITIVE if c in used},
-        **{c: booked[c].max() for c in peaks},
-        **more,
-    }
-    folded = _grouped(booked, groups, columns)  # added up in one order, sums keep their digits
-    absent = {c: of for c, of in booked.schema().items() if c not in folded.columns}
-    return folded.mutate(**{c: ibis.null(of) for c, of in absent.items()})
-
-
-def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
-    """The ledger in `window_ledger`, which is of one local day, with rows that are alike in the question added up, as a ledger.
-
-    What it no longer tells (other dimensions, prices of another basis) is null; where a row lies in its day means nothing.
-    """
-    book = ibis.table(ledger_columns(), name="window_ledger")
-    used = set(book.columns).difference(PRICE_COLUMNS) | {f"price_per_gpu_hour_{basis}"}
-    times = {"hour_utc": book.hour_utc.min(), "from_utc": book.from_utc.min(), "to_utc": book.to_utc.max()}
-    return _fold(book, [DIMENSIONS[name] for name in dimensions], used, list(HIGHEST), times).select(*book.columns)
 
 
 def list_parts(question: Question, booked: Expr) -> dict[str, Expr]:
@@ -246,9 +222,8 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     `booked` is the ledger of the jobs that made it: they are called what it calls them, and what they report from before or after
     they held GPUs counts nothing: of GPUs that nobody knows it has no cost.
     """
-    who = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
     names = booked.group_by("job_id").aggregate(
-        **{c: booked[c].max() for c in who}, held_from=booked.from_utc.min(), held_to=booked.to_utc.max()
+        **{c: booked[c].max() for c in _WHO}, held_from=booked.from_utc.min(), held_to=booked.to_utc.max()
     )
     start, end = read_input(question, "start_ms"), read_input(question, "end_ms")
     length = (rows.to_utc - rows.from_utc).cast("float64")

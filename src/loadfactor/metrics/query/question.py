@@ -26,8 +26,8 @@ ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
 OF_A_HOLDER = ("job", "experiment", "user", "team", "project", "purpose")
 UNKNOWN_HOLDER = "unknown holder"
 """The group of unattributed time in a split by any of them."""
-NOT_OF_DAYS = ("device", "node", "hour", *PERIODS)
-"""Dimensions by which days are not added up: there would hardly be fewer rows; and those that days tell by themselves."""
+TOLD_BY = "told by"
+"""Among the queries of a question: not SQL, but the names of the kept sums that tell all it reads of the ledger."""
 OF_A_JOB = (*OF_A_HOLDER, "hour", *PERIODS)
 OF_A_WAIT = (*OF_A_JOB, "pool")
 

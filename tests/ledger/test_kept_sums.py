@@ -1,0 +1,97 @@
+"""The sums that are kept beside the ledger are those of the ledger, whatever comes late, goes, or changes its name or price."""
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.operations as ops
+import pytest
+from tests.ledger.fleets import HOUR, Fleet, Row, add, batch, batches
+from tests.ledger.test_books_balance import near, refresh_ledger
+from tests.long import rest_long
+
+from loadfactor.books.books import Books
+from loadfactor.books.kept_sums import LEDGER_FILES, find_untold
+from loadfactor.books.ledger_inputs import select_ledger
+from loadfactor.books.rebuild import open_ledger
+from loadfactor.ledger.columns import HISTOGRAM, KEPT_SUMS
+from loadfactor.ledger.states import measures
+from loadfactor.ledger.sums import HIGHEST, KEPT, KeptSum, window_columns
+from loadfactor.store.manifest import intersect, merge
+
+MAPPING = "user,from,to,experiment\nann,,,notes\nbob,2025-12-31T20:00:00Z,,later\n"
+
+
+@cache
+def add_up_measures(kept: KeptSum) -> str:
+    """SQL: every measure that a kept sum tells, by all it is split by, of the rows `added` in the form of `window_ledger`."""
+    rows = ibis.table(window_columns(), name="added")
+    amounts = {c: rows[c] for c in kept.additive if c not in HISTOGRAM} | measures(rows)
+    told = {n: of for n, of in amounts.items() if {f.name for f in of.op().find(ops.Field)} <= kept.columns}
+    period = (rows.hour_utc - rows.hour_utc % KEPT_SUMS[kept.table]).name("period")
+    found = rows.group_by([period, *kept.by, "state", "holder"]).aggregate(
+        **{name: of.sum() for name, of in told.items()},
+        **{c: rows[c].max() for c in HIGHEST if c in kept.highest},
+        first=rows.from_utc.min(),
+    )
+    return str(ibis.to_sql(found, dialect="duckdb"))
+
+
+def assert_sums_of_the_ledger(books: Books, whole: bool = True) -> None:
+    """Every measure of every kept sum is that of the ledger as readers see it; `whole`: of all that a sum can tell."""
+    with books.store.read() as session:
+        open_ledger(session, books.idle_below)
+        ledger_files = session.derived[LEDGER_FILES]
+        booked = merge([span for file in ledger_files.ledger for span in file.booked])
+        for kept in KEPT:
+            files = ledger_files.sums.get(kept.table, [])
+            assert not whole or not intersect(find_untold(kept.table, files, session.span()), booked)
+            hours = [f"hour_utc >= {start} AND hour_utc < {end}" for file in files for start, end in file.booked]
+            if not files:
+                continue
+            empty = ", ".join(f"NULL::DOUBLE AS {name}" for name in HISTOGRAM)
+            keys = ("period", *kept.by, "state", "holder")
+            found: list[dict[tuple[Any, ...], Row]] = []
+            for rows in (
+                select_ledger(session, files),
+                f"SELECT *, {empty} FROM ledger WHERE {' OR '.join(hours)}",
+            ):
+                session.create_view("added", rows)
+                found.append({tuple(r[k] for k in keys): r for r in session.fetch(add_up_measures(kept)).to_pylist()})
+            told, true = found
+            assert set(told) == set(true)
+            for key, row in true.items():
+                amounts = ((name, told[key][name], value) for name, value in row.items() if name not in keys)
+                wrong = [(name, a, b) for name, a, b in amounts if not near(a, b)]
+                assert not wrong, (kept.table, key, wrong)
+
+
+@pytest.mark.parametrize("seed", rest_long(range(4)))
+def test_sums_are_those_of_the_ledger(seed: int, tmp_path: Path) -> None:
+    """Through data in pieces in any order, new prices, rows tagged anew and an import taken out; also where hours are stale."""
+    rnd = random.Random(30 + seed)
+    fleet = Fleet(rnd)
+    tables, prices = fleet.tables, fleet.tables["prices"]
+    books = Books(tmp_path / "store")
+    rows = [(name, row) for name, of in tables.items() if name not in ("devices", "prices") for row in of]
+    rnd.shuffle(rows)
+    pieces: list[dict[str, list[Row]]] = [{"devices": tables["devices"]}, {}, {}, {"prices": prices}]
+    for name, row in rows:
+        rnd.choice(pieces[:3]).setdefault(name, []).append(row)
+    for number, piece in enumerate(pieces):
+        add(books, batches(piece), f"piece {number}", tmp_path)
+        assert_sums_of_the_ledger(books, whole=False)
+        refresh_ledger(books)
+        assert_sums_of_the_ledger(books)
+    mapping = tmp_path / "mapping.csv"
+    mapping.write_text(MAPPING)
+    books.retag(mapping)
+    assert_sums_of_the_ledger(books)
+    books.forget(rnd.randint(2, 3))
+    assert_sums_of_the_ledger(books)
+    price = {"basis": "contracted", "price_per_gpu_hour": 7.0, "from_utc": fleet.start + 3 * HOUR}
+    add(books, [batch("prices", [price])], "dearer", tmp_path)
+    refresh_ledger(books)
+    assert_sums_of_the_ledger(books)
