@@ -9,8 +9,8 @@ appended to a file, one fdatasync a body. `flush_over_alone` is the CPU time of 
 the same day over that of the same flush into empty books.
 
 `live_question_over_flushed` is the CPU time of a question (utilization by node) of books of 10,000 GPUs with five minutes of live
-rows over that of the same question after a flush, of a process that asked before; `live_first_question_over_flushed` is that of the
-first question after a batch, which reads and books what is live for the others.
+rows over that of the same question after a flush, of a process with an earlier one; `live_first_question_over_flushed` is that of
+the first question after a batch, which reads and books what is live for the others.
 """
 
 import os
@@ -36,7 +36,7 @@ ROWS = 2_000
 STEP_MS = 15_000
 BODY_BYTES = 20_000
 FLUSHED_GPUS = 1_024
-ASKED_GPUS = 10_000
+FLEET_GPUS = 10_000
 THREADS = 16
 START_MS = 1_772_409_600_000
 WIDE, NARROW = MEASUREMENTS[:12], ("busy_share",)
@@ -62,7 +62,7 @@ def run(quick: bool) -> dict[str, float]:
                 f"{prefix}_shared_over_log": min(many_s) / min(log_s),
             }
         results |= _keep_bodies(Path(folder), batches * 4)
-        results |= _ask(Path(folder) / "asked")
+        results |= _measure_questions(Path(folder) / "questions")
         results["flush_over_alone"] = _flush(Path(folder) / "day", 4 if quick else 20) / _flush(
             Path(folder) / "alone", 0
         )
@@ -85,26 +85,26 @@ def _flush(folder: Path, hours: int) -> float:
     return min(spent)
 
 
-def _ask(folder: Path) -> dict[str, float]:
+def _measure_questions(folder: Path) -> dict[str, float]:
     """CPU seconds of questions of live rows over those after a flush; the least of five, of first ones the mean."""
     books = Books.open(folder, create=True)
 
-    def ask() -> float:
+    def question_s() -> float:
         began = time.process_time()
         books.show("utilization", by="node")
         return time.process_time() - began
 
     with LiveLog.open(folder) as log:
-        log.acknowledge([_minutes(0, 20, ASKED_GPUS), _list_gpus()])
+        log.acknowledge([_minutes(0, 20, FLEET_GPUS), _list_gpus()])
         log.discard_through(books.flush())
-        ask()  # compiles
+        question_s()  # compiles
         first = []
         for minute in range(20, 25):
-            log.acknowledge([_minutes(minute, 1, ASKED_GPUS)])
-            first.append(ask())
-        live = min(ask() for _ in range(5))
+            log.acknowledge([_minutes(minute, 1, FLEET_GPUS)])
+            first.append(question_s())
+        live = min(question_s() for _ in range(5))
         log.discard_through(books.flush())
-        flushed = min(ask() for _ in range(5))
+        flushed = min(question_s() for _ in range(5))
     return {
         "live_question_over_flushed": live / flushed,
         "live_first_question_over_flushed": sum(first) / len(first) / flushed,
@@ -113,8 +113,8 @@ def _ask(folder: Path) -> dict[str, float]:
 
 def _list_gpus() -> LiveBatch:
     """The GPUs, eight a node."""
-    nodes = pa.array([f"node-{place // 8:04d}" for place in range(ASKED_GPUS)])
-    return LiveBatch("dcgm:gpus", "devices", pa.table({"device_id": _name_gpus(ASKED_GPUS), "node": nodes}), "gpus")
+    nodes = pa.array([f"node-{place // 8:04d}" for place in range(FLEET_GPUS)])
+    return LiveBatch("dcgm:gpus", "devices", pa.table({"device_id": _name_gpus(FLEET_GPUS), "node": nodes}), "gpus")
 
 
 def _name_gpus(gpus: int) -> pa.Array:
