@@ -80,7 +80,7 @@ def test_summaries_of_jobs_without_samples_are_said(tmp_path: Path) -> None:
     books = Books(tmp_path / "books")
     add(books, batches(full(tables)), "all", tmp_path, step_s=3600.0)
     found = find(
-        books, "of these, jobs that jobstats summed up at their end: 1, GPUs busy 40% of the time, up to 50% of their"
+        books, "of these, jobs that jobstats summed up at their end: 1, GPUs busy 40 % of the time, up to 50 % of their"
     )
     assert found is not None
     assert (found.coverage, found.gpu_hours) == (pytest.approx(0.25), pytest.approx(6))
