@@ -26,6 +26,8 @@ _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("numbers", "misnumbered")
 """Steps of the ledger that follow from all rows of the small tables; the latter where allocations say numbers of GPUs."""
 FACT_STEPS: Final = frozenset((*_FACTS, *_OF_NUMBERS))
+_READ_ONCE: Final = ("rated", "book")
+"""Steps that one query reads, when a ledger is written or requested."""
 _INPUTS: Final = ("allocations", "devices", "outages", "prices", "exchange_rates")
 _HAS_DOMAIN: Final = "count(*) FILTER (contains(node, '.'))"
 
@@ -123,7 +125,11 @@ def has_stated_payers(session: Session) -> bool:
 
 
 def work_out(
-    session: Session, queries: Queries, empty: set[str], until: str | None = None, known: Container[str] = ()
+    session: Session,
+    queries: Queries,
+    empty: set[str],
+    until: str | None = None,
+    known: Container[str] = (),
 ) -> None:
     """Put steps of the ledger into tables, in the shortest form that holds, through `until`; `known` are made already.
 
@@ -135,7 +141,7 @@ def work_out(
         forms.setdefault(name, []).append(({*without.split()}, sql))
     for name in forms:
         sql = next(sql for without, sql in forms[name] if without <= empty)
-        if name == "book":  # read once, when it is written or requested: a table of it would only cost memory
+        if name in _READ_ONCE:  # a table of it would only cost memory
             session.create_view(name, sql)
         elif name not in known and not session.materialize(name, sql):
             empty.add(name)
@@ -198,10 +204,11 @@ def book_held(
     devices: Sequence[str] | None = None,
     signals: int = -1,
     needed: str = "true",
+    by_sample: bool = False,
 ) -> None:
     """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read.
 
-    `needed`: SQL, which samples of whole hours are read.
+    `needed`: SQL, which samples of whole hours are read. `by_sample`: see `ledger.steps.Activity`.
     """
     parts = _view_samples(session, spans, devices, needed)
     measured = 0
@@ -210,7 +217,7 @@ def book_held(
     suspects = find_suspects(parts)
     hours = {hour for start, end in suspects for hour in range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)}
     session.put("suspects", {"hour_utc": sorted(hours)})
-    shape = (measured & signals, bool(suspects), idle_below)
+    shape = (measured & signals, bool(suspects), idle_below, by_sample)
     session.put_once("links", LINK_COLUMNS, list_link_peaks)
     work_out(
         session,

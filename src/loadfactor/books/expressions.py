@@ -14,6 +14,7 @@ from loadfactor.metrics.query.queries import (
     list_columns,
     list_held,
     list_queries,
+    list_rates,
     list_step_rows,
     list_worked_out,
 )
@@ -48,6 +49,11 @@ def write_sums() -> dict[str, str]:
 def write_step_rows(question: Question) -> dict[str, str]:
     """SQL of `rows`: what each row of the ledger of some steps adds to the metrics of a question."""
     return {"rows": write_sql(list_step_rows(question))}
+
+
+def write_rates(question: Question) -> dict[str, str]:
+    """SQL of `rows`: what each second of a sample, or without one, adds to the metrics of a question."""
+    return {"rows": write_sql(list_rates(question))}
 
 
 def write_progress() -> dict[str, str]:

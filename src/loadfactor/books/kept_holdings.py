@@ -1,12 +1,11 @@
 """Holdings, kept from minute to minute: attributed once an hour, and again where the tables that say it changed.
 
 Minute by minute that would attribute the same holders to the same GPUs each time, at most of the cost. The holdings of an
-hour are kept instead, and each minute is cut from them. Of nodes of which allocations or devices changed they are attributed anew:
-that is exact where every allocation of the hour names its GPU, and is listed or, all of them, known from labels. Otherwise, and
-where outages, prices or what follows from whole tables changed, the hour is attributed anew as a whole.
+hour are kept instead, of the past as many hours as fit, and each minute is cut from them. Of nodes of which allocations or
+devices changed they are attributed anew: that is exact where every allocation of the hour names its GPU, and is listed or, all
+of them, known from labels. Otherwise, and where outages, prices or what follows from whole tables changed, all is attributed anew.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_CHANGED: Final = 0.2
 """Where more of the rows changed, all is attributed anew: that is no more work."""
+MOST_GPU_HOURS: Final = 100_000
+"""So many of the past are attributed at once, where several hours are."""
 _STATED: Final = ("devices", "allocations", "outages", "prices", "exchange_rates")
 """The tables that say who held what."""
 _OF_MANY: Final = ("outages", "prices", "exchange_rates", "unlisted", "node_names")
@@ -34,13 +35,13 @@ SELECT level, name, node, sum(reported)::VARCHAR AS reported FROM (
 
 
 @dataclass(frozen=True)
-class _HeldHour:
-    """The holdings of an hour, and what they were made from, as sums of hashes.
+class _HeldHours:
+    """The holdings of whole hours, and what they were made from, as sums of hashes.
 
     `stated`: of all rows; `whole`: of what concerns more than single GPUs; `named`: a row for each GPU, node and pool by name.
     """
 
-    hour: Span
+    hours: Span
     holdings: "pa.Table"
     stated: tuple[object, ...]
     whole: tuple[object, ...]
@@ -50,56 +51,68 @@ class _HeldHour:
 
 
 class KeptHoldings:
-    """The holdings of the last hour that was requested, at the settings of then."""
+    """The holdings of the last hours that were requested, at the settings of then."""
 
     def __init__(self) -> None:
-        self._kept: _HeldHour | None = None
+        self._kept: _HeldHours | None = None
 
-    def show(self, session: Session, span: Span, cuts: Iterable[int], with_bills: bool) -> None:
-        """Put the holdings of a span inside a UTC hour, cut at these instants, into the table `holdings` of a session.
+    def show(self, session: Session, span: Span, with_bills: bool) -> None:
+        """Put the holdings of a span into the table `holdings` of a session, as long as they are in their hours.
 
-        Of GPUs that nobody holds for a part of the hour, those of the whole hour: whether they work all the same is judged by all
+        Of GPUs that nobody holds for a part of an hour, those of the whole hour: whether they work all the same is judged by all
         samples of an hour, as where it is booked whole.
         """
-        start = span[0] - span[0] % MS_PER_HOUR
-        end = start + MS_PER_HOUR
-        self._refresh(session, (start, end), with_bills)
+        self._refresh(session, span, with_bills)
         assert self._kept is not None
-        edges = sorted({start, *span, *cuts, end})
-        session.put("pieces", {"start_ms": edges[:-1], "end_ms": edges[1:], "place": list(range(len(edges) - 1))})
+        hours = span[0] - span[0] % MS_PER_HOUR, span[1] + -span[1] % MS_PER_HOUR
         session.raw.register("kept_holdings", self._kept.holdings)
         session.materialize(
+            "held_hours", f"SELECT * FROM kept_holdings WHERE from_utc < {hours[1]} AND to_utc > {hours[0]}"
+        )
+        session.materialize(
             "holdings",
-            "SELECT h.* REPLACE (greatest(h.from_utc, p.start_ms) AS from_utc, least(h.to_utc, p.end_ms) AS to_utc,"
-            f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of an interval is an interval of its own
-            " FROM kept_holdings AS h JOIN pieces AS p ON h.from_utc < p.end_ms AND h.to_utc > p.start_ms"
-            f" WHERE (p.start_ms >= {span[0]} AND p.end_ms <= {span[1]})"
-            " OR h.device_id IN (SELECT device_id FROM kept_holdings WHERE free)",
+            f"SELECT * FROM held_hours WHERE (from_utc < {span[1]} AND to_utc > {span[0]})"
+            " OR device_id IN (SELECT device_id FROM held_hours WHERE free)",
         )
         session.raw.unregister("kept_holdings")
 
-    def _refresh(self, session: Session, hour: Span, with_bills: bool) -> None:
-        """Attribute what changed since the last time, or the whole hour."""
-        for name in _STATED:
-            session.view_table(name, name)
-        kept, stated = self._kept, (with_bills, *(_digest(session, name) for name in _STATED))
+    def _refresh(self, session: Session, span: Span, with_bills: bool) -> None:
+        """Attribute what changed since the last time, or all hours that a span touches, and those after it that fit."""
+        hours = span[0] - span[0] % MS_PER_HOUR, span[1] + -span[1] % MS_PER_HOUR
+        kept, stated = self._kept, (with_bills, *_digest_stated(session))
         if with_bills and has_bills(session):
             kept = None  # they make prices, too
-        if kept is not None and (kept.hour, kept.stated) == (hour, stated):
+        if kept is not None and kept.stated == stated and kept.hours[0] <= hours[0] and hours[1] <= kept.hours[1]:
             return
+        for name in _STATED:
+            session.view_table(name, name)
         facts = list_facts(session)
         whole = (facts.numbered, facts.filled, with_bills, *(_digest(session, name) for name in _OF_MANY))
         named = session.fetch(_NAMED)
-        by_gpu = is_by_gpu(session, hour, facts)
+        last = session.span()[1]
+        most_ms = MOST_GPU_HOURS // max(1, facts.gpus) * MS_PER_HOUR
+        hours = hours[0], max(hours[1], min(last + -last % MS_PER_HOUR, hours[0] + most_ms))
+        by_gpu = is_by_gpu(session, hours, facts)
         changed = None
-        if kept is not None and by_gpu and kept.by_gpu and (kept.hour, kept.whole) == (hour, whole):
+        is_one = hours[1] - hours[0] == MS_PER_HOUR
+        if is_one and kept is not None and by_gpu and kept.by_gpu and (kept.hours, kept.whole) == (hours, whole):
             changed = _find_changed(session, kept, named)
         self._kept = None  # until it is whole again
-        book(session, (hour,), until="holdings", with_bills=with_bills, among=changed)
+        book(session, (hours,), until="holdings", with_bills=with_bills, among=changed)
         holdings = session.fetch("SELECT * FROM holdings")
         if changed and kept is not None:
             holdings = _replace(session, kept, changed, holdings)
-        self._kept = _HeldHour(hour, holdings, stated, whole, named, by_gpu)
+        self._kept = _HeldHours(hours, holdings, stated, whole, named, by_gpu)
+
+
+def _digest_stated(session: Session) -> tuple[tuple[object, ...], ...]:
+    """Of all rows of the tables that say who held what, once a session."""
+    if "stated" not in session.derived:
+        for name in _STATED:
+            session.view_table(name, name)
+        session.derived["stated"] = tuple(_digest(session, name) for name in _STATED)
+    digests: tuple[tuple[object, ...], ...] = session.derived["stated"]
+    return digests
 
 
 def _digest(session: Session, name: str) -> tuple[object, ...]:
@@ -119,7 +132,7 @@ def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
     return named == rows and labelled in (0, rows) and not others
 
 
-def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str | None:
+def _find_changed(session: Session, kept: _HeldHours, named: "pa.Table") -> str | None:
     """A table of the GPUs of which something else is reported now, with all of their nodes; None where that is most of them."""
     session.raw.register("named_before", kept.named)
     session.raw.register("named_now", named)
@@ -147,13 +160,13 @@ def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str |
     return "changed_gpus" if 0 < count <= MOST_CHANGED * kept.holdings.num_rows else None
 
 
-def _replace(session: Session, kept: _HeldHour, changed: str, anew: "pa.Table") -> "pa.Table":
+def _replace(session: Session, kept: _HeldHours, changed: str, anew: "pa.Table") -> "pa.Table":
     """Join what was kept of the other GPUs with what was attributed anew, its intervals numbered after those that were kept."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     gpus = session.fetch(f"SELECT device_id FROM {changed}")["device_id"]
     stays = kept.holdings.filter(pc.invert(pc.is_in(kept.holdings["device_id"], gpus)))
-    after = pc.max(kept.holdings["span"]).as_py() - kept.hour[0] + 1
+    after = pc.max(kept.holdings["span"]).as_py() - kept.hours[0] + 1
     spans = pc.add(anew["span"], after)
     return pa.concat_tables([stays, anew.set_column(anew.schema.get_field_index("span"), "span", spans)])

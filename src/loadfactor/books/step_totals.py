@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.metric import Part
 from loadfactor.metrics.query.question import Question
 from loadfactor.store.session import Session
+from loadfactor.tables.schema import Span
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,23 +22,11 @@ NOBODY = -1
 
 
 @dataclass(frozen=True)
-class StepRows:
-    """`count` rows of the ledger of one step. `codes`: by dimension, which of `names` each row has.
-
-    `sums`: what they add to each part, columns × rows.
-    """
-
-    start_ms: int
-    end_ms: int
-    count: int
-    codes: Mapping[str, Ints]
-    names: Mapping[str, list[str]]
-    sums: Mapping[Part, Floats]
-
-
-@dataclass(frozen=True)
 class CutRows:
-    """The rows of several steps, in order: `step` is the number of each one's step since `start_ms`; else as `StepRows`."""
+    """Rows of the ledger, each in one step, in the order of steps: `step` is the number of each one's since `start_ms`.
+
+    `codes`: by dimension, which of `names` each row has. `sums`: what they add to each part, columns × rows.
+    """
 
     start_ms: int
     step_ms: int
@@ -58,19 +47,18 @@ class CutRows:
             sums={part: of[:, rows] for part, of in self.sums.items()},
         )
 
-    def split(self) -> Iterator[StepRows]:
-        """The rows step by step, also of steps without a row."""
-        limits = np.searchsorted(self.step, np.arange(self.steps + 1))
-        for n, (first, after) in enumerate(pairwise(limits)):
-            rows = slice(first, after)
-            yield StepRows(
-                self.start_ms + n * self.step_ms,
-                self.start_ms + (n + 1) * self.step_ms,
-                int(after - first),
-                {name: of[rows] for name, of in self.codes.items()},
-                self.names,
-                {part: of[:, rows] for part, of in self.sums.items()},
-            )
+    def part(self, span: Span) -> "CutRows":
+        """The rows of some of the steps."""
+        first, after = ((at - self.start_ms) // self.step_ms for at in span)
+        rows = slice(*np.searchsorted(self.step, (first, after)).tolist())
+        return replace(
+            self,
+            start_ms=span[0],
+            steps=after - first,
+            step=self.step[rows] - first,
+            codes={by: of[rows] for by, of in self.codes.items()},
+            sums={part: of[:, rows] for part, of in self.sums.items()},
+        )
 
 
 def read_cut_rows(session: Session, question: Question, step_ms: int) -> CutRows:
@@ -79,11 +67,8 @@ def read_cut_rows(session: Session, question: Question, step_ms: int) -> CutRows
     start, end = question.window.limits
     number = (found["from_utc"].to_numpy() - start) // step_ms
     order = np.argsort(number, kind="stable")
-    codes, names = {}, {}
-    for name, column in zip(question.by, question.keys, strict=True):
-        encoded = found[column].combine_chunks().dictionary_encode()
-        codes[name] = pc.fill_null(encoded.indices, NOBODY).to_numpy().astype(np.int64)[order]
-        names[name] = encoded.dictionary.to_pylist()
+    codes, names = _encode(found, question)
+    codes = {name: of[order] for name, of in codes.items()}
     sums = {
         part: np.stack([_read_amounts(found[f"p{n}_{place}"])[order] for place in range(len(part.columns))])
         for n, part in enumerate(question.parts)
@@ -93,5 +78,96 @@ def read_cut_rows(session: Session, question: Question, step_ms: int) -> CutRows
 
 def _read_amounts(column: pa.ChunkedArray) -> Floats:
     """The amounts of a part: a row whose samples do not measure it adds nothing, as in every other sum of the ledger."""
-    amounts: Floats = pc.fill_null(column, 0.0).to_numpy()
+    amounts: Floats = (pc.fill_null(column, 0.0) if column.null_count else column).to_numpy()
     return amounts
+
+
+def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
+    """The ledger that is booked by sample (`booking.book_held`), cut at the end of every step: a row a holding and step.
+
+    A second of a sample adds the same wherever it lies: to cut samples here costs a part of what it costs in the tables.
+    """
+    start, end = question.window.limits
+    columns = ", ".join(question.keys)
+    held = session.fetch(f"SELECT from_utc, to_utc{columns and ', '}{columns} FROM numbered_holdings ORDER BY holding")
+    held_from, held_to = (np.clip(held[at].to_numpy(), start, end) - start for at in ("from_utc", "to_utc"))
+    cells = _Cells(held_from, held_to, step_ms)
+    found = session.fetch(recall(f"rates of {question.shape}", lambda: expressions().write_rates(question))["rows"])
+    is_rest = found["is_rest"].to_numpy(zero_copy_only=False).astype(np.bool_)
+    holding, from_ms = found["holding"].to_numpy(), found["from_utc"].to_numpy() - start
+    to_ms = np.where(
+        is_rest, from_ms, found["to_utc"].to_numpy() - start
+    )  # what is left of the rest follows from the samples
+    pieces = list(cells.cut(holding, from_ms, to_ms))
+    left_ms = cells.length_ms - sum((cells.add(at, of_ms) for _, at, of_ms in pieces), np.zeros(len(cells.step)))
+    rest_of = np.empty(len(held), dtype=np.int64)
+    rest_of[holding[is_rest]] = np.flatnonzero(is_rest)
+    rest = rest_of[cells.holding]
+    order = np.argsort(cells.step, kind="stable")
+
+    def add_up(column: str) -> Floats:
+        rates = _read_amounts(found[column])
+        total = np.zeros(len(order))
+        if rates.any():
+            total += rates[rest] * left_ms / MS_PER_S
+            for rows, at, of_ms in pieces:
+                total += cells.add(at, rates[rows] * of_ms / MS_PER_S)
+        ordered: Floats = total[order]
+        return ordered
+
+    codes, names = _encode(held, question)
+    return CutRows(
+        start,
+        step_ms,
+        (end - start) // step_ms,
+        cells.step[order],
+        {name: of[cells.holding][order] for name, of in codes.items()},
+        names,
+        {
+            part: np.stack([add_up(f"p{n}_{place}") for place in range(len(part.columns))])
+            for n, part in enumerate(question.parts)
+        },
+    )
+
+
+class _Cells:
+    """The parts of holdings in single steps, holding after holding: of each its `holding`, its `step` and its length."""
+
+    def __init__(self, from_ms: Ints, to_ms: Ints, step_ms: int) -> None:
+        self._step_ms = step_ms
+        self._first, last = from_ms // step_ms, (to_ms - 1) // step_ms
+        count = np.where(to_ms > from_ms, last - self._first + 1, 0)
+        self._at = np.cumsum(count) - count
+        self.holding = np.repeat(np.arange(len(count)), count)
+        self.step = np.arange(count.sum()) - (self._at - self._first)[self.holding]
+        begins, ends = (self.step + after for after in (0, 1))
+        length = np.minimum(to_ms[self.holding], ends * step_ms) - np.maximum(from_ms[self.holding], begins * step_ms)
+        self.length_ms = length.astype(np.float64)
+
+    def cut(self, holding: Ints, from_ms: Ints, to_ms: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+        """Cut intervals in holdings: which of them a piece is of, its cell, and its milliseconds."""
+        rows = np.flatnonzero(to_ms > from_ms)
+        holding, from_ms, to_ms = holding[rows], from_ms[rows], to_ms[rows]
+        step = from_ms // self._step_ms
+        while len(holding):
+            ends = (step + 1) * self._step_ms
+            of_ms: Floats = (np.minimum(to_ms, ends) - from_ms).astype(np.float64)
+            yield rows, self._at[holding] + step - self._first[holding], of_ms
+            goes_on = np.flatnonzero(to_ms > ends)
+            rows = rows[goes_on]
+            holding, from_ms, to_ms, step = holding[goes_on], ends[goes_on], to_ms[goes_on], step[goes_on] + 1
+
+    def add(self, cells: Ints, amounts: Floats) -> Floats:
+        """Add amounts up by cell."""
+        total: Floats = np.bincount(cells, amounts, len(self.step)).astype(np.float64, copy=False)
+        return total
+
+
+def _encode(rows: pa.Table, question: Question) -> tuple[dict[str, Ints], dict[str, list[str]]]:
+    """Of each row which name it has, by dimension; and the names."""
+    codes, names = {}, {}
+    for name, column in zip(question.by, question.keys, strict=True):
+        encoded = rows[column].combine_chunks().dictionary_encode()
+        codes[name] = pc.fill_null(encoded.indices, NOBODY).to_numpy().astype(np.int64)
+        names[name] = encoded.dictionary.to_pylist()
+    return codes, names

@@ -5,7 +5,7 @@ A run of a job is an interval of steps in each of which it holds something. Afte
 requeued and starting again, another run begins.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,7 +19,7 @@ from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
-from loadfactor.books.step_totals import CutRows, StepRows, read_cut_rows
+from loadfactor.books.step_totals import CutRows, read_cut_rows, read_rates
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import Metric
@@ -101,27 +101,23 @@ class Watched:
 
     def read_steps(
         self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int, kept: KeptHoldings
-    ) -> Iterator[StepRows]:
+    ) -> CutRows:
         """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved.
 
         Its first and last hour are booked whole: what works while nobody holds it follows from the samples of an hour.
         `kept`: who held what, from call to call until data comes late.
         """
+        question = self._ask(metrics, by, span)
         hours = tuple(
             (hour, hour + MS_PER_HOUR) for hour in range(span[0] - span[0] % MS_PER_HOUR, span[1], MS_PER_HOUR)
         )
-        cuts = range(span[0], span[1] + 1, step_ms)
-        with_bills = any(metric.is_money for metric in metrics)
-        within = f"from_utc >= {span[0]} AND to_utc <= {span[1]}"
-        if len(hours) > 1:
-            book(self._session, hours, cuts, self._idle_below, with_bills=with_bills)
-        elif hours:
-            kept.show(self._session, span, cuts, with_bills)
-            touching = f"from_utc < {span[1]} AND to_utc > {span[0]}"
-            unheld = "device_id IN (SELECT device_id FROM holdings WHERE free)"
-            book_held(self._session, hours, self._idle_below, needed=f"({touching}) OR {unheld}")
-        self._session.create_view("window_ledger", f"SELECT * FROM book WHERE {within}")
-        return read_cut_rows(self._session, self._ask(metrics, by, span), step_ms).split()
+        kept.show(self._session, span, with_bills=any(metric.is_money for metric in metrics))
+        self._session.materialize("numbered_holdings", "SELECT *, row_number() OVER () - 1 AS holding FROM holdings")
+        touching = f"from_utc < {span[1]} AND to_utc > {span[0]}"
+        unheld = "device_id IN (SELECT device_id FROM holdings WHERE free)"
+        needed = f"({touching}) OR {unheld}"
+        book_held(self._session, hours, self._idle_below, needed=needed, by_sample=True)
+        return read_rates(self._session, question, step_ms)
 
     def read_job_steps(
         self, jobs: Mapping[str, Span], metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int

@@ -42,11 +42,12 @@ class QueuedJobs:
     started: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     held: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
 
-    def find_waiting(self, at_ms: int) -> NDArray[np.bool_]:
-        """Which of them wait at an instant and could start."""
+    def find_waiting(self, at_ms: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of them wait at some instants and could start: instants × waits."""
+        at_ms = at_ms[:, np.newaxis]
         waits = (self.queued_ms <= at_ms) & (self.ended_ms > at_ms)
-        number, first, after = self.held.T
-        waits[number[(first <= at_ms) & (after > at_ms)]] = False
+        for number, first, after in self.held.tolist():
+            waits[:, number] &= ~((first <= at_ms) & (after > at_ms))[:, 0]
         return waits
 
 

@@ -95,12 +95,12 @@ BITS = {c: measured_bit(c) for c in MEASUREMENTS} | LINK_BITS
 """Bits of `measured_mask`, of which any makes a measurement known."""
 
 
-def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
-    """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions.
+def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+    """The parts of samples inside spans, with idleness and dimensions.
 
-    Over exactly the parts inside the span: `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of
-    their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured; `evidence` is what the
-    samples say of a GPU nobody holds (see `find_unheld_work`).
+    `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of their masks: signals nobody measured are
+    not read. `idle` is null where no activity signal was measured; `evidence` is what the samples say of a GPU nobody holds (see
+    `find_unheld_work`).
     """
     kinds = [k for k in ACTIVITIES if measured & k.bit]
     activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
@@ -127,13 +127,20 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     )
     # What a sample says of the unheld interval around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`.
     inside = (rows.since >= spans.free_from) & (rows.until <= spans.free_to)
-    parts = joined.select(
+    return joined.select(
         spans.span,
         *(rows[c] for c in own),
         **taken,
-        part_ms=(ibis.least(rows.to_utc, spans.to_utc) - ibis.greatest(rows.from_utc, spans.from_utc)).cast("float64"),
+        from_utc=ibis.greatest(rows.from_utc, spans.from_utc),
+        to_utc=ibis.least(rows.to_utc, spans.to_utc),
         evidence=ibis.ifelse(inside, ibis.ifelse(rows.whole, WHOLE, EDGE), NONE).cast("int8"),
     )
+
+
+def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+    """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions."""
+    parts = part_samples(spans, samples, idle_below, measured)
+    parts = parts.mutate(part_ms=(parts.to_utc - parts.from_utc).cast("float64"))
     return parts.group_by("span", "idle", "evidence", *SAMPLE_DIMENSIONS).aggregate(
         ms=parts.part_ms.sum(),
         mem_peak_bytes=parts.mem_used_bytes.max(),
@@ -142,15 +149,61 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     )
 
 
+def rate_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+    """The same in a row for each sample in a span, with its interval: what it adds in a second."""
+    parts = part_samples(spans, samples, idle_below, measured)
+    own = ("span", "idle", "evidence", *SAMPLE_DIMENSIONS)
+    return parts.select(
+        *own,
+        ms=ibis.literal(float(MS_PER_S)),
+        mem_peak_bytes=parts.mem_used_bytes,
+        temperature_peak_c=parts.temperature_c,
+        **{f"{c}_ms": parts[c] * float(MS_PER_S) for c in WEIGHTED},
+        from_utc=parts.from_utc,
+        to_utc=parts.to_utc,
+    )
+
+
 def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
     """The ledger: every holding's seconds in exactly one state, with what the samples add up to.
 
     For each holding, `gpu_s` over its rows is its GPUs × its length. Prices are null where they are unknown.
     """
-    sampled = observed.left_join(work, ["span", "idle", "evidence"]).select(
-        observed, works=ibis.coalesce(work.works, False)
-    )
-    account = ibis.union(sampled, _unsampled(spans, sampled))
+    sampled = _mark_work(observed, work)
+    summed = sampled.group_by("span").aggregate(sampled_ms=sampled.ms.sum())
+    rest = spans.left_join(summed, "span")
+    length_ms = (spans.to_utc - spans.from_utc).cast("float64")
+    rest = rest.select(spans.span, ms=length_ms - ibis.coalesce(summed.sampled_ms, 0.0)).filter(lambda t: t.ms > 0)
+    return _account(holdings, ibis.union(sampled, _leave_unsampled(rest, sampled)))
+
+
+def rate_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
+    """What each second adds to the ledger, where `observed` are single samples (`rate_samples`).
+
+    A row is of one sample of a holding, or of time in which there is none: such a row (`is_rest`) has the interval of the whole
+    span. `holding` numbers holdings.
+    """
+    sampled = _mark_work(observed, work)
+    rest = spans.select("span", "from_utc", "to_utc", ms=ibis.literal(float(MS_PER_S)))
+    account = ibis.union(sampled, _leave_unsampled(rest, sampled))
+    own = {"from_utc": account.from_utc, "to_utc": account.to_utc}
+    return _account(holdings, account, **own, holding=holdings.holding, is_rest=account.evidence.isnull())
+
+
+def _mark_work(observed: Expr, work: Expr) -> Expr:
+    found = observed.left_join(work, ["span", "idle", "evidence"])
+    return found.select(observed, works=ibis.coalesce(work.works, False))
+
+
+def _leave_unsampled(rest: Expr, observed: Expr) -> Expr:
+    """The time of spans that no sample covers, in the columns of `observed`."""
+    given = {c: rest[c] for c in rest.columns}
+    given |= {"measured_mask": ibis.literal(0, "int64"), "works": ibis.literal(False)}
+    return rest.select(**{name: given.get(name, ibis.null(of)) for name, of in observed.schema().items()})
+
+
+def _account(holdings: Expr, account: Expr, **own: Expr) -> Expr:
+    """The rows of holdings, of `account` what each adds; `own`: columns in place of those of holdings, or more."""
     rows = holdings.join(account, "span")
     spoken = ibis.coalesce(holdings.has_source, False)
     # no scrape shows that no label names a holder
@@ -161,6 +214,7 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     given = {
         "state": ibis.cases((holdings.held | unknown, activity), (holdings.down, "down"), else_="unallocated"),
         "holder": ibis.cases((holdings.held, KNOWN), (unknown, UNKNOWN), else_=NOBODY),
+        **own,
     }
 
     def seconds(of: Expr) -> Expr:
@@ -168,24 +222,15 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
 
     peak = ibis.ifelse(holdings.held | unknown, account.mem_peak_bytes / account.mem_total_bytes, None)
     return rows.select(
-        **{c: given[c] if c in given else holdings[c] for c in KEYS},
+        **{c: given.pop(c) if c in given else holdings[c] for c in KEYS},
         **{c: account[c] for c in SAMPLE_DIMENSIONS},
         gpu_s=seconds(account.ms),
         **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
         mem_peak_share=peak,
         temperature_peak_c=account.temperature_peak_c,
         **{c: holdings[c] for c in (*PRICE_COLUMNS, *PEAKS.values())},
+        **given,
     )
-
-
-def _unsampled(spans: Expr, observed: Expr) -> Expr:
-    """The rest of each span, which no sample covers, in the same columns."""
-    sampled = observed.group_by("span").aggregate(sampled_ms=observed.ms.sum())
-    rest = spans.left_join(sampled, "span")
-    length_ms = (spans.to_utc - spans.from_utc).cast("float64")
-    rest = rest.select(spans.span, ms=length_ms - ibis.coalesce(sampled.sampled_ms, 0.0)).filter(lambda t: t.ms > 0)
-    given = {"span": rest.span, "ms": rest.ms, "measured_mask": ibis.literal(0, "int64"), "works": ibis.literal(False)}
-    return rest.select(**{name: given.get(name, ibis.null(of)) for name, of in observed.schema().items()})
 
 
 def measures(book: Expr) -> dict[str, Expr]:
@@ -308,13 +353,6 @@ def find_overlaps(samples: Expr, suspects: Expr) -> Expr:
     # of two that overlap, one follows the other at once
     near = near.mutate(before_utc=near.to_utc.lag().over(by_start))
     return near.filter(near.from_utc < near.before_utc).select("device_id", "hour_utc").distinct()
-
-
-def part_overlaps(samples: Expr, overlapping: Expr, measured: int) -> Expr:
-    """The samples, of which those of `overlapping` hours of GPUs are cut by `resolve_overlaps`; the others stay as they are."""
-    keys = ["device_id", "hour_utc"]
-    cut = resolve_overlaps(samples.semi_join(overlapping, keys), measured)
-    return ibis.union(samples.anti_join(overlapping, keys), cut)
 
 
 def resolve_overlaps(samples: Expr, measured: int = -1) -> Expr:

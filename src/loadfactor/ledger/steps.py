@@ -6,7 +6,7 @@ book, disjoint); samples are those of the hours in them. Most stores lack most o
 forms for what is empty.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -55,7 +55,9 @@ from loadfactor.ledger.states import (
     find_unheld_work,
     link_table,
     list_spans,
-    part_overlaps,
+    rate_samples,
+    rate_states,
+    resolve_overlaps,
     summarize_samples,
 )
 from loadfactor.tables.schema import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
@@ -85,12 +87,14 @@ class Holders:
 class Activity:
     """Inputs that the steps of activity depend on.
 
-    `measured`: which signals the samples hold; `overlaps`: in the hours of `suspects`, samples of one GPU may overlap.
+    `measured`: which signals the samples hold; `overlaps`: in the hours of `suspects`, samples of one GPU may overlap. `by_sample`:
+    a row for each sample of what it adds in a second (`rate_states`), of `numbered_holdings`: holdings with a number, `holding`.
     """
 
     measured: int = 0
     overlaps: bool = False
     idle_below: float = IDLE_BELOW
+    by_sample: bool = False
 
 
 @dataclass(frozen=True)
@@ -258,21 +262,37 @@ def _list_activity(of: Activity) -> Steps:
     samples = _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     holdings = _list_holders(Holders()).result("holdings")  # whose columns are the same whatever it depends on
+    if of.by_sample:
+        holdings = ibis.table({**holdings.schema(), "holding": "int64"}, name="numbered_holdings")
+    summarize, book = (rate_samples, rate_states) if of.by_sample else (summarize_samples, book_states)
     steps = Steps()
     spans = steps.put("spans", list_spans(holdings, weighed=of.measured != 0))
 
-    def observe(samples: Expr) -> Expr:
-        return summarize_samples(spans, samples, of.idle_below, of.measured)
-
+    forms: dict[tuple[str, ...], Expr] = {}
     if of.overlaps:
+        keys = ["device_id", "hour_utc"]
         suspects = ibis.table({"hour_utc": "int64"}, name="suspects")
         overlapping = steps.put("overlapping", find_overlaps(samples, suspects), {("samples",): None})
-        parted = observe(part_overlaps(samples, overlapping, of.measured))
-        observed = steps.put("observed", parted, {("samples",): None, ("overlapping",): observe(samples)})
+        resolved = resolve_overlaps(samples.semi_join(overlapping, keys), of.measured)
+        resolved = steps.put("resolved", resolved, {("overlapping",): None})
+        forms = {("overlapping",): samples}
+        samples = ibis.union(samples.anti_join(overlapping, keys), resolved)
+
+    def put(name: str, read: Callable[[Expr], Expr]) -> Expr:
+        """Add a step that reads the samples."""
+        return steps.put(name, read(samples), {("samples",): None, **{empty: read(of) for empty, of in forms.items()}})
+
+    def observe(samples: Expr, spans: Expr = spans) -> Expr:
+        return summarize(spans, samples, of.idle_below, of.measured)
+
+    if of.by_sample:  # samples of GPUs that somebody holds are read once, by the book
+        observed = put("rated", observe)
+        free = spans.filter(spans.free_from.notnull())
+        work = put("work", lambda samples: find_unheld_work(spans, observe(samples, free)))
     else:
-        observed = steps.put("observed", observe(samples), {("samples",): None})
-    work = steps.put("work", find_unheld_work(spans, observed), {("observed",): None})
-    steps.put("book", book_states(add_peaks(holdings, link_table()), spans, observed, work))
+        observed = put("observed", observe)
+        work = steps.put("work", find_unheld_work(spans, observed), {("observed",): None})
+    steps.put("book", book(add_peaks(holdings, link_table()), spans, observed, work))
     return steps
 
 

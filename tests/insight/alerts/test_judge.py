@@ -19,6 +19,7 @@ from tests.insight.alerts.small_fleet import (
 from tests.ledger.fleets import Row, Tables, add, batches
 from tests.long import rest_long
 
+import loadfactor.insight.alerts.judge as judge_module
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Transition
 from loadfactor.insight.alerts.judge import Judge, replay
@@ -359,6 +360,19 @@ def test_one_go_portions_and_restarts_tell_the_same(seed: int) -> None:
         with books.watch() as watched:
             whole = [(told.key, told.at_ms) for told in Judge(OWN, START).step(watched, fleet.end)]
         assert judge_in_portions(books, rnd, (7, 45, 61)) == whole
+
+
+def test_however_many_minutes_are_judged_at_once_the_alerts_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All at once, or some minutes at a time, read in other portions, while groups that are gone are forgotten every hour."""
+    fleet = AnyFleet(random.Random(1))
+    books = make_books(tmp_path, fleet.tables | {"samples": fleet.samples})
+    whole = replay(books, OWN)
+    for name, value in (("JUDGED_AT_ONCE", 7), ("ROWS_AT_ONCE", 300), ("FORGET_EVERY_MS", 60 * MINUTE)):
+        monkeypatch.setattr(judge_module, name, value)
+    assert replay(books, OWN) == whole
+    assert whole
 
 
 @pytest.mark.long

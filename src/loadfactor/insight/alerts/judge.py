@@ -1,19 +1,23 @@
-"""Judging rules step by step as data arrives: what was judged is kept, and judged again where late data changes it."""
+"""Judging rules over some steps at once as data arrives: what was judged is kept, and judged again where late data changes it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 from loadfactor.books.books import Books
+from loadfactor.books.step_totals import CutRows
 from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.observed import Observed
 from loadfactor.insight.alerts.rule import (
     Compound,
     Evidence,
+    Flags,
     Group,
     KeptRecords,
     Records,
@@ -24,7 +28,8 @@ from loadfactor.insight.alerts.rule import (
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.tables.schema import ALWAYS, Span
 
-NameHolder = Callable[[tuple[str, ...], Group], Mapping[str, str]]
+NameHolder = Callable[[int, tuple[str, ...], Group], Mapping[str, str]]
+_GONE, _BAD, _CLEAR, _KNOWN, _UNKNOWN = range(5)
 PENDING_UNKNOWN_MS = 10 * MS_PER_MIN
 """A pending alert of which nothing is known for this long is dropped."""
 FIRING_UNKNOWN_MS = MS_PER_HOUR
@@ -56,38 +61,94 @@ class Follower:
         marks = {alert.fingerprint: group for group, alert in self._alive.items()}
         self._known_ms = {marks[mark]: at_ms for mark, at_ms in known_ms.items() if mark in marks}
 
-    def step(self, verdicts: Verdicts, at_ms: int, step_ms: int, name_holder: NameHolder) -> Iterator[Transition]:
-        """The transitions that the verdicts of the step that ends at an instant bring."""
+    def follow(
+        self, verdicts: Verdicts, steps: slice, at_ms: Sequence[int], step_ms: int, name_holder: NameHolder
+    ) -> list[tuple[int, Transition]]:
+        """The transitions that the verdicts of some steps, of those that end at `at_ms`, bring: with the step's place, in order."""
+        found: list[tuple[tuple[int, ...], Transition]] = []
+        order = {group: (-1, number) for number, group in enumerate(self._alive)}
         places = self._find_places(verdicts)
-        for group, alert in list(self._alive.items()):
-            place = places.get(group)
-            if place is None or (verdicts.is_gone is not None and verdicts.is_gone[place]):
-                yield from self._end(group, alert, at_ms, "it is no longer there")
-            elif verdicts.is_bad[place]:
-                self._known_ms[group] = at_ms
-            elif verdicts.is_clear[place] or (alert.state == "pending" and not np.isnan(verdicts.value[place])):
-                yield from self._end(group, alert, at_ms, "the condition holds no longer")
-            elif not np.isnan(verdicts.value[place]):
-                self._known_ms[group] = at_ms
-            else:
-                longest = PENDING_UNKNOWN_MS if alert.state == "pending" else FIRING_UNKNOWN_MS
-                if at_ms - self._known_ms.setdefault(group, at_ms) > longest:
-                    yield from self._end(group, alert, at_ms, "nothing is known of it any longer")
-        for place in np.flatnonzero(verdicts.is_bad).tolist():
-            if verdicts.is_gone is not None and verdicts.is_gone[place]:
-                continue
-            group = verdicts.groups[place]
-            alert = self._alive.get(group) or self._begin(group, at_ms - step_ms, verdicts.unit)
-            self._places[group] = place
-            if alert.state == "pending":
-                value = float(verdicts.value[place])
-                alert = replace(alert, value=None if np.isnan(value) else value)
-                if at_ms - alert.start_ms >= self._for_ms:
-                    holder = name_holder(self.rule.by, group)
-                    facts = verdicts.explain(place)
-                    alert = replace(alert, state="firing", fired_ms=at_ms, evidence=facts, holder=holder)
-                    yield Transition(alert, at_ms)
-                self._alive[group] = alert
+        for group in [group for group in self._alive if group not in places]:
+            found += self._end(group, steps.start, at_ms[steps.start], "it is no longer there", order)
+        is_gone = np.zeros_like(verdicts.is_bad[steps]) if verdicts.is_gone is None else verdicts.is_gone[steps]
+        is_bad = verdicts.is_bad[steps] & ~is_gone
+        followed: Flags = np.any(is_bad, axis=0)
+        followed[list(places.values())] = True
+        chosen = np.flatnonzero(followed)
+        if len(chosen):
+            value = verdicts.value[steps, chosen]
+            courses = np.select(
+                [is_gone[:, chosen], is_bad[:, chosen], verdicts.is_clear[steps, chosen], ~np.isnan(value)],
+                [_GONE, _BAD, _CLEAR, _KNOWN],
+                _UNKNOWN,
+            )
+            changes = np.ones((len(courses) + 1, len(chosen)), dtype=np.bool_)
+            changes[1:-1] = courses[1:] != courses[:-1]
+            for number, place in enumerate(chosen.tolist()):
+                group = verdicts.groups[place]
+                limits = np.flatnonzero(changes[:, number]).tolist()
+                self._places[group] = place
+                for first, after in pairwise(limits):
+                    run = range(steps.start + first, steps.start + after)
+                    course = courses[first, number]
+                    if course == _BAD:
+                        found += self._hold(group, place, verdicts, run, at_ms, step_ms, name_holder, order)
+                    elif group in self._alive:
+                        found += self._go_on(group, course, run, at_ms, order)
+                if group not in self._alive:
+                    self._places.pop(group, None)
+        self._alive = {group: self._alive[group] for group in sorted(self._alive, key=order.__getitem__)}
+        return [(key[0], transition) for key, transition in sorted(found, key=itemgetter(0))]
+
+    def _hold(
+        self,
+        group: Group,
+        place: int,
+        verdicts: Verdicts,
+        run: range,
+        at_ms: Sequence[int],
+        step_ms: int,
+        name_holder: NameHolder,
+        order: dict[Group, tuple[int, int]],
+    ) -> Iterator[tuple[tuple[int, ...], Transition]]:
+        """The condition holds in a run of steps."""
+        alert = self._alive.get(group)
+        if alert is not None or len(run) > 1:
+            self._known_ms[group] = at_ms[run[-1]]
+        if alert is None:
+            alert = self._begin(group, at_ms[run[0]] - step_ms, verdicts.unit)
+            order[group] = run[0], place
+        if alert.state == "pending":
+            fires = next((step for step in run if at_ms[step] - alert.start_ms >= self._for_ms), None)
+            step = run[-1] if fires is None else fires
+            value = float(verdicts.value[step, place])
+            alert = replace(alert, value=None if np.isnan(value) else value)
+            if fires is not None:
+                holder = name_holder(step, self.rule.by, group)
+                facts = verdicts.explain(step, place)
+                alert = replace(alert, state="firing", fired_ms=at_ms[step], evidence=facts, holder=holder)
+                yield (step, 1, place), Transition(alert, at_ms[step])
+            self._alive[group] = alert
+
+    def _go_on(
+        self, group: Group, course: int, run: range, at_ms: Sequence[int], order: dict[Group, tuple[int, int]]
+    ) -> Iterator[tuple[tuple[int, ...], Transition]]:
+        """The condition does not hold, in a run of steps of one course, for a group with an alert."""
+        alert = self._alive[group]
+        first_ms = at_ms[run[0]]
+        if course == _GONE:
+            yield from self._end(group, run[0], first_ms, "it is no longer there", order)
+        elif course == _CLEAR or (course == _KNOWN and alert.state == "pending"):
+            yield from self._end(group, run[0], first_ms, "the condition holds no longer", order)
+        elif course == _KNOWN:
+            self._known_ms[group] = at_ms[run[-1]]
+        else:
+            longest = PENDING_UNKNOWN_MS if alert.state == "pending" else FIRING_UNKNOWN_MS
+            known_ms = self._known_ms.setdefault(group, first_ms)
+            for step in run:
+                if at_ms[step] - known_ms > longest:
+                    yield from self._end(group, step, at_ms[step], "nothing is known of it any longer", order)
+                    break
 
     def keep_identity(self, fired: Mapping[Any, Alert]) -> None:
         """Give alerts that fire the beginnings under which they were sent, by `Alert.group`."""
@@ -101,12 +162,15 @@ class Follower:
         by = dict(zip(rule.by, group, strict=True))
         return Alert(rule.name, by, rule.severity, rule.cause, "pending", start_ms, unit=unit)
 
-    def _end(self, group: Group, alert: Alert, at_ms: int, because: str) -> Iterator[Transition]:
-        del self._alive[group]
+    def _end(
+        self, group: Group, step: int, at_ms: int, because: str, order: Mapping[Group, tuple[int, int]]
+    ) -> Iterator[tuple[tuple[int, ...], Transition]]:
+        alert = self._alive.pop(group)
         self._known_ms.pop(group, None)
         self._places.pop(group, None)
         if alert.state == "firing":
-            yield Transition(replace(alert, state="resolved", end_ms=at_ms, ended_because=because), at_ms)
+            ended = replace(alert, state="resolved", end_ms=at_ms, ended_because=because)
+            yield (step, 0, *order[group]), Transition(ended, at_ms)
 
     def _find_places(self, verdicts: Verdicts) -> Mapping[Group, int]:
         """Where the verdict of each living alert stands: mostly where it stood before, as groups are only added."""
@@ -122,9 +186,13 @@ class Follower:
 
 
 STEP_MS: Final = MS_PER_MIN
-ROWS_AT_ONCE: Final = 250_000
+ROWS_AT_ONCE: Final = 300_000
 """About so many rows of the ledger are read at once."""
-MOST_STEPS: Final = 480
+MOST_STEPS: Final = 1440
+FORGET_EVERY_MS: Final = MS_PER_DAY
+"""So often groups that are no more are forgotten."""
+JUDGED_AT_ONCE: Final = 480
+"""Steps: arrays of more would hold many groups that are long gone."""
 REMEMBERED_MS: Final = MS_PER_DAY
 """Data that is later than this changes no alert any longer."""
 
@@ -140,7 +208,7 @@ class Judge:
         self._step_ms = step_ms
         self._followers = [Follower(rule) for rule in self.rules]
         self._observed: Observed | None = None
-        self._forget_ms = 0  # when groups that are no more are forgotten, by beginning anew
+        self._forget_ms = 0  # when groups that are no more are forgotten
         self._rows_of_a_step = 0
         self._kept = KeptRecords()
         self._checkpoints: dict[int, list[Alert]] = {}  # what lived at full hours, and at the beginning
@@ -210,13 +278,19 @@ class Judge:
         transitions: list[Transition] = []
         if until_ms <= self.judged_ms:
             return transitions
-        if self._observed is None or self.judged_ms >= self._forget_ms:
+        if self._observed is None:
             self._observed = self._look_back(watched)
-            self._forget_ms = self.judged_ms + MS_PER_DAY
-        for records, span in self._divide(watched, (self.judged_ms, until_ms)):
-            self._read(watched, self._observed, span)
-            for evidence in self._observed.show(records):
-                transitions += self._judge(evidence)
+            self._forget_ms = self.judged_ms + FORGET_EVERY_MS
+        records = Records(watched, (self.judged_ms, until_ms), self._kept)
+        for span in self._divide((self.judged_ms, until_ms)):
+            rows, begun = self._read(watched, self._observed, span)
+            while self.judged_ms < span[1]:
+                if self.judged_ms >= self._forget_ms:
+                    self._observed.forget(self.judged_ms)
+                    self._forget_ms = self.judged_ms + FORGET_EVERY_MS
+                until = min(span[1], self._forget_ms, self.judged_ms + JUDGED_AT_ONCE * self._step_ms)
+                part = rows.part((self.judged_ms, until))
+                transitions += self._judge(self._observed.show(part, begun, records))
         self._ended += [t.alert for t in transitions if t.alert.state == "resolved"]
         oldest = self.judged_ms - REMEMBERED_MS
         self._ended = [alert for alert in self._ended if (alert.end_ms or 0) >= oldest]
@@ -224,12 +298,19 @@ class Judge:
         return transitions
 
     def _judge(self, evidence: Evidence) -> Iterator[Transition]:
-        if self.judged_ms % MS_PER_HOUR == 0 or not self._checkpoints:
-            self._checkpoints[self.judged_ms] = self.alive
-        for follower in self._followers:
-            verdicts = self.verdicts[follower.rule.name] = judge_rule(follower.rule, evidence)
-            yield from follower.step(verdicts, evidence.at_ms, self._step_ms, evidence.name_holder)
-        self.judged_ms = evidence.at_ms
+        """Judge steps, and follow what comes of it from full hour to full hour."""
+        verdicts = [judge_rule(follower.rule, evidence) for follower in self._followers]
+        at_ms = evidence.at_ms.tolist()
+        starts = [0, *(n for n in range(1, len(at_ms)) if at_ms[n - 1] % MS_PER_HOUR == 0), len(at_ms)]
+        for first, after in pairwise(starts):
+            if self.judged_ms % MS_PER_HOUR == 0 or not self._checkpoints:
+                self._checkpoints[self.judged_ms] = self.alive
+            found: list[tuple[int, Transition]] = []
+            for follower, of in zip(self._followers, verdicts, strict=True):
+                found += follower.follow(of, slice(first, after), at_ms, self._step_ms, evidence.name_holder)
+            yield from (transition for _, transition in sorted(found, key=itemgetter(0)))
+            self.judged_ms = at_ms[after - 1]
+        self.verdicts = {f.rule.name: of.last for f, of in zip(self._followers, verdicts, strict=True)}
 
     def _look_back(self, watched: Watched) -> Observed:
         observed = Observed([need for rule in self.rules for need in rule.needs], self._step_ms)
@@ -237,28 +318,24 @@ class Judge:
         start = max(self.judged_ms - observed.longest_ms, first - first % self._step_ms)
         start = min(start, self.judged_ms)
         observed.begin(watched, start)
-        for _, span in self._divide(watched, (start, self.judged_ms)):
-            self._read(watched, observed, span)
+        for span in self._divide((start, self.judged_ms)):
+            observed.add(*self._read(watched, observed, span))
         return observed
 
-    def _divide(self, watched: Watched, span: Span) -> Iterator[tuple[Records, Span]]:
-        """The records of a span, and parts of it whose rows fit into memory."""
+    def _divide(self, span: Span) -> Iterator[Span]:
+        """Parts of a span whose rows fit into memory."""
         start, end = span
-        if start >= end:
-            return
-        records = Records(watched, span, self._kept)
         while start < end:
             steps = ROWS_AT_ONCE // self._rows_of_a_step if self._rows_of_a_step else 1
             after = min(end, start + min(max(steps, 1), MOST_STEPS) * self._step_ms)
-            yield records, (start, after)
+            yield start, after
             start = after
 
-    def _read(self, watched: Watched, observed: Observed, span: Span) -> None:
-        """Add the steps of a span."""
-        steps = watched.read_steps(observed.metrics, observed.by, span, self._step_ms, self._kept.holdings)
-        rows = list(steps)
-        self._rows_of_a_step = max(1, *(step.count for step in rows))
-        observed.add(rows, watched.find_begun_jobs(span, self._step_ms))
+    def _read(self, watched: Watched, observed: Observed, span: Span) -> tuple[CutRows, Sequence[tuple[int, str]]]:
+        """The rows of the steps of a span, and when which jobs begin in it."""
+        rows = watched.read_steps(observed.metrics, observed.by, span, self._step_ms, self._kept.holdings)
+        self._rows_of_a_step = max(1, len(rows.step) // rows.steps)
+        return rows, watched.find_begun_jobs(span, self._step_ms)
 
     # -- late data -----------------------------------------------------------------------------------------------------
 
@@ -314,7 +391,7 @@ class Judge:
 
 
 def judge_rule(rule: Rule, evidence: Evidence) -> Verdicts:
-    """The verdicts of a rule at the end of a step."""
+    """The verdicts of a rule at the ends of some steps."""
     if isinstance(rule.condition, Compound):
         limits = {name: limit.value for name, limit in rule.condition.limits.items()}
         return rule.condition.find(evidence, limits)

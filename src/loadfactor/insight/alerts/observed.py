@@ -1,14 +1,14 @@
 """Rolling sums of the books that rules read: over windows and since each job began, for all steps of a read at once."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
 import numpy as np
 
 from loadfactor.base.units import MS_PER_S
-from loadfactor.books.step_totals import StepRows
+from loadfactor.books.step_totals import CutRows
 from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.rule import (
     SINCE_START,
@@ -17,6 +17,7 @@ from loadfactor.insight.alerts.rule import (
     Floats,
     Group,
     Ints,
+    Names,
     Need,
     Records,
     RolledMetric,
@@ -45,11 +46,12 @@ class Observed:
         used = {name for by in splits for name in by}.union(HOLDER)
         self.by = tuple(name for name in DIMENSIONS if name in used)
         self._names = {name: _Names() for name in self.by}
-        self._splits = {by: self._make(by, of) for by, of in splits.items()}
         self._starts: dict[str, int] = {}
         windows = [need.window_s + need.ago_s for need in needs if need.window_s != SINCE_START]
         self.longest_ms = round(max(windows, default=0.0) * MS_PER_S)
         """How long before the first step that is judged steps have to be added."""
+        self._longest = max(1, self._count_steps(self.longest_ms / MS_PER_S))
+        self._splits = {by: self._make(by, of) for by, of in splits.items()}
 
     def begin(self, watched: Watched, start_ms: int) -> None:
         """Take in what the jobs that hold GPUs at an instant did before it, where rules read since they began."""
@@ -58,7 +60,7 @@ class Observed:
         until = min(start_ms, last)
         since = max(first, min(self._starts.values(), default=until))
         for split in self._splits.values():
-            if split.keeps_whole and since < until:
+            if split.since_start and since < until:
                 self._begin(split, watched, (since, until))
 
     def _begin(self, split: "_Split", watched: Watched, span: Span) -> None:
@@ -74,131 +76,148 @@ class Observed:
             numbers[name] = self._names[name].number(codes, names, at_once)
         split.begin(numbers, totals.sums, span[0], self._starts)
 
-    def add(self, steps: Sequence[StepRows], begun: Sequence[tuple[int, str]]) -> None:
-        """Add the rows of the next steps, which were read together; `begun`: when which jobs begin in them."""
-        self._steps = steps
-        counts = [rows.count for rows in steps]
-        step_of = np.repeat(np.arange(len(steps)), counts)
-        self._limits = np.cumsum([0, *counts])
-        self._numbers: dict[str, Ints] = {
-            name: self._names[name].number(np.concatenate([s.codes[name] for s in steps]), names, step_of)
-            for name, names in steps[0].names.items()
-        }
-        sums = {part: np.concatenate([s.sums[part] for s in steps], axis=1) for part in steps[0].sums}
-        begins = [[(job, at) for at, job in begun if rows.start_ms <= at < rows.end_ms] for rows in steps]
+    def forget(self, at_ms: int) -> None:
+        """Forget groups that are no more."""
         for split in self._splits.values():
-            split.add(self._numbers, sums, step_of, [rows.start_ms for rows in steps], begins, self._starts)
-        self._starts.update((job, at) for of_step in begins for job, at in of_step)
-        self._read_at_once = cache(self._read)
+            split.forget(at_ms)
+        for name, names in self._names.items():
+            having = [(split, by.index(name)) for by, split in self._splits.items() if name in by]
+            used = [split.numbers[at] for split, at in having]
+            numbers = names.keep(np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *used])))
+            for (split, at), before in zip(having, used, strict=True):
+                split.numbers[at] = numbers[before]
+        for split in self._splits.values():
+            split.pair_anew()
+        jobs = {job for by, split in self._splits.items() if "job" in by for job in split.jobs}
+        self._starts = {job: at for job, at in self._starts.items() if job in jobs}
 
-    def show(self, records: Records) -> Iterator[Evidence]:
-        """The evidence at the end of each of the steps that were added last."""
-        for n, rows in enumerate(self._steps):
-            yield Evidence(
-                rows.end_ms,
-                self._step_ms,
-                records,
-                cache(partial(self._show, n)),
-                cache(partial(self._list_groups, n)),
-                cache(partial(self._show_starts, n)),
-                cache(partial(self._name, n)),
-                cache(partial(self._find_parents, n)),
-                partial(self._name_holder, n),
-            )
+    def add(self, rows: CutRows, begun: Sequence[tuple[int, str]]) -> dict[str, Ints]:
+        """Add the rows of the next steps: the number of each one's name, by dimension. `begun`: when which jobs begin."""
+        numbers: dict[str, Ints] = {
+            name: self._names[name].number(rows.codes[name], names, rows.step) for name, names in rows.names.items()
+        }
+        steps = [(at - rows.start_ms) // rows.step_ms for at, _ in begun]
+        begins = [(step, job, at) for step, (at, job) in zip(steps, begun, strict=True) if 0 <= step < rows.steps]
+        for split in self._splits.values():
+            split.add(numbers, rows, begins, self._starts)
+        self._starts.update((job, at) for _, job, at in begins)
+        return numbers
+
+    def show(self, rows: CutRows, begun: Sequence[tuple[int, str]], records: Records) -> Evidence:
+        """Add the rows of the next steps: the evidence at their ends."""
+        numbers = self.add(rows, begun)
+        ends = rows.start_ms + rows.step_ms * np.arange(1, rows.steps + 1)
+        limits = np.searchsorted(rows.step, np.arange(rows.steps + 1))
+        groups = {by: split.named for by, split in self._splits.items()}
+
+        def name(by: tuple[str, ...], dimension: str) -> Names:
+            codes = self._splits[by].spread(rows.step, numbers[dimension])
+            return Names(codes, self._names[dimension].names)
+
+        def find_parents(by: tuple[str, ...], of: tuple[str, ...]) -> Ints:
+            return self._splits[by].spread(rows.step, self._splits[of].places)
+
+        def name_holder(step: int, by: tuple[str, ...], group: Group) -> dict[str, str]:
+            if not {*by} <= {*self._names}:  # a budget, a price, a queue
+                return {}
+            own = slice(limits[step], limits[step + 1])
+            mask = np.ones(limits[step + 1] - limits[step], dtype=bool)
+            for dimension, value in zip(by, group, strict=True):
+                number = self._names[dimension].find(value)
+                mask &= numbers[dimension][own] == number if number != NONE else False
+            found = {}
+            for dimension in HOLDER:
+                held = numbers[dimension][own][mask]
+                found[dimension] = np.unique(held[held != NONE])
+            return {n: self._names[n].names[of[0]] for n, of in found.items() if len(of) == 1 and n not in by}
+
+        return Evidence(
+            ends,
+            rows.step_ms,
+            records,
+            cache(partial(self._read, cache(self._work_out))),
+            groups.__getitem__,
+            lambda by: self._splits[by].starts,
+            cache(name),
+            cache(find_parents),
+            name_holder,
+        )
 
     def _make(self, by: tuple[str, ...], needs: Sequence[Need]) -> "_Split":
-        parts = [part for need in needs for part in metric(need.metric).parts]
+        parts = dict.fromkeys(part for need in needs for part in metric(need.metric).parts)
+        since_start = {part for n in needs if n.window_s == SINCE_START for part in metric(n.metric).parts}
         windows = [n.window_s + n.ago_s for n in needs if n.window_s != SINCE_START]
-        steps = self._count_steps(max(windows, default=0.0))
+        kept = self._count_steps(max(windows, default=0.0))
         names = [self._names[name] for name in by]
-        return _Split(by, names, list(dict.fromkeys(parts)), max(steps, 1), len(windows) < len(needs))
+        return _Split(by, names, list(parts), since_start, kept, self._longest, self._step_ms)
 
     def _count_steps(self, seconds: float) -> int:
         return round(seconds * MS_PER_S / self._step_ms)
 
-    def _read(self, need: Need) -> tuple[Floats, Floats]:
-        """The value and the coverage of a metric, steps × groups."""
-        split, kind = self._splits[need.by], self._kinds[need.metric]
+    def _read(self, work_out_rows: Callable[..., tuple[Floats, Floats]], need: Need) -> RolledMetric:
+        split, ago = self._splits[need.by], self._count_steps(need.ago_s)
         window = None if need.window_s == SINCE_START else self._count_steps(need.window_s)
-        sums = split.sum(metric(need.metric).parts, window, self._count_steps(need.ago_s))
-        values, is_known, coverage = work_out(kind, sums)
-        shape = len(self._steps), split.groups
+        steps = len(split.is_there)
+        first = 0 if window is None else split.kept - ago
+        if window is None or steps < split.kept:
+            value, coverage = work_out_rows(need.metric, need.by, window, first, steps)
+        else:  # what was a while ago is often read, too: all at once
+            every = work_out_rows(need.metric, need.by, window, 0, split.kept + steps)
+            value, coverage = (of[first : first + steps] for of in every)
+        return RolledMetric(value, coverage, split.is_there)
+
+    def _work_out(
+        self, name: str, by: tuple[str, ...], window: int | None, first: int, steps: int
+    ) -> tuple[Floats, Floats]:
+        """The value and the coverage of a metric, steps × groups: of so many steps of those that are kept."""
+        split, kind = self._splits[by], self._kinds[name]
+        sums = {part: split.sum(part, window, first, steps) for part in dict.fromkeys(metric(name).parts)}
+        flat = {part: of.reshape(len(of), -1).T for part, of in sums.items()}
+        values, is_known, coverage = work_out(kind, flat)
+        shape = steps, len(split.named)
         return np.where(is_known, values[:, 0], np.nan).reshape(shape), coverage.reshape(shape)
-
-    def _show(self, n: int, need: Need) -> RolledMetric:
-        split = self._splits[need.by]
-        groups = split.groups_at[n]
-        value, coverage = self._read_at_once(need)
-        return RolledMetric(value[n, :groups], coverage[n, :groups], split.is_there[n, :groups])
-
-    def _list_groups(self, n: int, by: tuple[str, ...]) -> Sequence[Group]:
-        split = self._splits[by]
-        groups = split.groups_at[n]
-        return split.named if groups == len(split.named) else split.named[:groups]
-
-    def _show_starts(self, n: int, by: tuple[str, ...]) -> Floats:
-        split = self._splits[by]
-        return split.starts_at[n][: split.groups_at[n]]
-
-    def _name(self, n: int, by: tuple[str, ...], dimension: str) -> Sequence[str | None]:
-        split, names = self._splits[by], self._names[dimension].names
-        latest = np.full(split.groups_at[n], NONE, dtype=np.int64)
-        groups, numbers = self._rows(n, split.numbers), self._rows(n, self._numbers[dimension])
-        inside = (groups != NONE) & (numbers != NONE)
-        latest[groups[inside]] = numbers[inside]
-        return [names[number] if number != NONE else None for number in latest.tolist()]
-
-    def _find_parents(self, n: int, by: tuple[str, ...], of: tuple[str, ...]) -> Ints:
-        parts, whole = self._splits[by], self._splits[of]
-        found = np.full(parts.groups_at[n], NONE, dtype=np.int64)
-        groups = self._rows(n, parts.numbers)
-        inside = groups != NONE
-        found[groups[inside]] = self._rows(n, whole.numbers)[inside]
-        return found
-
-    def _name_holder(self, n: int, by: tuple[str, ...], group: Group) -> dict[str, str]:
-        if not {*by} <= {*self._names}:  # a budget, a price, a queue
-            return {}
-        mask = np.ones(self._steps[n].count, dtype=bool)
-        for name, value in zip(by, group, strict=True):
-            number = self._names[name].find(value)
-            mask &= self._rows(n, self._numbers[name]) == number if number != NONE else False
-        found = {}
-        for name in HOLDER:
-            numbers = self._rows(n, self._numbers[name])[mask]
-            found[name] = np.unique(numbers[numbers != NONE])
-        return {name: self._names[name].names[of[0]] for name, of in found.items() if len(of) == 1 and name not in by}
-
-    def _rows(self, n: int, of: Ints) -> Ints:
-        """Those of the step with this position."""
-        return of[self._limits[n] : self._limits[n + 1]]
 
 
 class _Split:
     """The parts that rules read of one split by dimensions, by group: of the last steps, and since each job began.
 
-    Of the steps that were added last: `numbers`, the group of each row; `is_there`, steps × groups; by step, how many groups there
-    were (`groups_at`) and since when each has been there, in milliseconds (`starts_at`).
+    `numbers`: the names of each group. Of the steps that were added last: `places`, the group of each row; and steps × groups
+    `is_there` and since when it has been there, in milliseconds (`starts`).
     """
 
     def __init__(
-        self, by: tuple[str, ...], names: Sequence["_Names"], parts: Sequence[Part], kept: int, keeps_whole: bool
+        self,
+        by: tuple[str, ...],
+        names: Sequence["_Names"],
+        parts: Sequence[Part],
+        since_start: set[Part],
+        kept: int,
+        longest: int,
+        step_ms: int,
     ) -> None:
         self.by = by
-        self.keeps_whole = keeps_whole
-        self.groups = 0
+        self.since_start = [part for part in parts if part in since_start]
         self.named: list[Group] = []
-        self._of_job = defaultdict[str, list[int]](list)
         self._names = names
+        self._parts = parts
+        self._step_ms = step_ms
+        self.kept = kept
+        self._longest = longest
+        self.numbers = np.zeros((len(by), 0), dtype=np.int64)
         self._pairs = [_Pairs() for _ in by[1:]]
-        self._at = dict(zip(parts, np.cumsum([0, *(len(part.columns) for part in parts)]).tolist(), strict=False))
-        self._most_kept = kept
-        columns = sum(len(part.columns) for part in parts)
-        self._table = np.zeros(
-            (0, columns, 0)
-        )  # steps × columns × groups: those added last, after as many as windows need
-        self._whole = np.zeros((columns, 0))
-        self._starts = np.zeros(0)
+        self._place_of = np.zeros(0, dtype=np.int64)  # the group of each number, or of each pair
+        # columns × steps × groups: those added last, after as many as windows need
+        self._tables = {part: np.zeros((len(part.columns), kept, 0)) for part in parts}
+        self._wholes = {part: np.zeros((len(part.columns), 1, 0)) for part in self.since_start}
+        self._was_there = np.zeros((longest, 0), dtype=np.bool_)
+        self.starts = np.zeros((1, 0))
+        self._since = np.zeros(0)
+
+    @property
+    def jobs(self) -> Iterator[str]:
+        """The jobs of its groups."""
+        at = self.by.index("job")
+        return (group[at] for group in self.named)
 
     def begin(
         self, numbers: Mapping[str, Ints], sums: Mapping[Part, Floats], since_ms: int, job_starts: Mapping[str, int]
@@ -206,121 +225,167 @@ class _Split:
         """Take in what was summed from an instant to the first step; `sums`: groups × columns."""
         rows = len(next(iter(sums.values())))
         found = self._number(numbers, np.zeros(rows, dtype=np.int64))
-        self._widen(int(found.max(initial=NONE)) + 1)
-        self._date(0, self.groups, since_ms, job_starts)
+        self._since[:] = since_ms
+        if "job" in self.by:
+            self._since[:] = [job_starts.get(job, since_ms) for job in self.jobs]
         inside = found != NONE
-        for part, at in self._at.items():
+        for part, whole in self._wholes.items():
             for column, amounts in enumerate(sums[part].T):
-                np.add.at(self._whole[at + column], found[inside], amounts[inside])
+                np.add.at(whole[column, 0], found[inside], amounts[inside])
 
     def add(
         self,
         numbers: Mapping[str, Ints],
-        sums: Mapping[Part, Floats],
-        step_of: Ints,
-        starts_ms: Sequence[int],
-        begins: Sequence[Sequence[tuple[str, int]]],
+        rows: CutRows,
+        begins: Sequence[tuple[int, str, int]],
         job_starts: Mapping[str, int],
     ) -> None:
-        """Add steps: of each row the numbers of its names by dimension, its amounts and its step; by step, jobs that begin."""
-        steps, before = len(starts_ms), self.groups
-        self.numbers = self._number(numbers, step_of)
-        most = np.full(steps, before - 1)
-        np.maximum.at(most, step_of, self.numbers)
-        self.groups_at = (np.maximum.accumulate(most) + 1).tolist()
-        self._widen(self.groups_at[-1])
-        inside = self.numbers != NONE
-        cells = (step_of * self.groups + self.numbers)[inside]
-        size = steps * self.groups
-        table = np.empty((steps, len(self._whole), self.groups))
-        for part, at in self._at.items():
-            for column, amounts in enumerate(sums[part]):
-                table[:, at + column] = np.bincount(cells, amounts[inside], size).reshape(steps, self.groups)
-        self.is_there: Flags = np.bincount(cells, minlength=size).reshape(steps, self.groups) > 0
-        self._table = np.concatenate([self._table[max(0, len(self._table) - self._most_kept) :], table])
-        self._advance(table, before, starts_ms, begins, job_starts)
+        """Add steps: of each row the numbers of its names by dimension; `begins`: step, job and instant of runs that begin."""
+        before = len(self.named)
+        self.places = self._number(numbers, rows.step)
+        steps, groups = rows.steps, len(self.named)
+        size = steps * groups
+        cells = np.where(self.places == NONE, size, rows.step * groups + self.places)  # the last cell is nobody's
+
+        def count(amounts: Floats | None) -> Floats:
+            total = np.bincount(cells, amounts, size + 1)[:size].reshape(steps, groups)
+            return total.astype(np.float64, copy=False)
+
+        self.is_there: Flags = count(None) > 0
+        self._was_there = np.concatenate([self._was_there[-self._longest :], self.is_there])
+        for part, table in self._tables.items():
+            added = np.empty((len(table), self.kept + steps, groups))
+            added[:, : self.kept] = table[:, table.shape[1] - self.kept :]
+            for column, amounts in enumerate(rows.sums[part]):
+                added[column, self.kept :] = count(amounts)
+            self._tables[part] = added
+        self._advance(rows, before, begins, job_starts)
 
     def _advance(
-        self,
-        table: Floats,
-        before: int,
-        starts_ms: Sequence[int],
-        begins: Sequence[Sequence[tuple[str, int]]],
-        job_starts: Mapping[str, int],
+        self, rows: CutRows, before: int, begins: Sequence[tuple[int, str, int]], job_starts: Mapping[str, int]
     ) -> None:
-        self.starts_at = []
-        self._wholes = np.empty(table.shape if self.keeps_whole else 0)
-        known = dict(job_starts)
-        for n, start_ms in enumerate(starts_ms):
+        """Find since when each group is there, and add up what it did since its job began."""
+        first = np.argmax(self.is_there[:, before:], axis=0)  # steps in which new groups came
+        known = {job: [(0, at)] for job, at in job_starts.items()}
+        of_job = defaultdict[str, list[int]](list)
+        if "job" in self.by:
+            for step, job, at in begins:
+                known.setdefault(job, []).append((step, at))
+            for group, job in enumerate(self.jobs):
+                of_job[job].append(group)
+        for group, step in enumerate(first.tolist(), before):
+            since = [rows.start_ms + step * rows.step_ms]
             if "job" in self.by:
-                for job, at in begins[n]:
-                    self._whole[:, self._of_job[job]] = 0.0
-                    self._starts = self._starts.copy()
-                    self._starts[self._of_job[job]] = at
-                known.update(begins[n])
-            if self.groups_at[n] > before:
-                self._starts = self._starts.copy()
-                self._date(before, self.groups_at[n], start_ms, known)
-                before = self.groups_at[n]
-            self.starts_at.append(self._starts)
-            if self.keeps_whole:
-                self._whole += table[n]
-                self._wholes[n] = self._whole
+                job = self.named[group][self.by.index("job")]
+                since += [at for begun, at in known.get(job, ()) if begun <= step]
+            self._since[group] = since[-1]
+        self.starts = np.repeat(self._since[np.newaxis], rows.steps, axis=0)
+        for part, whole in self._wholes.items():
+            added = self._tables[part][:, self.kept :]
+            self._wholes[part] = np.cumsum(np.concatenate([whole[:, -1:], added], axis=1), axis=1)
+        for step, job, at in begins:
+            groups = of_job.get(job)
+            if not groups:
+                continue
+            old = [group for group in groups if group < before or first[group - before] < step]
+            self.starts[step:, old] = at
+            for part, whole in self._wholes.items():
+                whole[:, step + 1 :, groups] = np.cumsum(self._tables[part][:, self.kept + step :, groups], axis=1)
+        self._since = self.starts[-1].copy()
+        for group, step in enumerate(first.tolist(), before):
+            self.starts[:step, group] = np.nan
 
-    def sum(self, parts: Sequence[Part], steps: int | None, ago: int) -> dict[Part, Floats]:
-        """For each part (steps · groups) × columns: the sums over so many steps that ended so many before, or since jobs began."""
-        added = len(self.groups_at)
-        found = {}
-        for part in dict.fromkeys(parts):
-            columns = slice(self._at[part], self._at[part] + len(part.columns))
-            if steps is None:
-                total = self._wholes[:, columns]
-            else:
-                total = np.zeros((added, len(part.columns), self.groups))
-                for back in range(ago + steps - 1, ago - 1, -1):  # oldest first: the same digits wherever reading began
-                    first = len(self._table) - added - back
-                    missing = max(0, -first)
-                    if missing < added:
-                        total[missing:] += self._table[first + missing : first + added, columns]
-            found[part] = total.transpose(0, 2, 1).reshape(added * self.groups, len(part.columns))
+    def sum(self, part: Part, window: int | None, first: int, steps: int) -> Floats:
+        """A part over as many steps as a window has, columns × steps × groups, of so many steps of those that are kept.
+
+        Without a window since jobs began, of the steps that were added last.
+        """
+        if window is None:
+            return self._wholes[part][:, 1:]
+        table = self._tables[part]
+        if window == 1:
+            return table[:, first : first + steps]
+        total = np.zeros((len(table), steps, table.shape[2]))
+        for back in range(window - 1, -1, -1):  # oldest first: the same digits wherever reading began
+            missing = max(0, back - first)
+            total[:, missing:] += table[:, first + missing - back : first + steps - back]
+        return total
+
+    def spread(self, step_of: Ints, codes: Ints) -> Ints:
+        """Codes of rows by step and group, NONE where there is none; of several the last one."""
+        found = np.full(self.is_there.shape, NONE, dtype=np.int64)
+        inside = (self.places != NONE) & (codes != NONE)
+        found[step_of[inside], self.places[inside]] = codes[inside]
         return found
 
-    def _date(self, first: int, after: int, since_ms: int, job_starts: Mapping[str, int]) -> None:
-        """Keep since when some groups are there: those of a job since it began."""
-        self._starts[first:after] = since_ms
+    def forget(self, at_ms: int) -> None:
+        """Forget groups that have not been there for as long as the longest window; those of a job stay as long as it is there."""
+        recent = self._was_there[-self._longest :]
+        stays = recent.any(axis=0)
         if "job" in self.by:
-            position = self.by.index("job")
-            for group in range(first, after):
-                self._starts[group] = job_starts.get(self.named[group][position], since_ms)
+            jobs = list(self.jobs)
+            last = {jobs[group] for group in np.flatnonzero(stays).tolist()}
+            stays = np.array([job in last for job in jobs], dtype=np.bool_)
+        else:  # what was away begins anew
+            came = at_ms - (len(recent) - np.argmax(recent, axis=0)) * self._step_ms
+            self._since = np.maximum(self._since, came)
+        kept = np.flatnonzero(stays)
+        self.named = [self.named[group] for group in kept.tolist()]
+        self._since, self._was_there = self._since[kept], self._was_there[:, kept]
+        self._tables = {part: of[:, :, kept] for part, of in self._tables.items()}
+        self._wholes = {part: of[:, :, kept] for part, of in self._wholes.items()}
+        self.numbers = self.numbers[:, kept]
 
-    def _widen(self, groups: int) -> None:
-        """Make room for groups."""
-        more = max(0, groups - self.groups)
-        for group in range(self.groups, groups):
-            self.named.append(self._name(group))
-            if "job" in self.by:
-                self._of_job[self.named[group][self.by.index("job")]].append(group)
-        self.groups += more
-        self._whole = np.pad(self._whole, ((0, 0), (0, more)))
-        self._table = np.pad(self._table, ((0, 0), (0, 0), (0, more)))
-        self._starts = np.append(self._starts, np.full(more, np.nan))
-
-    def _name(self, group: int) -> Group:
-        numbers = []
-        for pairs in reversed(self._pairs):
-            numbers.append(int(pairs.seconds[group]))
-            group = int(pairs.firsts[group])
-        numbers.append(group)
-        return tuple(names.names[n] for names, n in zip(self._names, reversed(numbers), strict=False))
+    def pair_anew(self) -> None:
+        """Number pairs of names anew, and forget those of no group."""
+        self._pairs = [_Pairs() for _ in self._pairs]
+        numbers = self._pair([*self.numbers], np.zeros(len(self.named), dtype=np.int64))
+        self._place_of = np.full(int(numbers.max(initial=NONE)) + 1, NONE, dtype=np.int64)
+        self._place_of[numbers] = np.arange(len(self.named))
 
     def _number(self, numbers: Mapping[str, Ints], step_of: Ints) -> Ints:
+        """The groups of rows, which are made where they are new: in the order of steps, then of names."""
+        if not self.by:
+            pairs = np.zeros(len(step_of), dtype=np.int64)
+        else:
+            pairs = self._pair([numbers[name] for name in self.by], step_of)
+        most = int(pairs.max(initial=NONE)) + 1
+        missing = np.full(max(0, most - len(self._place_of)), NONE, dtype=np.int64)
+        self._place_of = np.concatenate([self._place_of, missing])
+        if not len(self._place_of):
+            return pairs
+        found = np.where(pairs == NONE, NONE, self._place_of[pairs])
+        rows = np.flatnonzero((pairs != NONE) & (found == NONE))
+        if len(rows):
+            new, first = np.unique(pairs[rows], return_index=True)
+            order = np.lexsort((new, step_of[rows[first]]))
+            self._place_of[new[order]] = np.arange(len(self.named), len(self.named) + len(new))
+            self._widen([[int(numbers[name][row]) for name in self.by] for row in rows[first[order]].tolist()])
+            found = np.where(pairs == NONE, NONE, self._place_of[pairs])
+        return found
+
+    def _pair(self, numbers: Sequence[Ints], step_of: Ints) -> Ints:
         if not self.by:
             return np.zeros(len(step_of), dtype=np.int64)
-        first, *others = self.by
-        found = numbers[first]
-        for pairs, name in zip(self._pairs, others, strict=True):
-            found = pairs.number(found, numbers[name], step_of)
+        found = numbers[0]
+        for pairs, name in zip(self._pairs, numbers[1:], strict=True):
+            found = pairs.number(found, name, step_of)
         return found
+
+    def _widen(self, numbers: Sequence[Sequence[int]]) -> None:
+        """Make room for groups of these names."""
+        more = len(numbers)
+        self.named = self.named + [
+            tuple(names.names[n] for names, n in zip(self._names, of, strict=True)) for of in numbers
+        ]
+        self.numbers = np.concatenate(
+            [self.numbers, np.array(numbers, dtype=np.int64).reshape(more, len(self.by)).T], axis=1
+        )
+        room = ((0, 0), (0, 0), (0, more))
+        self._tables = {part: np.pad(of[:, of.shape[1] - self.kept :], room) for part, of in self._tables.items()}
+        self._wholes = {part: np.pad(of[:, -1:], room) for part, of in self._wholes.items()}
+        self._was_there = np.pad(self._was_there[-self._longest :], room[1:])
+        self._since = np.append(self._since, np.full(more, np.nan))
 
 
 class _Names:
@@ -346,6 +411,14 @@ class _Names:
         own = np.array([*(self._numbers.get(name, NONE) for name in names), NONE], dtype=np.int64)
         return own[codes]  # a code of NONE is that of the last one
 
+    def keep(self, numbers: Ints) -> Ints:
+        """Keep names of these numbers alone, and forget the others: the new number of each."""
+        anew = np.full(len(self.names), NONE, dtype=np.int64)
+        anew[numbers] = np.arange(len(numbers))
+        self.names = [self.names[number] for number in numbers.tolist()]
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+        return anew
+
     def find(self, name: str) -> int:
         """The number of a name; NONE where it never came."""
         return self._numbers.get(name, NONE)
@@ -355,8 +428,6 @@ class _Pairs:
     """Pairs of numbers, numbered from 0: by the step in which they came first, then by the pair."""
 
     def __init__(self) -> None:
-        self.firsts = np.empty(0, dtype=np.int64)
-        self.seconds = np.empty(0, dtype=np.int64)
         self._sorted = np.empty(0, dtype=np.int64)
         self._numbers = np.empty(0, dtype=np.int64)
 
@@ -377,9 +448,7 @@ class _Pairs:
         keys, first = np.unique(keys, return_index=True)
         order = np.lexsort((keys, step_of[first]))
         numbers = np.empty(len(keys), dtype=np.int64)
-        numbers[order] = np.arange(len(self.firsts), len(self.firsts) + len(keys))
-        self.firsts = np.append(self.firsts, keys[order] >> _BITS)
-        self.seconds = np.append(self.seconds, keys[order] & (2**_BITS - 1))
+        numbers[order] = np.arange(len(self._sorted), len(self._sorted) + len(keys))
         at = np.searchsorted(self._sorted, keys)
         self._sorted, self._numbers = np.insert(self._sorted, at, keys), np.insert(self._numbers, at, numbers)
 

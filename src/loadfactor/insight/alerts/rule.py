@@ -1,12 +1,10 @@
 """A rule as it is declared, the evidence that its condition reads of the books, and the verdicts that it gives."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from math import isfinite
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -48,7 +46,7 @@ class Need:
 
 @dataclass(frozen=True)
 class RolledMetric:
-    """A metric by group. `value` is NaN where it is not known; `is_there`: whether the group had GPUs in the last step.
+    """A metric by step and group. `value` is NaN where it is not known; `is_there`: whether the group had GPUs in the step.
 
     `coverage` is the share of what the value speaks of that was known.
     """
@@ -60,9 +58,10 @@ class RolledMetric:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The verdict of a condition on each group: that it holds, that it is clear of it, or neither, which is to stay as it was.
+    """The verdict of a condition on each group at the end of each step, in arrays of steps × groups.
 
-    Where too little is known it is neither, and `value` is NaN. `explain` gives the facts, in sentences, of a group.
+    It holds, the group is clear of it, or neither, which is to stay as it was. Where too little is known it is neither, and `value`
+    is NaN. `explain` gives the facts, in sentences, of a group in a step, both by their places.
     `is_gone`: groups that are no more, whose alerts end; a group that is not named is gone, too.
     """
 
@@ -71,8 +70,23 @@ class Verdicts:
     is_clear: Flags
     value: Floats
     unit: str
-    explain: Callable[[int], tuple[str, ...]]
+    explain: Callable[[int, int], tuple[str, ...]]
     is_gone: Flags | None = None
+
+    @property
+    def last(self) -> "Verdicts":
+        """Those of the last step alone."""
+        is_gone = None if self.is_gone is None else self.is_gone[-1:].copy()
+        last = len(self.is_bad) - 1
+        return Verdicts(
+            self.groups,
+            self.is_bad[-1:].copy(),
+            self.is_clear[-1:].copy(),
+            self.value[-1:].copy(),
+            self.unit,
+            lambda _step, group: self.explain(last, group),
+            is_gone,
+        )
 
 
 @dataclass
@@ -124,25 +138,54 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The books at the end of a step, `at_ms`, as far as rules declare that they read them.
+class Names:
+    """Which of `names` each group has in each step: steps × groups; −1 where it has none."""
 
-    Arrays of a split have an item for every group that `groups(by)` names, in this order; groups that were there once stay.
-    `starts(by)`: since when, in milliseconds, each group has had GPUs, a job since its allocation began. `names(by, dimension)`:
-    the name of each group in this step, its team for instance: one of them where there are several.
-    `parents(by, of)`: for each group of `by`, the position of what it is part of among the groups of `of`; −1: it is not there now.
-    `name_holder(by, group)`: node, job, user and team of a group now, each where there is one alone and it is not in `by`.
+    codes: Ints
+    names: Sequence[str]
+
+    def at(self, step: int, group: int) -> str | None:
+        """The name of a group in a step."""
+        code = int(self.codes[step, group])
+        return self.names[code] if code >= 0 else None
+
+    def find(self, is_meant: Callable[[str | None], bool]) -> Flags:
+        """Where the name is one that is meant: each that is there is looked at once."""
+        flags = np.zeros(len(self.names) + 1, dtype=np.bool_)
+        for code in np.unique(self.codes).tolist():
+            flags[code] = is_meant(self.names[code] if code >= 0 else None)
+        return flags[self.codes]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The books at the ends of some steps, `at_ms`, as far as rules declare that they read them.
+
+    Arrays of a split are of steps × groups, with all groups that `groups(by)` names, in this order.
+    `starts(by)`: since when, in milliseconds, each group has had GPUs, a job since its allocation began; NaN before it came.
+    `names(by, dimension)`: the name of each group in each step, its team for instance: one of them where there are several.
+    `parents(by, of)`: for each group of `by`, the position of what it is part of among the groups of `of`; −1: it is not there.
+    `name_holder(step, by, group)`: node, job, user and team of a group then, each where there is one alone and it is not in `by`.
     """
 
-    at_ms: int
+    at_ms: Ints
     step_ms: int
     records: Records
     read: Callable[[Need], RolledMetric]
     groups: Callable[[tuple[str, ...]], Sequence[Group]]
     starts: Callable[[tuple[str, ...]], Floats]
-    names: Callable[[tuple[str, ...], str], Sequence[str | None]]
+    names: Callable[[tuple[str, ...], str], Names]
     parents: Callable[[tuple[str, ...], tuple[str, ...]], Ints]
-    name_holder: Callable[[tuple[str, ...], Group], Mapping[str, str]]
+    name_holder: Callable[[int, tuple[str, ...], Group], Mapping[str, str]]
+
+    def has_lasted(self, by: tuple[str, ...], seconds: float) -> Flags:
+        """Which groups have been there for so long."""
+        return self.starts(by) <= (self.at_ms - seconds * MS_PER_S)[:, np.newaxis]
+
+    def find_steps(self, from_ms: float, to_ms: float) -> slice:
+        """The steps that end in an interval, its first instant included."""
+        first, after = np.searchsorted(self.at_ms, (from_ms, to_ms))
+        return slice(int(first), int(after))
 
 
 Limits = Mapping[str, float]
@@ -224,23 +267,27 @@ MOST_NAMED = 8
 
 
 def judge_threshold(condition: Threshold, by: tuple[str, ...], evidence: Evidence) -> Verdicts:
-    """The verdicts of a step. A group is judged when it has been there for the whole window."""
+    """The verdicts of some steps. A group is judged when it has been there for the whole window."""
     (need,) = condition.needs(by)
     found, of = evidence.read(need), metric(condition.metric)
-    is_whole = evidence.starts(by) <= evidence.at_ms - condition.window_s * MS_PER_S
-    is_known = found.is_there & is_whole & (found.coverage >= condition.least_coverage) & ~np.isnan(found.value)
-    value = np.where(is_known, found.value, np.nan)
+    value = _know(evidence, found, need, condition.least_coverage)
     below = condition.side == "below"
     is_bad = value < condition.limit if below else value > condition.limit
     is_clear = value >= condition.clears_at if below else value <= condition.clears_at
 
-    def explain(group: int) -> tuple[str, ...]:
+    def explain(step: int, group: int) -> tuple[str, ...]:
         side = f"{condition.side} {show(condition.limit, of.unit)}"
         window = f"over the last {show_duration(condition.window_s)}"
-        known = f"{show(found.coverage[group], 'share')} of that is known"
-        return (f"{of.title.lower()} {show(value[group], of.unit)} {window}, {side}", known)
+        known = f"{show(found.coverage[step, group], 'share')} of that is known"
+        return (f"{of.title.lower()} {show(value[step, group], of.unit)} {window}, {side}", known)
 
     return Verdicts(evidence.groups(by), is_bad, is_clear, value, of.unit, explain, ~found.is_there)
+
+
+def _know(evidence: Evidence, found: RolledMetric, need: Need, least_coverage: float) -> Floats:
+    is_known = found.is_there & (found.coverage >= least_coverage)
+    is_known &= evidence.has_lasted(need.by, need.window_s + need.ago_s)
+    return np.where(is_known, found.value, np.nan)
 
 
 def show(value: float, unit: str) -> str:
@@ -281,19 +328,23 @@ LEAST_COVERAGE: Final = 0.5
 
 def read_known(evidence: Evidence, need: Need) -> Floats:
     """The metric of each group that is there and has been for the whole window; NaN where too little is known."""
-    found = evidence.read(need)
-    since = evidence.at_ms - (need.window_s + need.ago_s) * MS_PER_S
-    is_known = found.is_there & (evidence.starts(need.by) <= since) & (found.coverage >= LEAST_COVERAGE)
-    return np.where(is_known, found.value, np.nan)
+    return _know(evidence, evidence.read(need), need, LEAST_COVERAGE)
 
 
-def list_recent(events: Sequence[WatchedEvent], until_ms: int, for_s: float) -> Iterator[WatchedEvent]:
-    """The events, which are in order, of so many seconds before an instant; the latest first."""
-    last = bisect_right(events, until_ms, key=attrgetter("at_ms"))
-    for place in range(last - 1, -1, -1):
-        if events[place].at_ms <= until_ms - for_s * MS_PER_S:
-            return
-        yield events[place]
+def count_by(parents: Ints, among: int, weights: Floats | Flags | Ints) -> Floats:
+    """Add weights of groups up by what they are part of: steps × `among`. `parents`: positions, −1 for none."""
+    of = flatten(parents, among)
+    inside = np.flatnonzero((parents >= 0).ravel())
+    total: Floats = np.bincount(of[inside], weights.ravel()[inside], len(parents) * among).astype(
+        np.float64, copy=False
+    )
+    return total.reshape(len(parents), among)
+
+
+def flatten(parents: Ints, among: int) -> Ints:
+    """Positions among so many groups of each step as positions in all steps one after the other."""
+    flat: Ints = (parents + np.arange(len(parents))[:, np.newaxis] * among).ravel()
+    return flat
 
 
 def describe_alert(alert: Alert, rules: Iterable[Rule]) -> dict[str, Any]:

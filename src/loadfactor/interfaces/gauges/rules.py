@@ -31,7 +31,7 @@ Sample = tuple[dict[str, str], float]
 
 @dataclass(frozen=True)
 class RuleVerdicts:
-    """Verdicts of the conditions of rules at the end of a minute."""
+    """Verdicts of the conditions of rules at the end of a minute: arrays of one step."""
 
     rules: Sequence[Rule]
     verdicts: Mapping[str, Verdicts]
@@ -105,17 +105,18 @@ def name_labels(rule: Rule) -> list[str]:
 
 def _list_values(rule: Rule, condition: Threshold, found: Verdicts) -> Iterator[Sample]:
     """The values that are known, of the groups that are there; the worst where there are many."""
-    known = np.flatnonzero(~np.isnan(found.value) & ~_gone(found))
-    order = known[np.argsort(found.value[known] * (1 if condition.side == "below" else -1), kind="stable")]
+    (value,) = found.value
+    known = np.flatnonzero(~np.isnan(value) & ~_gone(found))
+    order = known[np.argsort(value[known] * (1 if condition.side == "below" else -1), kind="stable")]
     for place in order[:MOST_GROUPS].tolist():
-        yield _label(rule, found, place), float(found.value[place])
+        yield _label(rule, found, place), float(value[place])
 
 
 def _list_conditions(rule: Rule, found: Verdicts) -> Iterator[Sample]:
     """Where the condition holds, then where it is neither that nor clear and something is known of it."""
-    there = ~_gone(found)
-    holds = np.flatnonzero(found.is_bad & there)
-    neither = np.flatnonzero(~found.is_bad & ~found.is_clear & ~np.isnan(found.value) & there)
+    there, (is_bad,), (is_clear,), (value,) = ~_gone(found), found.is_bad, found.is_clear, found.value
+    holds = np.flatnonzero(is_bad & there)
+    neither = np.flatnonzero(~is_bad & ~is_clear & ~np.isnan(value) & there)
     for place in holds[:MOST_GROUPS].tolist():
         yield _label(rule, found, place), HOLDS
     for place in neither[:MOST_GROUPS].tolist():
@@ -123,7 +124,7 @@ def _list_conditions(rule: Rule, found: Verdicts) -> Iterator[Sample]:
 
 
 def _gone(found: Verdicts) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    return np.zeros(len(found.value), dtype=np.bool_) if found.is_gone is None else found.is_gone
+    return np.zeros(len(found.groups), dtype=np.bool_) if found.is_gone is None else found.is_gone[-1]
 
 
 def _label(rule: Rule, found: Verdicts, place: int) -> dict[str, str]:

@@ -330,6 +330,12 @@ def list_step_rows(question: Question) -> Expr:
     return book.select("from_utc", *question.keys, **list_parts(question, book))
 
 
+def list_rates(question: Question) -> Expr:
+    """The rows of `book`, one a sample: whose by number of the holding, the interval, and what each second adds."""
+    book = ibis.table({**ledger_columns(), "holding": "int64", "is_rest": "boolean"}, name="book")
+    return book.select("holding", "from_utc", "to_utc", "is_rest", **list_parts(question, book))
+
+
 JOB_FLOPS = {
     "job_id": "string",
     "flops_per_token": "float64",

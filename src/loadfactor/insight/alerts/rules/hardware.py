@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from loadfactor.base.units import MS_PER_MIN, S_PER_MIN
-from loadfactor.books.watched import WatchedEvent, WatchedOutage
+from loadfactor.books.watched import WatchedEvent
 from loadfactor.insight.alerts.rule import (
     Compound,
     Evidence,
@@ -17,7 +17,6 @@ from loadfactor.insight.alerts.rule import (
     Rule,
     Threshold,
     Verdicts,
-    list_recent,
     read_known,
     show,
 )
@@ -72,7 +71,7 @@ PLANNED: Final = (
 def find_xids(evidence: Evidence, limits: Limits) -> Verdicts:
     """GPUs of which the driver reported an error a while ago, other than a program that ended."""
 
-    def tell(event: WatchedEvent) -> str | None:
+    def describe(event: WatchedEvent, _step: int) -> str | None:
         if event.kind != "xid":
             return None
         code = _read_code(event.detail)
@@ -82,45 +81,51 @@ def find_xids(evidence: Evidence, limits: Limits) -> Verdicts:
             return f"XID: {event.detail or 'no number is said'}"
         return f"XID {code}: {XIDS[code]}" if code in XIDS else f"XID {code}"
 
-    return _find_events(evidence, limits["stays"], tell)
+    found = [event for event in evidence.records.events if describe(event, 0) is not None]
+    return _find_events(evidence, limits["stays"], found, describe)
 
 
 def find_ecc(evidence: Evidence, limits: Limits) -> Verdicts:
     """GPUs whose memory had errors that could not be corrected a while ago, replaced rows, or had many that could."""
-    corrected: dict[str, float] = {}
-    for event in list_recent(evidence.records.events, evidence.at_ms, limits["stays"] * S_PER_MIN):
+    found = [event for event in evidence.records.events if event.kind in ("ecc", "row_remap")]
+    corrected = {event.device: np.zeros(len(evidence.at_ms)) for event in found}
+    for event in found:
         if event.kind == "ecc" and _is_corrected(event.detail):
-            corrected[event.device] = corrected.get(event.device, 0) + event.count
+            corrected[event.device][_stay(evidence, event, limits["stays"])] += event.count
 
-    def tell(event: WatchedEvent) -> str | None:
+    def describe(event: WatchedEvent, step: int) -> str | None:
         if event.kind == "row_remap":
             return f"rows of the memory were replaced, or could not be: {event.detail or 'no detail'}"
-        if event.kind != "ecc":
-            return None
         if not _is_corrected(event.detail):
             return f"{event.count:.0f} errors of the memory that could not be corrected ({event.detail})"
-        found = corrected[event.device]
-        return f"{found:.0f} corrected errors of the memory" if found >= limits["corrected"] else None
+        total = corrected[event.device][step]
+        return f"{total:.0f} corrected errors of the memory" if total >= limits["corrected"] else None
 
-    return _find_events(evidence, limits["stays"], tell)
+    return _find_events(evidence, limits["stays"], found, describe)
 
 
 def find_down(evidence: Evidence, _: Limits) -> Verdicts:
     """Nodes that are out of use without anybody having planned it."""
     at_ms, outages = evidence.at_ms, evidence.records.outages
-    nodes = sorted({outage.node for outage in outages if outage.from_ms < at_ms})
-    now: dict[str, WatchedOutage] = {
-        o.node: o
-        for o in outages
-        if o.from_ms < at_ms and (o.to_ms is None or o.to_ms >= at_ms) and not is_planned(o.reason)
-    }
-    is_bad = np.array([node in now for node in nodes], dtype=np.bool_)
-    minutes = [(at_ms - now[node].from_ms) / MS_PER_MIN if node in now else np.nan for node in nodes]
+    nodes = sorted({outage.node for outage in outages})
+    is_known = np.zeros((len(at_ms), len(nodes)), dtype=np.bool_)
+    now = np.full(is_known.shape, -1)  # the outage that lasts
+    for number, outage in enumerate(outages):
+        place = nodes.index(outage.node)
+        begins = int(np.searchsorted(at_ms, outage.from_ms, "right"))
+        ends = len(at_ms) if outage.to_ms is None else int(np.searchsorted(at_ms, outage.to_ms, "right"))
+        is_known[begins:, place] = True
+        if not is_planned(outage.reason):
+            now[begins:ends, place] = number
+    is_bad = now >= 0
+    since = np.array([*(outage.from_ms for outage in outages), 0])[now]
+    minutes = np.where(is_bad, (at_ms[:, np.newaxis] - since) / MS_PER_MIN, 0.0)
 
-    def explain(place: int) -> tuple[str, ...]:
-        return (f"down for {minutes[place]:.0f} min", f"reason: {now[nodes[place]].reason or 'none is said'}")
+    def explain(step: int, place: int) -> tuple[str, ...]:
+        reason = outages[now[step, place]].reason
+        return (f"down for {minutes[step, place]:.0f} min", f"reason: {reason or 'none is said'}")
 
-    return Verdicts([(node,) for node in nodes], is_bad, ~is_bad, np.nan_to_num(np.array(minutes)), "min", explain)
+    return Verdicts([(node,) for node in nodes], is_bad, ~is_bad, minutes, "min", explain, ~is_known)
 
 
 def is_planned(reason: str) -> bool:
@@ -133,21 +138,33 @@ def is_planned(reason: str) -> bool:
     return not any(word in words for word in FAILED) and any(word in words for word in PLANNED)
 
 
-def _find_events(evidence: Evidence, stays_min: float, tell: Callable[[WatchedEvent], str | None]) -> Verdicts:
-    """GPUs of which an event of a while ago tells something; one alert however often it does."""
-    found: dict[str, list[str]] = {}
-    for event in list_recent(evidence.records.events, evidence.at_ms, stays_min * S_PER_MIN):
-        fact = tell(event)
-        if fact is not None:
-            found.setdefault(event.device, []).append(fact)
-    devices: Sequence[str] = sorted(found)
-    is_bad = np.ones(len(devices), dtype=np.bool_)
-    count = np.array([len(found[device]) for device in devices], dtype=np.float64)
+def _find_events(
+    evidence: Evidence,
+    stays_min: float,
+    events: Sequence[WatchedEvent],
+    describe: Callable[[WatchedEvent, int], str | None],
+) -> Verdicts:
+    """GPUs of which an event of a while ago says something in a step; one alert however often it does."""
+    devices = sorted({event.device for event in events})
+    count = np.zeros((len(evidence.at_ms), len(devices)))
+    own: dict[str, list[tuple[WatchedEvent, slice]]] = {device: [] for device in devices}
+    for event in reversed(events):  # the latest first
+        steps = _stay(evidence, event, stays_min)
+        own[event.device].append((event, steps))
+        says = [describe(event, step) is not None for step in range(steps.start, steps.stop)]
+        count[steps, devices.index(event.device)] += says
+    is_bad = count > 0
 
-    def explain(place: int) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(found[devices[place]]))
+    def explain(step: int, place: int) -> tuple[str, ...]:
+        facts = (describe(e, step) for e, steps in own[devices[place]] if steps.start <= step < steps.stop)
+        return tuple(dict.fromkeys(fact for fact in facts if fact is not None))
 
-    return Verdicts([(device,) for device in devices], is_bad, ~is_bad, count, "events", explain)
+    return Verdicts([(device,) for device in devices], is_bad, np.zeros_like(is_bad), count, "events", explain, ~is_bad)
+
+
+def _stay(evidence: Evidence, event: WatchedEvent, minutes: float) -> slice:
+    """The steps in which an event counts."""
+    return evidence.find_steps(event.at_ms, event.at_ms + minutes * MS_PER_MIN)
 
 
 def _read_code(detail: str) -> int | None:
@@ -167,9 +184,10 @@ def _is_corrected(detail: str) -> bool:
 
 
 _DEVICE: Final = ("device",)
-_THROTTLED = Need("throttled_share", _DEVICE, 10 * S_PER_MIN)
-_POWER = Need("throttled_power_w", _DEVICE, 10 * S_PER_MIN)
-_HEAT = Need("temperature_c", _DEVICE, 10 * S_PER_MIN)
+_WINDOW_MIN = 10
+_THROTTLED, _POWER, _HEAT = (
+    Need(name, _DEVICE, _WINDOW_MIN * S_PER_MIN) for name in ("throttled_share", "throttled_power_w", "temperature_c")
+)
 _BOARDS = Need("power_w", ("accelerator",), S_PER_MIN)
 """Read so that the accelerator of a GPU is known."""
 _STAYS = Limit(60, "min", "so long an alert stays after the last event", 1, 1440)
@@ -184,19 +202,27 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
     of_limit = share_of_limit(evidence, _DEVICE, unclear, power)
     is_bad = (throttled > limits["time"]) & (is_hot | (of_limit < limits["power"]))
     is_clear = (throttled <= limits["clears_at"]) | (~is_hot & (of_limit >= limits["power"]))
-    reported = _list_reported(evidence)
-    if reported:
-        is_reported = np.array([name in reported for (name,) in evidence.groups(_DEVICE)], dtype=np.bool_)
-        is_bad, is_clear = is_bad | is_reported, is_clear & ~is_reported
+    reported = [event for event in evidence.records.events if _is_of_throttling(event)]
+    places = {name: place for place, (name,) in enumerate(evidence.groups(_DEVICE))} if reported else {}
+    for event in reported:
+        if event.device in places:
+            at = _stay(evidence, event, _WINDOW_MIN), places[event.device]
+            is_bad[at], is_clear[at] = True, False
 
-    def explain(gpu: int) -> tuple[str, ...]:
-        found = [f"the driver said: {fact}" for fact in reported.get(evidence.groups(_DEVICE)[gpu][0], ())]
-        if not np.isnan(throttled[gpu]):
-            found.append(f"slowed down in {show(throttled[gpu], 'share')} of the last 10 min")
-        if not np.isnan(heat[gpu]):
-            found.append(f"at {show(heat[gpu], '°C')}")
-        if not np.isnan(of_limit[gpu]):
-            found.append(f"while it draws {show(of_limit[gpu], 'share')} of the board's limit of power")
+    def explain(step: int, gpu: int) -> tuple[str, ...]:
+        (device,), at = evidence.groups(_DEVICE)[gpu], (step, gpu)
+        own = (event for event in reversed(reported) if event.device == device)
+        found = [
+            f"the driver said: {event.detail or 'throttled'}"
+            for event in own
+            if event.at_ms <= evidence.at_ms[step] < event.at_ms + _WINDOW_MIN * MS_PER_MIN
+        ]
+        if not np.isnan(throttled[at]):
+            found.append(f"slowed down in {show(throttled[at], 'share')} of the last 10 min")
+        if not np.isnan(heat[at]):
+            found.append(f"at {show(heat[at], '°C')}")
+        if not np.isnan(of_limit[at]):
+            found.append(f"while it draws {show(of_limit[at], 'share')} of the board's limit of power")
         return tuple(found)
 
     value = np.where(is_known, throttled, np.nan)
@@ -204,13 +230,9 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
     return Verdicts(evidence.groups(_DEVICE), is_bad, is_clear, value, "share", explain, is_gone)
 
 
-def _list_reported(evidence: Evidence) -> dict[str, tuple[str, ...]]:
-    """Reasons of slow GPUs in events of the last ten minutes, by GPU; the limit of power is none of it."""
-    found: dict[str, tuple[str, ...]] = {}
-    for event in list_recent(evidence.records.events, evidence.at_ms, _THROTTLED.window_s):
-        if event.kind == "throttle" and "power_cap" not in event.detail:
-            found[event.device] = (*found.get(event.device, ()), event.detail or "throttled")
-    return found
+def _is_of_throttling(event: WatchedEvent) -> bool:
+    """Whether an event says that a GPU is slow; the limit of power is no such reason."""
+    return event.kind == "throttle" and "power_cap" not in event.detail
 
 
 HARDWARE: Final = (

@@ -19,6 +19,7 @@ from loadfactor.insight.alerts.rule import (
     Rule,
     Threshold,
     Verdicts,
+    count_by,
     show_duration,
     show_names,
 )
@@ -44,7 +45,7 @@ def _find_idle(which: Literal["never worked", "stopped", "notebook"], evidence: 
     gpus = evidence.read(_JOB_SIZE).value * S_PER_HOUR / _NOW
     least = _count_use(gpus, limits)
     is_idle, works_again, ever_worked = now.value <= 0, lately.value >= least, ever.value >= least
-    of_notebook = np.array([is_notebook(purpose) for purpose in evidence.names(_JOB, "purpose")], dtype=np.bool_)
+    of_notebook = evidence.names(_JOB, "purpose").find(is_notebook)
     is_judged = now.is_there & (now.coverage >= LEAST_COVERAGE) & (of_notebook == (which == "notebook"))
     if which == "never worked":
         is_judged &= ever.coverage >= LEAST_COVERAGE
@@ -54,11 +55,11 @@ def _find_idle(which: Literal["never worked", "stopped", "notebook"], evidence: 
     else:
         is_bad, is_clear, fact = is_idle, works_again, "nobody works in it"
     idle_share = evidence.read(_JOB_IDLE).value
-    held_s = (evidence.at_ms - evidence.starts(_JOB)) / MS_PER_S
 
-    def explain(job: int) -> tuple[str, ...]:
-        held = f"holds {gpus[job]:.3g} GPUs for {show_duration(held_s[job])}"
-        return (fact, held, f"idle in {write_share(idle_share[job])} of the time since its start")
+    def explain(step: int, job: int) -> tuple[str, ...]:
+        held_s = (evidence.at_ms[step] - evidence.starts(_JOB)[step, job]) / MS_PER_S
+        held = f"holds {gpus[step, job]:.3g} GPUs for {show_duration(held_s)}"
+        return (fact, held, f"idle in {write_share(idle_share[step, job])} of the time since its start")
 
     value = np.where(is_judged, idle_share, np.nan)
     groups = evidence.groups(_JOB)
@@ -87,15 +88,16 @@ def find_never_used(evidence: Evidence, limits: Limits) -> Verdicts:
     is_known = found.is_there & (job_of >= 0) & (found.coverage >= LEAST_COVERAGE)
     is_used = is_known & (found.value >= least)
     is_unused = is_known & ~is_used
-    used, unused = (np.bincount(job_of[of], minlength=len(jobs)).astype(float) for of in (is_used, is_unused))
+    used, unused = (count_by(job_of, len(jobs), of) for of in (is_used, is_unused))
     value = np.where(used + unused > 0, unused, np.nan)
 
-    def explain(job: int) -> tuple[str, ...]:
-        own = np.flatnonzero(is_unused & (job_of == job))
-        names, nodes = evidence.groups(_GPU), evidence.names(_GPU, "node")
-        listed = (f"{names[gpu][1]} ({nodes[gpu]})" if nodes[gpu] else names[gpu][1] for gpu in own.tolist())
+    def explain(step: int, job: int) -> tuple[str, ...]:
+        own = np.flatnonzero(is_unused[step] & (job_of[step] == job))
+        gpus, nodes = evidence.groups(_GPU), evidence.names(_GPU, "node")
+        named = ((gpus[gpu][1], nodes.at(step, gpu)) for gpu in own.tolist())
+        listed = (f"{name} ({node})" if node else name for name, node in named)
         return (
-            f"{unused[job]:.0f} of {used[job] + unused[job]:.0f} GPUs never worked since the start of the job",
+            f"{unused[step, job]:.0f} of {used[step, job] + unused[step, job]:.0f} GPUs never worked since the start of the job",
             f"never used: {show_names(listed)}",
         )
 

@@ -12,12 +12,13 @@ from loadfactor.insight.alerts.rule import (
     Evidence,
     Flags,
     Floats,
-    Ints,
     Limit,
     Limits,
     Need,
     Rule,
     Verdicts,
+    count_by,
+    flatten,
     read_known,
     show,
 )
@@ -42,10 +43,10 @@ def find_full_pcie(evidence: Evidence, limits: Limits) -> Verdicts:
     is_bad = (pcie > limits["traffic"]) & (sm < limits["sm"])
     is_clear = (pcie <= limits["clears_at"]) | (sm >= 1.1 * limits["sm"])
 
-    def explain(group: int) -> tuple[str, ...]:
+    def explain(step: int, group: int) -> tuple[str, ...]:
         return (
-            f"PCIe carries {show(pcie[group], 'share')} of its peak in its busier direction, over 10 min",
-            f"SM active {show(sm[group], 'share')}",
+            f"PCIe carries {show(pcie[step, group], 'share')} of its peak in its busier direction, over 10 min",
+            f"SM active {show(sm[step, group], 'share')}",
         )
 
     value = np.where(np.isnan(sm), np.nan, pcie)
@@ -71,14 +72,15 @@ def find_waiting_for_others(evidence: Evidence, limits: Limits) -> Verdicts:
     )
     is_clear = is_known & ((sm >= 1.1 * limits["sm"]) | ~still)
 
-    def explain(group: int) -> tuple[str, ...]:
-        found = [f"SM active {show(sm[group], 'share')} over 10 min"]
-        if is_moving[group]:
-            found.append(f"NVLink carries {show(nvlink[group], 'share')} of its peak")
-        if is_spinning[group]:
+    def explain(step: int, group: int) -> tuple[str, ...]:
+        at = step, group
+        found = [f"SM active {show(sm[at], 'share')} over 10 min"]
+        if is_moving[at]:
+            found.append(f"NVLink carries {show(nvlink[at], 'share')} of its peak")
+        if is_spinning[at]:
             found.append(
-                f"GPU_UTIL {show(resident[group], 'share')}, at {show(power[group], 'share')} of the board's power"
-                f" and tensor cores active {show(tensor[group], 'share')}: kernels are resident and wait"
+                f"GPU_UTIL {show(resident[at], 'share')}, at {show(power[at], 'share')} of the board's power"
+                f" and tensor cores active {show(tensor[at], 'share')}: kernels are resident and wait"
             )
         return tuple(found)
 
@@ -96,7 +98,7 @@ def find_stragglers(evidence: Evidence, limits: Limits) -> Verdicts:
     value = np.where(value < limits["least"], np.nan, value)
     job = _spread_by_job(evidence, value)
     middle, count = job.middle, job.count
-    ratio = np.divide(value, middle, out=np.full(len(value), np.nan), where=middle > 0)
+    ratio = np.divide(value, middle, out=np.full(value.shape, np.nan), where=middle > 0)
     is_far = (np.abs(value - middle) >= limits["distance"]) & (count >= limits["gpus"])
     slow = is_far & (job.above <= limits["spread"]) & (ratio <= limits["ratio"])
     alone = is_far & (job.below <= limits["spread"]) & (ratio >= 1 / limits["ratio"]) & (middle < limits["sm"])
@@ -104,32 +106,39 @@ def find_stragglers(evidence: Evidence, limits: Limits) -> Verdicts:
     is_near = (ratio >= nearer) & (ratio <= 1 / nearer)
     is_clear = (count >= limits["gpus"]) & is_near
 
-    def explain(group: int) -> tuple[str, ...]:
-        who = "is slower than" if slow[group] else "works while it is waited for by"
+    def explain(step: int, group: int) -> tuple[str, ...]:
+        at = step, group
+        who = "is slower than" if slow[at] else "works while it is waited for by"
         return (
-            f"SM active {show(value[group], 'share')} over 10 min, {show(middle[group], 'share')} in the middle of the job",
-            f"it {who} the other {count[group] - 1:.0f} GPUs, which are alike",
+            f"SM active {show(value[at], 'share')} over 10 min, {show(middle[at], 'share')} in the middle of the job",
+            f"it {who} the other {count[at] - 1:.0f} GPUs, which are alike",
         )
 
     return Verdicts(groups, slow | alone, is_clear, value, "share", explain, ~evidence.read(_GPUS).is_there)
 
 
-def _count_gpus(evidence: Evidence) -> Ints:
+def _count_gpus(evidence: Evidence) -> Floats:
     """How many GPUs each job has now."""
     jobs = evidence.parents(_GPUS.by, _JOB)
-    return np.bincount(jobs[jobs >= 0], minlength=len(evidence.groups(_JOB)))
+    return count_by(jobs, len(evidence.groups(_JOB)), np.ones_like(jobs))
 
 
 def share_of_limit(evidence: Evidence, by: tuple[str, ...], chosen: Flags, power: Floats) -> Floats:
     """The power of chosen groups, as a share of the limit of their boards; NaN where that is not known."""
-    found = np.full(len(chosen), np.nan)
+    found = np.full(chosen.shape, np.nan)
     if chosen.any():
         boards = evidence.names(by, "accelerator")
-        for group in np.flatnonzero(chosen).tolist():
-            board = find_accelerator(boards[group] or "")
-            limit_w = board.get("tdp_w") if board else None
-            found[group] = power[group] / limit_w if limit_w else np.nan
+        limits_w = np.array(
+            [*(_find_limit(name) for name in boards.names), np.nan]
+        )  # a code of −1 is that of the last one
+        found[chosen] = power[chosen] / limits_w[boards.codes[chosen]]
     return found
+
+
+def _find_limit(accelerator: str) -> float:
+    """The limit of power of a board, in watts; NaN where it is not known."""
+    board = find_accelerator(accelerator)
+    return (board.get("tdp_w") if board else None) or np.nan
 
 
 @dataclass(frozen=True)
@@ -146,19 +155,20 @@ class _JobSpread:
 
 def _spread_by_job(evidence: Evidence, value: Floats) -> _JobSpread:
     """The middle and the spread of the job of each GPU; NaN, and a count of 0, where the GPU is not known itself."""
-    jobs = evidence.parents(_GPUS.by, _JOB)
+    jobs, among = evidence.parents(_GPUS.by, _JOB), len(evidence.groups(_JOB))
     is_known = (jobs >= 0) & ~np.isnan(value)
     known = np.flatnonzero(is_known)
-    order = known[np.lexsort((value[known], jobs[known]))]
-    of, first, count = np.unique(jobs[order], return_index=True, return_counts=True)
-    ranked, last = value[order], first + count - 1
+    of_step, levels = flatten(jobs, among)[known], value.ravel()[known]
+    order = np.lexsort((levels, of_step))
+    of, first, count = np.unique(of_step[order], return_index=True, return_counts=True)
+    ranked, last = levels[order], first + count - 1
     cut = np.maximum(count // 4, np.minimum(1, (count - 1) // 2))
-    place = np.full(len(evidence.groups(_JOB)) + 1, len(of))
-    place[of] = np.arange(len(of))
-    own = np.where(is_known, place[jobs], len(of))
+    own = np.searchsorted(of, of_step)
 
     def spread(of_jobs: Floats) -> Floats:
-        return np.append(of_jobs, np.nan)[own]
+        found = np.full(value.shape, np.nan)
+        found.ravel()[known] = of_jobs[own]
+        return found
 
     return _JobSpread(
         spread((ranked[first + (count - 1) // 2] + ranked[first + count // 2]) / 2),

@@ -1,34 +1,41 @@
 """Rules of money: budgets that are spent or will be, and prices that ended."""
 
+from bisect import bisect_right
 from collections import Counter
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.watched import EndedPrice
-from loadfactor.insight.alerts.rule import Compound, Evidence, Floats, Limit, Limits, Rule, Verdicts, show
+from loadfactor.insight.alerts.rule import Compound, Evidence, Limit, Limits, Rule, Verdicts, show
 from loadfactor.money.spending import BudgetStatus
+
+if TYPE_CHECKING:
+    from loadfactor.books.budgets import BudgetReview
 
 
 def find_burning(evidence: Evidence, limits: Limits) -> Verdicts:
     """Budgets that are spent, or will be by the forecast, as they stood at the end of the day before."""
-    review = evidence.records.budgets(evidence.at_ms - evidence.step_ms)
-    statuses = review.statuses if review else ()
-    count = Counter(status.budget.label for status in statuses)
-    names = [
-        f"{of.budget.label} ({of.budget.period}, {of.budget.column})" if count[of.budget.label] > 1 else of.budget.label
-        for of in statuses
-    ]
-    spent = np.array([_share(status, float(status.spent)) for status in statuses], dtype=np.float64)
-    forecast = _read_forecasts(statuses, limits)
-    value = np.where(spent >= 1, spent, forecast)
-    is_bad = (spent >= 1) | (forecast > limits["forecast"])
-    is_clear = (spent < 1) & (forecast <= limits["clears_at"])
+    days = (evidence.at_ms - evidence.step_ms) // MS_PER_DAY
+    firsts = np.flatnonzero(np.diff(days, prepend=days[0] - 1)).tolist()
+    found = [_judge_day(evidence.records.budgets(int(days[step]) * MS_PER_DAY), limits) for step in firsts]
+    names = list(dict.fromkeys(name for day in found for name in day))
+    shape = len(days), len(names)
+    value, is_bad, is_clear = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
+    is_gone = np.ones(shape, dtype=np.bool_)
+    for step, day in zip(firsts, found, strict=True):  # each holds until the next one
+        for place, name in enumerate(names):
+            of = day.get(name)
+            is_gone[step:, place] = of is None
+            if of is not None:
+                value[step:, place], is_bad[step:, place], is_clear[step:, place] = of.value, of.is_bad, of.is_clear
 
-    def explain(place: int) -> tuple[str, ...]:
-        of, currency = statuses[place], review.currency if review else ""
-        spent_of = f"{show(spent[place], 'share')} of {of.budget.amount:.2f} {currency} spent"
+    def explain(step: int, place: int) -> tuple[str, ...]:
+        day = found[bisect_right(firsts, step) - 1][names[place]]
+        of, currency = day.status, day.currency
+        spent_of = f"{show(day.spent, 'share')} of {of.budget.amount:.2f} {currency} spent"
         facts = [f"{spent_of} after {of.complete_days} days of the {of.budget.period}"]
         if of.forecast is not None:
             facts.append(
@@ -36,7 +43,42 @@ def find_burning(evidence: Evidence, limits: Limits) -> Verdicts:
             )
         return tuple(facts)
 
-    return Verdicts([(name,) for name in names], is_bad, is_clear, value, "share", explain)
+    return Verdicts([(name,) for name in names], is_bad, is_clear, value, "share", explain, is_gone)
+
+
+@dataclass(frozen=True)
+class _BudgetDay:
+    """Where a budget stood at the end of a day."""
+
+    status: BudgetStatus
+    currency: str
+    spent: float
+    value: float
+    is_bad: bool
+    is_clear: bool
+
+
+def _judge_day(review: "BudgetReview | None", limits: Limits) -> dict[str, _BudgetDay]:
+    """The budgets of a day by name."""
+    statuses = review.statuses if review else ()
+    count = Counter(status.budget.label for status in statuses)
+    days = {}
+    for of in statuses:
+        name = of.budget.label
+        if count[name] > 1:
+            name = f"{name} ({of.budget.period}, {of.budget.column})"
+        spent = _share(of, float(of.spent))
+        is_known = of.forecast is not None and of.complete_days >= limits["days"]  # else too few days are
+        forecast = _share(of, float(of.forecast.total)) if of.forecast is not None and is_known else np.nan
+        days[name] = _BudgetDay(
+            of,
+            review.currency if review else "",
+            spent,
+            spent if spent >= 1 else forecast,
+            spent >= 1 or forecast > limits["forecast"],
+            spent < 1 and forecast <= limits["clears_at"],
+        )
+    return days
 
 
 def _share(status: BudgetStatus, amount: float) -> float:
@@ -44,31 +86,20 @@ def _share(status: BudgetStatus, amount: float) -> float:
     return amount / float(status.budget.amount)
 
 
-def _read_forecasts(statuses: tuple[BudgetStatus, ...], limits: Limits) -> Floats:
-    """The forecasts of periods as parts of the budgets; NaN where too few days are known."""
-    return np.array(
-        [
-            _share(of, float(of.forecast.total)) if of.forecast and of.complete_days >= limits["days"] else np.nan
-            for of in statuses
-        ],
-        dtype=np.float64,
-    )
-
-
 def find_ended_prices(evidence: Evidence, _limits: Limits) -> Verdicts:
     """Prices that ended, of GPUs that are still there."""
-    at_ms = evidence.at_ms
-    ended = [of for of in evidence.records.ended_prices if of.to_ms < at_ms <= of.gone_ms]
-    since = np.array([(at_ms - of.to_ms) / MS_PER_DAY for of in ended], dtype=np.float64)
+    at_ms, ended = evidence.at_ms[:, np.newaxis], evidence.records.ended_prices
+    until, gone = (np.array([getattr(of, name) for of in ended], dtype=np.int64) for name in ("to_ms", "gone_ms"))
+    is_bad = (until < at_ms) & (at_ms <= gone)
+    since = (at_ms - until) / MS_PER_DAY
 
-    def explain(place: int) -> tuple[str, ...]:
+    def explain(_step: int, place: int) -> tuple[str, ...]:
         until = np.datetime_as_string(np.datetime64(ended[place].to_ms // MS_PER_S, "s"))
         return (
             f"valid until {until}Z, and none after it in this or a better basis; its hours have no such cost since then",
         )
 
-    is_bad = np.ones(len(ended), dtype=np.bool_)
-    return Verdicts([(_name(of),) for of in ended], is_bad, ~is_bad, since, "days", explain)
+    return Verdicts([(_name(of),) for of in ended], is_bad, np.zeros_like(is_bad), since, "days", explain, ~is_bad)
 
 
 def _name(price: EndedPrice) -> str:

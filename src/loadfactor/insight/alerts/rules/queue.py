@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait
 from loadfactor.insight.alerts.rule import (
     LEAST_COVERAGE,
@@ -18,6 +18,8 @@ from loadfactor.insight.alerts.rule import (
     Need,
     Rule,
     Verdicts,
+    count_by,
+    flatten,
     show_duration,
     show_names,
 )
@@ -39,80 +41,91 @@ def find_free_beside_waits(evidence: Evidence, limits: Limits) -> Verdicts:
     A job no larger than a node needs one node with enough of them; a larger one needs whole nodes.
     """
     pools, pool_of, free, size = _read_free(evidence)
-    largest, most = np.zeros(len(pools)), np.zeros(len(pools))
-    np.maximum.at(largest, pool_of, size)
-    np.maximum.at(most, pool_of, free)
+    shape = len(pool_of), len(pools)
+    largest, most = np.zeros(shape), np.zeros(shape)
+    known = np.flatnonzero(pool_of.ravel() >= 0)
+    own = flatten(pool_of, len(pools))[known]
+    np.maximum.at(largest.ravel(), own, size.ravel()[known])
+    np.maximum.at(most.ravel(), own, free.ravel()[known])
     is_whole = free >= size - _ROUNDING
-    whole = np.bincount(pool_of[is_whole & (size >= largest[pool_of] - _ROUNDING)], minlength=len(pools))
+    of_largest = np.zeros(free.shape, dtype=np.bool_)
+    of_largest.ravel()[known] = size.ravel()[known] >= largest.ravel()[own] - _ROUNDING
+    whole = count_by(pool_of, len(pools), is_whole & of_largest)
     waits = evidence.records.waits
     place_of = {pool: place for place, pool in enumerate(pools)}
     pool_number = np.array([place_of.get(pool or "", -1) for pool in waits.pools], dtype=np.int64)
-    long_ago = evidence.at_ms - limits["wait"] * MS_PER_MIN
-    waiting = waits.find_waiting(evidence.at_ms) & (waits.queued_ms <= long_ago) & (pool_number >= 0) & (waits.gpus > 0)
-    rows = np.flatnonzero(waiting)
-    gpus, pool = waits.gpus[rows], pool_number[rows]
-    nodes = np.ceil(gpus / np.maximum(largest[pool], _ROUNDING) - _ROUNDING)
-    fits = np.where(gpus <= largest[pool] + _ROUNDING, gpus <= most[pool] + _ROUNDING, nodes <= whole[pool])
-    count = np.bincount(pool[fits], minlength=len(pools)).astype(np.float64)
+    waiting = waits.find_waiting(evidence.at_ms) & (pool_number >= 0) & (waits.gpus > 0)
+    waiting &= waits.queued_ms <= (evidence.at_ms - limits["wait"] * MS_PER_MIN)[:, np.newaxis]
+    step, row = np.nonzero(waiting)
+    at, gpus = (step, pool_number[row]), waits.gpus[row]
+    nodes = np.ceil(gpus / np.maximum(largest[at], _ROUNDING) - _ROUNDING)
+    fits = np.where(gpus <= largest[at] + _ROUNDING, gpus <= most[at] + _ROUNDING, nodes <= whole[at])
+    count = np.zeros(shape)
+    np.add.at(count, (step[fits], pool_number[row[fits]]), 1.0)
+    is_there = count_by(pool_of, len(pools), np.ones_like(pool_of)) > 0
 
-    def explain(place: int) -> tuple[str, ...]:
-        own = rows[fits & (pool == place)]
-        waited = show_duration((evidence.at_ms - waits.queued_ms[own].min()) / MS_PER_S)
-        here = pool_of == place
+    def explain(at: int, place: int) -> tuple[str, ...]:
+        own = row[fits & (step == at) & (pool_number[row] == place)]
+        waited = show_duration((evidence.at_ms[at] - waits.queued_ms[own].min()) / MS_PER_S)
+        here = free[at, pool_of[at] == place]
         return (
-            f"{free[here].sum():.0f} GPUs free on {np.count_nonzero(free[here] > 0)} nodes, as many as {most[place]:.0f} on one",
-            f"{count[place]:.0f} jobs wait that would fit, the longest for {waited}: "
-            + show_names(f"{waits.jobs[row]} ({waits.gpus[row]:.0f} GPUs)" for row in own.tolist()),
+            f"{here.sum():.0f} GPUs free on {np.count_nonzero(here > 0)} nodes, as many as {most[at, place]:.0f} on one",
+            f"{count[at, place]:.0f} jobs wait that would fit, the longest for {waited}: "
+            + show_names(f"{waits.jobs[wait]} ({waits.gpus[wait]:.0f} GPUs)" for wait in own.tolist()),
         )
 
     groups = [(pool or "(no pool)",) for pool in pools]
-    return Verdicts(groups, count > 0, count == 0, count, "jobs", explain)
+    return Verdicts(groups, count > 0, count == 0, count, "jobs", explain, ~is_there)
 
 
 def _read_free(evidence: Evidence) -> tuple[list[str], Ints, Floats, Floats]:
-    """Pools, and of every node whose GPUs are listed its pool by number, its GPUs that nobody holds, and all."""
+    """Pools, and by step and node its pool by number (−1 where its GPUs are not known), its GPUs that nobody holds, and all."""
     found, paid = evidence.read(_FREE), evidence.read(_SIZE)
     is_known = paid.is_there & (found.coverage >= LEAST_COVERAGE) & ~np.isnan(found.value)
-    pool_names = evidence.names(_NODE, "pool")
-    nodes = np.flatnonzero(is_known)
-    names = [pool_names[node] or "" for node in nodes.tolist()]
-    pools = sorted(set(names))
+    named = evidence.names(_NODE, "pool")
+    used = [named.names[code] if code >= 0 else "" for code in np.unique(named.codes[is_known]).tolist()]
+    pools = sorted(set(used))
     number = {pool: place for place, pool in enumerate(pools)}
-    pool_of = np.array([number[name] for name in names], dtype=np.int64)
-    free = np.floor(found.value[nodes] * S_PER_HOUR / _WINDOW_S + _ROUNDING)
-    return pools, pool_of, free, paid.value[nodes] * S_PER_HOUR / S_PER_MIN
+    place_of = np.array([*(number.get(name, -1) for name in named.names), number.get("", -1)], dtype=np.int64)
+    pool_of = np.where(is_known, place_of[named.codes], -1)
+    free = np.floor(np.where(is_known, found.value, 0.0) * S_PER_HOUR / _WINDOW_S + _ROUNDING)
+    return pools, pool_of, free, np.where(is_known, paid.value, 0.0) * S_PER_HOUR / S_PER_MIN
 
 
 def find_unusual_waits(evidence: Evidence, limits: Limits) -> Verdicts:
     """Queues in which jobs wait longer now than nine of ten did in the days before."""
-    at_ms, waits = evidence.at_ms, evidence.records.waits
-    usual = evidence.records.usual_waits(at_ms - evidence.step_ms)
-    queues = sorted({*usual, *(queue for queue in _name_queues(waits))})
+    at_ms, waits = evidence.at_ms[:, np.newaxis], evidence.records.waits
+    days = (evidence.at_ms - evidence.step_ms) // MS_PER_DAY
+    usual = {day: evidence.records.usual_waits(day * MS_PER_DAY) for day in dict.fromkeys(days.tolist())}
+    own = _name_queues(waits)
+    queues = sorted({*own, *(queue for of_day in usual.values() for queue in of_day)})
     number = {queue: place for place, queue in enumerate(queues)}
-    of = np.array([number[queue] for queue in _name_queues(waits)], dtype=np.int64)
-    p90_s = _read_p90(queues, usual, limits)
+    of = np.array([number[queue] for queue in own], dtype=np.int64)
+    by_day = {day: _read_p90(queues, of_day, limits) for day, of_day in usual.items()}
+    p90_s = np.stack([by_day[day] for day in days.tolist()])
     since = at_ms - np.clip(np.nan_to_num(p90_s) * MS_PER_S / 2, SHORTEST_MS, LONGEST_MS)
     threshold = np.maximum(p90_s, limits["wait"] * S_PER_MIN)
-    lasts = waits.find_waiting(at_ms)
-    ended = waits.started & (waits.ended_ms <= at_ms) & (waits.ended_ms > since[of])
+    lasts = waits.find_waiting(evidence.at_ms)
+    ended = waits.started & (waits.ended_ms <= at_ms) & (waits.ended_ms > since[:, of])
     waited_s = (np.minimum(waits.ended_ms, at_ms) - waits.queued_ms) / MS_PER_S
-    is_long = (lasts | ended) & (waited_s > threshold[of])
-    long, now = (
-        np.bincount(of[chosen], minlength=(len(queues))).astype(np.float64) for chosen in (is_long, is_long | ended)
-    )
-    share = np.divide(long, now, out=np.zeros(len(queues)), where=now > 0)
-    longest = np.zeros(len(queues))
-    np.maximum.at(longest, of[is_long], waited_s[is_long])
+    is_long = (lasts | ended) & (waited_s > threshold[:, of])
+    parents = np.broadcast_to(of, is_long.shape)
+    long, now = (count_by(parents, len(queues), chosen) for chosen in (is_long, is_long | ended))
+    share = np.divide(long, now, out=np.zeros(long.shape), where=now > 0)
+    longest = np.zeros(long.shape)
+    np.maximum.at(longest.ravel(), flatten(parents, len(queues))[is_long.ravel()], waited_s[is_long])
     is_bad = (long >= limits["jobs"]) & (share >= limits["share"])
     is_clear = (long < limits["jobs"]) | (share < limits["share"] / 2)
 
-    def explain(place: int) -> tuple[str, ...]:
-        own = np.flatnonzero(is_long & (of == place))
+    def explain(step: int, place: int) -> tuple[str, ...]:
+        at = step, place
+        rows = np.flatnonzero(is_long[step] & (of == place))
+        jobs = usual[int(days[step])][queues[place]].jobs
         return (
-            f"{long[place]:.0f} of {now[place]:.0f} jobs have waited longer than {show_duration(threshold[place])}: "
-            + show_names(waits.jobs[row] for row in own.tolist()),
-            f"the longest for {show_duration(longest[place])}; nine of ten of the {usual[queues[place]].jobs} jobs that started"
-            f" in the 14 days before today waited no longer than {show_duration(p90_s[place])}",
+            f"{long[at]:.0f} of {now[at]:.0f} jobs have waited longer than {show_duration(threshold[at])}: "
+            + show_names(waits.jobs[row] for row in rows.tolist()),
+            f"the longest for {show_duration(longest[at])}; nine of ten of the {jobs} jobs that started"
+            f" in the 14 days before today waited no longer than {show_duration(p90_s[at])}",
         )
 
     value = np.where(np.isnan(p90_s), np.nan, longest)

@@ -8,7 +8,6 @@ from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.rule import (
     Compound,
     Evidence,
-    Flags,
     Floats,
     Ints,
     Limit,
@@ -16,6 +15,8 @@ from loadfactor.insight.alerts.rule import (
     Need,
     Rule,
     Verdicts,
+    count_by,
+    flatten,
     show,
     show_names,
 )
@@ -39,16 +40,17 @@ def find_lost(evidence: Evidence, limits: Limits) -> Verdicts:
     is_lost = is_held & (share.value >= limits["unobserved"])
     had_samples = evidence.read(_MEASURED).value > 0
     worst = _find_most(np.where(is_held, share.value, np.nan), node_of, len(nodes))
-    lost, there = (_count(of, node_of, len(nodes)) for of in (is_lost, is_held))
+    lost, there = (count_by(node_of, len(nodes), of) for of in (is_lost, is_held))
     most = limits["gpus"] * there
     is_bad = (worst >= limits["silent"]) | ((lost > _FEW) & (lost >= most))
     is_clear = (worst < limits["clears_at"]) & (lost < most / 2)
 
-    def explain(node: int) -> tuple[str, ...]:
-        own = np.flatnonzero(is_lost & (node_of == node))
-        known = show(1 - share.value[own].mean(), "share")
+    def explain(step: int, node: int) -> tuple[str, ...]:
+        own = np.flatnonzero(is_lost[step] & (node_of[step] == node))
+        known = show(1 - share.value[step, own].mean(), "share")
         return (
-            f"samples are missing of {lost[node]:.0f} of {there[node]:.0f} GPUs that are held: {_name_gpus(evidence, own)}",
+            f"samples are missing of {lost[step, node]:.0f} of {there[step, node]:.0f} GPUs that are held:"
+            f" {_name_gpus(evidence, own)}",
             f"{known} of the last 10 min of these is known; what they do is not low utilization but unknown",
         )
 
@@ -63,12 +65,12 @@ def find_unheld(evidence: Evidence, limits: Limits) -> Verdicts:
     is_known = share.is_there & ~np.isnan(share.value) & (node_of >= 0)
     works = is_known & (share.value >= limits["time"])
     most = _find_most(np.where(is_known, share.value, np.nan), node_of, len(nodes))
-    count = _count(works, node_of, len(nodes))
+    count = count_by(node_of, len(nodes), works)
 
-    def explain(node: int) -> tuple[str, ...]:
-        own = np.flatnonzero(works & (node_of == node))
-        time = show(share.value[own].mean(), "share")
-        return (f"{count[node]:.0f} GPUs at work that nobody holds, in {time} of the last 10 min: "
+    def explain(step: int, node: int) -> tuple[str, ...]:
+        own = np.flatnonzero(works[step] & (node_of[step] == node))
+        time = show(share.value[step, own].mean(), "share")
+        return (f"{count[step, node]:.0f} GPUs at work that nobody holds, in {time} of the last 10 min: "
                 + _name_gpus(evidence, own),)  # fmt: skip
 
     value = np.where(np.isnan(most), np.nan, count)
@@ -77,19 +79,15 @@ def find_unheld(evidence: Evidence, limits: Limits) -> Verdicts:
 
 def _find_most(of: Floats, node_of: Ints, nodes: int) -> Floats:
     """The largest value of each node; NaN where none is known."""
-    known = ~np.isnan(of)
-    most = np.full(nodes, -np.inf)
-    np.maximum.at(most, node_of[known], of[known])
-    return np.where(np.isneginf(most), np.nan, most)
+    known = np.flatnonzero(~np.isnan(of))
+    most = np.full(len(of) * nodes, -np.inf)
+    np.maximum.at(most, flatten(node_of, nodes)[known], of.ravel()[known])
+    return np.where(np.isneginf(most), np.nan, most).reshape(len(of), nodes)
 
 
 def _name_gpus(evidence: Evidence, places: Ints) -> str:
     groups = evidence.groups(_GPU)
     return show_names(groups[place][-1] for place in places.tolist())
-
-
-def _count(of: Flags, node_of: Ints, nodes: int) -> Floats:
-    return np.bincount(node_of[of], minlength=nodes).astype(np.float64)
 
 
 TELEMETRY: Final = (

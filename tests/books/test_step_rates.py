@@ -1,0 +1,54 @@
+"""Minutes of the ledger, cut from what each second of a sample adds, are those of a ledger that is booked minute by minute."""
+
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tests.insight.alerts.small_fleet import make_books
+from tests.ledger.fleets import HOUR, MINUTE, Fleet
+from tests.long import rest_long
+
+from loadfactor.books.booking import book
+from loadfactor.books.kept_holdings import KeptHoldings
+from loadfactor.books.step_totals import CutRows, read_cut_rows
+from loadfactor.books.watched import Watched
+from loadfactor.insight.alerts.rules import RULES
+from loadfactor.metrics import metric
+from loadfactor.metrics.query.calendar import Window
+from loadfactor.metrics.query.question import UNKNOWN_HOLDER, Question
+
+BY = ("device", "node", "job", "team")
+METRICS = tuple(metric(name) for name in dict.fromkeys(need.metric for rule in RULES for need in rule.needs))
+
+
+def sum_rows(rows: CutRows) -> dict[tuple[object, ...], float]:
+    """The amounts by minute, names, part and column; nothing where they are zero."""
+    total: dict[tuple[object, ...], float] = defaultdict(float)
+    names = [[*rows.names[by], None] for by in BY]
+    for row, step in enumerate(rows.step.tolist()):
+        key = [of[rows.codes[by][row]] for by, of in zip(BY, names, strict=True)]
+        key = [None if name == UNKNOWN_HOLDER else name for name in key]
+        for part, amounts in rows.sums.items():
+            for column, amount in enumerate(amounts[:, row].tolist()):
+                total[(step, *key, part, column)] += amount
+    return {key: amount for key, amount in total.items() if abs(amount) > 1e-9}
+
+
+@pytest.mark.parametrize("seed", rest_long(range(6)))
+def test_minutes_cut_from_rates_are_those_of_the_ledger(tmp_path: Path, seed: int) -> None:
+    """Two hours and a part of one, of a fleet with shared GPUs, gaps, overlapping samples and outages."""
+    books = make_books(tmp_path, Fleet(random.Random(seed)).tables)
+    with books.watch() as watched:
+        start = watched.span[0] // HOUR * HOUR
+    span = (start, start + 2 * HOUR + 20 * MINUTE)
+    hours = tuple((at, min(at + HOUR, span[1])) for at in range(span[0], span[1], HOUR))
+    question = Question(METRICS, BY, Window(*span), "estimate")
+    with books.store.read() as session:
+        found = sum_rows(Watched(session, books.idle_below).read_steps(METRICS, BY, span, MINUTE, KeptHoldings()))
+    with books.store.read() as session:
+        book(session, hours, range(span[0], span[1], MINUTE), books.idle_below, with_bills=False)
+        session.create_view("window_ledger", "SELECT * FROM book")
+        cut = sum_rows(read_cut_rows(session, question, MINUTE))
+    assert found == pytest.approx(cut, rel=1e-9)
+    assert cut
