@@ -94,10 +94,9 @@ def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
     cells = _Cells(held_from, held_to, step_ms)
     found = session.fetch(recall(f"rates of {question.shape}", lambda: expressions().write_rates(question))["rows"])
     is_rest = found["is_rest"].to_numpy(zero_copy_only=False).astype(np.bool_)
-    holding, from_ms = found["holding"].to_numpy(), found["from_utc"].to_numpy() - start
-    to_ms = np.where(
-        is_rest, from_ms, found["to_utc"].to_numpy() - start
-    )  # what is left of the rest follows from the samples
+    holding = found["holding"].to_numpy()
+    from_ms, to_ms = (np.clip(found[at].to_numpy(), start, end) - start for at in ("from_utc", "to_utc"))
+    to_ms = np.where(is_rest, from_ms, to_ms)  # what is left of the rest follows from the samples
     pieces = list(cells.cut(holding, from_ms, to_ms))
     left_ms = cells.length_ms - sum((cells.add(at, of_ms) for _, at, of_ms in pieces), np.zeros(len(cells.step)))
     rest_of = np.empty(len(held), dtype=np.int64)
