@@ -30,8 +30,9 @@ STATED = ("devices", "allocations", "outages", "prices", "exchange_rates")
 def list_holdings(session: Session, span: Span) -> list[tuple[object, ...]]:
     """The holdings of a span, with how many of them share their stretch in place of its number."""
     return session.raw.execute(
-        "SELECT * REPLACE (count(*) OVER (PARTITION BY span) AS span) FROM holdings"
-        f" WHERE from_utc >= {span[0]} AND to_utc <= {span[1]} ORDER BY ALL"
+        "SELECT * REPLACE (count(*) OVER (PARTITION BY span) AS span,"
+        f" greatest(from_utc, {span[0]}) AS from_utc, least(to_utc, {span[1]}) AS to_utc)"
+        f" FROM holdings WHERE from_utc < {span[1]} AND to_utc > {span[0]} ORDER BY ALL"
     ).fetchall()
 
 
