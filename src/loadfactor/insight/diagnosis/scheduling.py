@@ -196,7 +196,8 @@ def _read_nodes(watched: Watched, span: Span) -> Iterator[tuple[int, dict[Pool, 
 
 def _list_waiting(waits: QueuedJobs, at: int, pools: list[Pool]) -> dict[Pool, list[tuple[int, str]]]:
     """GPUs and names of the jobs that wait all of a step, by pool, the longest wait first."""
-    rows = np.flatnonzero(waits.find_waiting(at) & waits.find_waiting(at + STEP_MS - 1) & (waits.gpus >= 1))
+    whole_step = waits.find_waiting(np.array([at, at + STEP_MS - 1])).all(0)
+    rows = np.flatnonzero(whole_step & (waits.gpus >= 1))
     only = pools[0] if len(pools) == 1 else None
     found: dict[Pool, list[tuple[int, str]]] = {}
     for row in rows[np.argsort(waits.queued_ms[rows], kind="stable")].tolist():
