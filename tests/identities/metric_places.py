@@ -314,6 +314,7 @@ def read_held_of_statements(fleet: Fleet) -> ByMetric:
     """GPU-hours of statements of teams."""
     found = fleet.page("chargeback", **fleet.of_month)["statements"]
     own = {of["by"]["team"]: of["hours"] for of in found if of["pool"] is None and of["by"]["team"] in fleet.teams}
+    own = {team: hours for team, hours in own.items() if float(hours["total"] or 0)}  # who held nothing is in no split
     return {
         name: {
             key("month", TEAM, team): None if hours[part] is None else float(hours[part]) for team, hours in own.items()
