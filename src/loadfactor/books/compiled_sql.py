@@ -21,7 +21,7 @@ from loadfactor.base.paths import cache_folder
 Queries = dict[str, str]
 """SQL by name."""
 DEFINED_IN = ("ledger", "metrics", "tables", "base/units.py")
-MOST_KEPT = 500
+MOST_KEPT = 1_000
 _known: dict[str, Queries] = {}
 
 
@@ -55,13 +55,15 @@ def _read(path: Path) -> Queries | None:
     """An entry as it was written; None where there is none, or it is damaged."""
     try:
         digest, _, text = path.read_text(encoding="utf-8").partition("\n")
+        with suppress(OSError):
+            os.utime(path)  # of too many, those go that nobody needs
         return dict(json.loads(text)) if digest == _digest(text) else None
     except (OSError, ValueError):
         return None
 
 
 def _write(path: Path, queries: Queries) -> None:
-    """Keep an entry, written beside and renamed; of too many the oldest go."""
+    """Keep an entry, written beside and renamed; of too many those go that were needed longest ago."""
     text = json.dumps(queries)
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
