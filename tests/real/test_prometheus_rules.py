@@ -21,7 +21,7 @@ from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_MIN, MS_PER_S, PERCENT, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
+from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge, judge_rule
 from loadfactor.insight.alerts.rule import Evidence
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.insight.alerts.rules.hardware import is_planned
@@ -231,7 +231,10 @@ class TellingJudge(Judge):
 
     def _judge(self, evidence: Evidence) -> Iterator[Transition]:
         yield from super()._judge(evidence)
-        add_families(self.series, tell_rules(RULES, self.verdicts, "USD"), self.judged_ms)
+        verdicts = {rule.name: judge_rule(rule, evidence) for rule in RULES}
+        for step, at_ms in enumerate(evidence.at_ms.tolist()):
+            told = {name: of.pick(step) for name, of in verdicts.items()}
+            add_families(self.series, tell_rules(RULES, told, "USD"), at_ms)
 
 
 def judge_minutes(books: Books, case: Case) -> tuple[list[Alert], Series]:

@@ -310,7 +310,7 @@ class Judge:
                 found += follower.follow(of, slice(first, after), at_ms, self._step_ms, evidence.name_holder)
             yield from (transition for _, transition in sorted(found, key=itemgetter(0)))
             self.judged_ms = at_ms[after - 1]
-        self.verdicts = {f.rule.name: of.last for f, of in zip(self._followers, verdicts, strict=True)}
+        self.verdicts = {f.rule.name: of.pick(len(at_ms) - 1) for f, of in zip(self._followers, verdicts, strict=True)}
 
     def _look_back(self, watched: Watched) -> Observed:
         observed = Observed([need for rule in self.rules for need in rule.needs], self._step_ms)

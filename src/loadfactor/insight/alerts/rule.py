@@ -73,19 +73,17 @@ class Verdicts:
     explain: Callable[[int, int], tuple[str, ...]]
     is_gone: Flags | None = None
 
-    @property
-    def last(self) -> "Verdicts":
-        """Those of the last step alone."""
-        is_gone = None if self.is_gone is None else self.is_gone[-1:].copy()
-        last = len(self.is_bad) - 1
+    def pick(self, step: int) -> "Verdicts":
+        """Those of one step alone."""
+        one = slice(step, step + 1)
         return Verdicts(
             self.groups,
-            self.is_bad[-1:].copy(),
-            self.is_clear[-1:].copy(),
-            self.value[-1:].copy(),
+            self.is_bad[one].copy(),
+            self.is_clear[one].copy(),
+            self.value[one].copy(),
             self.unit,
-            lambda _step, group: self.explain(last, group),
-            is_gone,
+            lambda _step, group: self.explain(step, group),
+            None if self.is_gone is None else self.is_gone[one].copy(),
         )
 
 
