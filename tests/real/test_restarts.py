@@ -29,7 +29,6 @@ from tests.real.components import (
 
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.tables.schema import IDLE_BELOW
 
 STEP_MS = INTERVAL_S * MS_PER_S
@@ -144,6 +143,7 @@ def list_power_w(truth: FleetTruth, gpu: int, scrapes: Sequence[Scrape]) -> list
 def check_holders(books: Books, truth: FleetTruth, scrapes: Sequence[Scrape]) -> None:
     """Every pod holds its GPUs from the scrape before the first that names it through the last one."""
     rows = books.table("allocations").execute().sort_values(["device_id", "from_utc"])
+    rows = rows[rows["to_utc"] - rows["from_utc"] > 1]  # a first scrape, until its second was there
     found = list(zip(rows["device_id"], rows["job_id"], rows["from_utc"], rows["to_utc"], strict=True))
     expected = [
         (truth.uuid(gpu), "/".join(holder), first_ms, last_ms)
@@ -156,12 +156,12 @@ def check_holders(books: Books, truth: FleetTruth, scrapes: Sequence[Scrape]) ->
 
 
 def list_held(truth: FleetTruth, gpu: int, scrapes: Sequence[Scrape]) -> list[tuple[int, int, tuple[str, str]]]:
-    """From when to when who is seen to hold a GPU."""
+    """From when to when who holds a GPU: seen before and after a gap, through it."""
     held: list[list[Any]] = []
-    lengths_ms = [EXPORTER_STEP_S * MS_PER_S, *list_lengths_ms(scrapes)[1:]]
+    lengths_ms = list_lengths_ms(scrapes)
     for scrape, length_ms in zip(scrapes, lengths_ms, strict=True):
         holder, begin_ms = truth.holder(gpu, scrape.answered_s), scrape.at_ms - length_ms
-        if held and held[-1][1:] == [begin_ms, holder]:
+        if held and held[-1][2] == holder:
             held[-1][1] = scrape.at_ms
         else:
             held.append([begin_ms, scrape.at_ms, holder])

@@ -224,7 +224,9 @@ class GpuSource:
         counted = np.flatnonzero(self.rows.rates.has_total(ENERGY, len(self.known.places))[scrapes.place])
         scrapes.state[counted[:, None], _POWER] = UNREAD
         steps = RunningSteps()
-        steps.grow(len(self.known.gpus))
+        for of in (self.steps, steps):
+            of.grow(len(self.known.gpus))
+        steps.gaps_ms = self.steps.gaps_ms.copy()  # how far the first one of each GPU reaches back
         line = Timeline(scrapes)
         line.start_ms, line.step_ms, _ = steps.follow(line.gpu, line.at_ms)
         late = ScrapeRows(None, self.name, self.known, self.gaps)
