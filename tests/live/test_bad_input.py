@@ -83,6 +83,7 @@ def test_what_is_refused_or_skipped_degrades_the_server(up: UpProcess) -> None:
     ]
     assert up.write(pack_request(odd)) == NO_CONTENT
     assert up.write(pack_request([SentSeries(GPU, [(week_ms, 1.0)])])) == NO_CONTENT  # held until then
+    assert up.write(b"no request") == 400
     lines = httpx.get(f"{up.url}/metrics", timeout=60).text.splitlines()
     start = "loadfactor_server_skipped_total{"
     counted = {line.split('"')[1]: float(line.split()[-1]) for line in lines if line.startswith(start)}
