@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadfactor.base.quantities import write_share
 from loadfactor.insight.alerts.rule import Limit
 from loadfactor.insight.causes import Cause
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Flags, Floats
@@ -96,4 +97,4 @@ def share(value: float) -> str:
     >>> share(0.123)
     '12 %'
     """
-    return f"{value:.0%}".replace("%", " %") if value == value else "not known"
+    return write_share(value) if value == value else "not known"

@@ -6,7 +6,8 @@ from typing import Final, TypedDict
 
 import numpy as np
 
-from loadfactor.base.units import BYTES_PER_GB, NS_PER_US, PERCENT, US_PER_MS, US_PER_S
+from loadfactor.base.quantities import write_share
+from loadfactor.base.units import BYTES_PER_GB, NS_PER_US, US_PER_MS, US_PER_S
 from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.judge import (
     Copies,
@@ -50,11 +51,6 @@ def say_us(value: float) -> str:
     return f"{value / US_PER_MS:,.3g} ms" if value >= US_PER_MS else f"{value:,.3g} µs"
 
 
-def say_share(value: float) -> str:
-    """A share in percent."""
-    return f"{PERCENT * value:.1f} %"
-
-
 def shorten(name: str) -> str:
     """A name that fits a line."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
@@ -91,7 +87,7 @@ def find_input_pipeline(device: ObservedDevice) -> TraceFinding | None:
         share=share,
         sureness=sureness,
         evidence=(
-            f"While the GPU was idle the host fetched data for {say_us(waited)}: {PERCENT * of_host:.1f} % of the"
+            f"While the GPU was idle the host fetched data for {say_us(waited)}: {write_share(of_host, 1)} of the"
             " time it waited for"
             f" the host, in {calls:,} stretches.",
             f"Owners: {name_owners(fetching)}.",
@@ -114,7 +110,7 @@ def find_starved_loop(capture: TraceCapture) -> TraceFinding | None:
         sureness="medium",
         evidence=(
             f"In {waited.steps:,} steps of {say_us(waited.steps_ns / NS_PER_US)} together the loop waited for data for"
-            f" {say_us(waited.data_ns / NS_PER_US)}, {PERCENT * waited.share:.1f} % of them: {', '.join(waited.names[:2])}.",
+            f" {say_us(waited.data_ns / NS_PER_US)}, {write_share(waited.share, 1)} of them: {', '.join(waited.names[:2])}.",
             "The trace has no GPU events: whether a GPU had other work meanwhile is not known.",
         ),
         action=_FEED_ACTION,
@@ -141,7 +137,7 @@ def find_start_up(device: ObservedDevice) -> TraceFinding | None:
         return _say(
             share,
             (
-                f"The longest gap is {say_share(longest_gap_share(device))} of the span; the GPU was idle for"
+                f"The longest gap is {write_share(longest_gap_share(device), 1)} of the span; the GPU was idle for"
                 f" {say_us(device.partition.idle_ns / NS_PER_US)} in all.",
                 f"While it waited for the host: {name_owners(device.owners)}.",
             ),
@@ -229,8 +225,8 @@ def find_synchronization(device: ObservedDevice) -> TraceFinding | None:
         sureness="high" if calls >= 3 else "medium",
         evidence=(
             f"The host was in synchronizing calls for {say_us(waited)} while the GPU was idle:"
-            f" {PERCENT * of_host:.1f} % of the time it"
-            f" waited for the host, {say_share(share)} of the span.",
+            f" {write_share(of_host, 1)} of the time it"
+            f" waited for the host, {write_share(share, 1)} of the span.",
             f"Owners: {name_owners(waiting)}.",
         ),
         action=(
@@ -264,15 +260,15 @@ def find_exposed_copies(device: ObservedDevice) -> TraceFinding | None:
     pageable = sum(copies.total_us for copies in device.copies if copies.is_pageable)
     sureness: Sureness = "high" if share >= LEAST_SHARE else "medium"
     evidence = [
-        f"Copies that nothing hides take {say_us(parts.memcpy_exposed_ns / NS_PER_US)}, {say_share(share)} of the span and"
-        f" {say_share(of_busy)} of the time in which the device did anything.",
+        f"Copies that nothing hides take {say_us(parts.memcpy_exposed_ns / NS_PER_US)}, {write_share(share, 1)} of the span and"
+        f" {write_share(of_busy, 1)} of the time in which the device did anything.",
         f"The largest: {_describe(largest)}.",
     ]
     if pageable > _WORTH_SAYING * sum(copies.total_us for copies in device.copies):
         evidence.append(f"Copies of pageable memory of the host take {say_us(pageable)}.")
     if parts.kernel_ns < parts.busy_ns / 2 and share >= LEAST_SHARE:
         evidence.append(
-            f"Kernels ran for {say_share(device.share(parts.kernel_ns))} of the span: counters that know kernels"
+            f"Kernels ran for {write_share(device.share(parts.kernel_ns), 1)} of the span: counters that know kernels"
             " alone show that much."
         )
     action = _KEEP if not largest.is_pageable else _PIN
@@ -315,8 +311,8 @@ def find_exposed_communication(device: ObservedDevice) -> TraceFinding | None:
         sureness="medium",
         evidence=(
             f"Communication that no computing hides takes {say_us(parts.comm_exposed_ns / NS_PER_US)},"
-            f" {say_share(share)} of the span;"
-            f" {say_share(overlap)} of all communication is hidden.",
+            f" {write_share(share, 1)} of the span;"
+            f" {write_share(overlap, 1)} of all communication is hidden.",
             "One rank does not tell whether data moved or others were waited for: give the traces of several ranks together.",
         ),
         action=(
@@ -374,11 +370,11 @@ def _say_straggler(skew: Skew, rank: int, devices: Sequence[ObservedDevice]) -> 
     span = max(device.span_us for device in others) if others else 1.0
     sureness: Sureness = "high" if skew.clocks_agree else "medium"
     evidence = [
-        f"The other {len(others)} ranks spend {say_share(share)} of their spans in communication that nothing hides;"
+        f"The other {len(others)} ranks spend {write_share(share, 1)} of their spans in communication that nothing hides;"
         f" in {skew.collectives:,}"
         f" collectives that all have in common the transfers themselves take {say_us(skew.transfer_us)}.",
         f"Rank {rank} came last for {say_us(caused.caused_us)} of {say_us(skew.wait_us)} of waiting"
-        f" ({say_share(caused.caused_share or 0.0)}); ends of collectives agree to {say_us(skew.end_spread_us)}.",
+        f" ({write_share(caused.caused_share or 0.0, 1)}); ends of collectives agree to {say_us(skew.end_spread_us)}.",
     ]
     if own:
         idle = own[0].partition
@@ -478,9 +474,9 @@ def find_plain_products(device: ObservedDevice) -> TraceFinding | None:
         share=computing,
         sureness=sureness,
         evidence=(
-            f"Computing takes {say_us(device.partition.compute.length_ns / NS_PER_US)}, {say_share(computing)} of the span;"
-            f" {say_share(plain)} of it are matrix products whose kernels by their names use no tensor cores"
-            f" ({say_share(precision.tensor_core_share)} do).",
+            f"Computing takes {say_us(device.partition.compute.length_ns / NS_PER_US)}, {write_share(computing, 1)} of the span;"
+            f" {write_share(plain, 1)} of it are matrix products whose kernels by their names use no tensor cores"
+            f" ({write_share(precision.tensor_core_share, 1)} do).",
         ),
         action=(
             "Mixed precision: bf16 autocast, on V100, T4 and RTX 20 float16 with GradScaler;"
@@ -499,13 +495,13 @@ def find_full(device: ObservedDevice) -> TraceFinding | None:
     if computing < FULL or find_plain_products(device) is not None:
         return None
     precision = device.precision
-    cores = f"; {say_share(precision.tensor_core_share)} of it on tensor cores at least" if precision else ""
+    cores = f"; {write_share(precision.tensor_core_share, 1)} of it on tensor cores at least" if precision else ""
     return TraceFinding(
         cause="compute",
         class_="precision and kernels",
         share=computing,
         sureness="medium",
-        evidence=(f"Computing takes {say_share(computing)} of the span{cores}.",),
+        evidence=(f"Computing takes {write_share(computing, 1)} of the span{cores}.",),
         action=(
             "Only smaller levers are left around the kernels. In them: FlashAttention, fused operators, fp8 on H100"
             " and later, a better"

@@ -239,22 +239,18 @@ def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) 
     risk = f"runs out of memory in {write_share(one.out_of_memory_share)} of cases"
     if gap <= 0 and not needs:
         riskier = one.out_of_memory_share > best.out_of_memory_share
-        return f"is {_format_percent(-gap / best.step_s)} faster, but {risk}" if gap < 0 and riskier else "is as fast"
+        return f"is {write_share(-gap / best.step_s, 1)} faster, but {risk}" if gap < 0 and riskier else "is as fast"
     if gap <= 0:
-        return f"would be {_format_percent(-gap / best.step_s)} faster, but {needs[0]}"
+        return f"would be {write_share(-gap / best.step_s, 1)} faster, but {needs[0]}"
     parts = []
     for name, terms in GROUPS:
         more = sum(one.terms[t] - best.terms[t] for t in terms)
         if more > WORTH_SAYING * gap:
-            parts.append((more, f"{_describe(name, job, one.layout)} +{_format_percent(more / best.step_s)}"))
+            parts.append((more, f"{_describe(name, job, one.layout)} +{write_share(more / best.step_s, 1)}"))
     parts.sort(reverse=True)
     return "; ".join(
-        [f"{_format_percent(gap / best.step_s)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *needs]
+        [f"{write_share(gap / best.step_s, 1)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *needs]
     )
-
-
-def _format_percent(share: float) -> str:
-    return f"{share * PERCENT:.1f} %"
 
 
 def describe_need(one: EvaluatedLayout) -> str:
@@ -299,14 +295,14 @@ def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[Ev
         if one.memory_bytes > one.usable_bytes:
             if change < 0 and one.memory_bytes * low <= one.usable_bytes:
                 over = (one.memory_bytes / one.usable_bytes - 1) * PERCENT
-                lead = f"{_format_percent(-change)} faster; {describe_need(one)}"
+                lead = f"{write_share(-change, 1)} faster; {describe_need(one)}"
                 why = f"{lead}, so it fits if that is predicted {over:.0f} % too high"
                 found.append(replace(one, why_it_loses=why))
         elif one.memory_bytes < best.memory_bytes and is_tight and one.memory_bytes * high <= one.usable_bytes:
-            why = f"{_format_percent(change)} slower, and fits where memory is predicted a quarter too low"
+            why = f"{write_share(change, 1)} slower, and fits where memory is predicted a quarter too low"
             found.append(replace(one, why_it_loses=why))
         elif 0 <= change < close - 1:
-            found.append(replace(one, why_it_loses=f"{_format_percent(change)} slower, which is too close to call"))
+            found.append(replace(one, why_it_loses=f"{write_share(change, 1)} slower, which is too close to call"))
     return tuple(found)
 
 
