@@ -1,4 +1,4 @@
-"""Work of which the books know no GPU: of runs whose GPUs nobody told, and from before or after a job held any."""
+"""Work of which the books know no GPU: of runs whose GPUs nobody reported, and from before or after a job held any."""
 
 from dataclasses import dataclass
 from shlex import quote

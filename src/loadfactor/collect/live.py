@@ -58,7 +58,7 @@ STATUS_EVERY_S: Final = 5.0
 SILENT_S: Final = 900.0
 """A source that sent samples and sends none for so long is called silent."""
 CLOCK_S: Final = float(S_PER_HOUR)
-"""So long after our clock was set that is said."""
+"""So long after our clock was set that is reported."""
 MOST_ANSWERS: Final = 3
 """So many fetched answers may wait to be ingested; then fetching waits."""
 

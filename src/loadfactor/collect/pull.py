@@ -83,7 +83,7 @@ class ScheduledPull(ABC):
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     def read_their_clock(self) -> int | None:
-        """What time it is by the server's clock, as far as it said, in ms."""
+        """What time it is by the server's clock, as far as it reported it, in ms."""
         return None
 
     async def catch_up(self, to_ms: int) -> None:

@@ -64,7 +64,7 @@ class CostDays(NamedTuple):
 
 @dataclass(frozen=True)
 class LedgerHours:
-    """GPU-hours of one owner (or nobody) in one state at one price, of one day where days are told; None: no price is known."""
+    """GPU-hours of one owner (or nobody) in one state at one price, of one day where days are given; None: no price is known."""
 
     owner: Owner
     state: str
@@ -164,7 +164,7 @@ _EXACT: Final = "DECIMAL(38, 18)"
 class DividedCosts:
     """Costs by owner and state of the ledger, the GPU-hours that they are for, and lines of what was billed and not seen.
 
-    `dated` are all of these costs as lines with their days, where days are told.
+    `dated` are all of these costs as lines with their days, where days are given.
     """
 
     by_state: dict[tuple[Owner, str], dict[str, Decimal]] = field(default_factory=dict)

@@ -33,7 +33,7 @@ _ABSENT = -1
 FIRST_GAP_MAX_MS: Final = 5 * MS_PER_MIN
 """The distance of the first two scrapes of a GPU shows its step where it is no longer; else it may be a gap."""
 UNTIL_SECOND_MS: Final = 1
-"""So far back does a first scrape reach before the second one came: what was once said of an interval is never taken back."""
+"""So far back does a first scrape reach before the second one came: what was once emitted of an interval is never taken back."""
 
 
 class SeenRows:
