@@ -76,7 +76,7 @@ def no_such(what: str, name: str, known: Iterable[str], hint: str = "") -> Input
 def say_why(error: BaseException) -> str:
     """The reason that an error gives, in one line: of an error of the system its text alone. Never empty.
 
-    >>> say_why(OSError(28, "No space left on device", "a/b")), say_why(OSError("no  more\nlines")), say_why(OSError())
+    >>> say_why(OSError(28, "No space left on device", "a/b")), say_why(OSError("no  more\\nlines")), say_why(OSError())
     ('No space left on device', 'no more', 'OSError')
     """
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()

@@ -34,7 +34,7 @@ def fold(text: str, width: float, size: float, most: int, bold: bool = False) ->
     """The text in at most that many lines of a width, broken at spaces, a long word anywhere; … where there is more.
 
     >>> fold("foundation models of the year", 70, 10, 2), fold("", 70, 10, 2)
-    (['foundation', 'models of…'], [''])
+    (['foundation', 'models of t…'], [''])
     """
     lines = [""]
     for word in _break(text, width, size, bold):

@@ -101,7 +101,7 @@ def _caller_of(request: Request) -> Caller:
 def find_local(place: str) -> str:
     """The place after signing in: an address of this server, `/` for any other.
 
-    >>> find_local("/teams?last=7d"), find_local("//evil.example"), find_local("/\\evil.example"), find_local("https://evil.example")
+    >>> find_local("/teams?last=7d"), find_local("//evil.example"), find_local("/\\\\evil.example"), find_local("https://evil.example")
     ('/teams?last=7d', '/', '/', '/')
     """
     is_local = place.startswith("/") and not place.startswith("//") and "\\" not in place and place.isprintable()

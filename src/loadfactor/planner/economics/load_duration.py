@@ -299,7 +299,7 @@ def judge_gpu(
 
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
     >>> judge_gpu(day, 60, 1.2, rent_price_per_used_hour=3.0).sentence
-    'GPU 60 would work 50% of its life, earns $1.50 an hour and costs $1.20: add it.'
+    'GPU 60 would work 50 % of its life, earns $1.50 an hour and costs $1.20: add it.'
     >>> judge_gpu(day, 80, 1.2, rent_price_per_used_hour=3.0).verdict
     'rent it at peaks'
     >>> judge_gpu(day, 80, 1.2, rent_price_per_used_hour=3.0, value_per_used_hour=2.0).verdict
