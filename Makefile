@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long caches real training focus torture check pages bench bench-quick lock clean
+.PHONY: demo test test-long caches real browser training focus torture check pages bench bench-quick lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -18,7 +18,7 @@ demo: $(READY)
 ROOM ?=
 SUITE = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) packages/$(ROOM)/tests),$(error there is no tests/$(ROOM))),tests packages $(OWN_STEPS))
 # What has a step of its own: these want programs or environments that the others do without.
-OWN_STEPS := --ignore=tests/real --ignore=tests/training --ignore=tests/focus
+OWN_STEPS := --ignore=tests/real --ignore=tests/training --ignore=tests/focus --ignore=tests/browser
 test: caches
 	$(PYTEST) -m "not long" $(SUITE)
 
@@ -34,6 +34,11 @@ caches: $(READY)
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
 	$(BIN)/python -m pytest tests/real -n 4 --dist loadfile
+
+# The pages in Debian's Chromium, through Playwright in an environment of its own.
+browser: $(READY)
+	PYTHON=$(BIN)/python tests/browser/setup.sh
+	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile
 
 # Real training on the CPU, tracked: PyTorch on two ranks, Lightning, Transformers, Accelerate, in an environment of its own.
 training: $(READY)
@@ -83,4 +88,4 @@ $(READY): requirements.lock pyproject.toml setup.sh packages/agent/pyproject.tom
 	touch $(READY)
 
 clean:
-	rm -rf .venv .training-env .focus-env bench.json
+	rm -rf .venv .training-env .focus-env .browser-env bench.json
