@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -10,6 +11,7 @@ from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 
 from loadfactor import __version__
+from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.charts import Chart
 from loadfactor.interfaces.charts.panels import draw_sheet
 from loadfactor.interfaces.charts.svg import draw_figure, write_svg
@@ -45,18 +47,29 @@ def render_svg(document: Document) -> str:
 
 
 def render_content(document: Document, link: Callable[[TableColumn, str], Markup | str]) -> Markup:
-    """The page as a fragment without style, for a page that links one; `link` makes an address of a cell."""
+    """The page as a fragment without style, for a page that links one; `link` writes a cell, as an address where it names a page."""
     return Markup(_render("content.html", document, link))  # our own template, what it prints escaped
 
 
 def _plain(_column: TableColumn, cell: str) -> str:
-    return cell
+    return spell_out(cell)
+
+
+def _show(document: Document) -> Document:
+    """The page with every text in it spelled out, but cells of tables: a link of one leads to the name as it is."""
+    shown = make_visible(document)
+    pairs = zip(shown.sections, document.sections, strict=True)
+    sections = [
+        replace(s, tables=[replace(t, rows=of.rows) for t, of in zip(s.tables, given.tables, strict=True)])
+        for s, given in pairs
+    ]
+    return replace(shown, sections=sections)
 
 
 def _render(name: str, document: Document, link: Callable[[TableColumn, str], Markup | str] = _plain) -> str:
     return _template(name).render(
         link=link,
-        document=make_visible(document),
+        document=_show(document),
         picture=_picture,
         bars=_bars,
         wide=BAR_UNITS,

@@ -3,8 +3,9 @@
 from typing import Final
 from urllib.parse import quote
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
+from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.document import TableColumn
 from loadfactor.interfaces.formats import UNKNOWN
 from loadfactor.interfaces.pages.readings import NO_NAME
@@ -29,14 +30,15 @@ class Linker:
         self._ask = ask
 
     def __call__(self, column: TableColumn, cell: str) -> Markup | str:
-        """The cell, as a link where it names something that has a page."""
+        """The cell spelled out, as a link where it names something that has a page."""
+        shown = spell_out(cell)
         if column.title.startswith(FACET):
             chosen = f"{column.title.removeprefix(FACET)}={cell}"
             others = [w for w in self._ask.state.get("where", ()) if w]
             address = self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
-            return Markup('<a href="{}">{}</a>').format(address, escape(cell))
+            return Markup('<a href="{}">{}</a>').format(address, shown)
         place = PLACES.get(column.title)
         if place is None or cell in NAMELESS:
-            return cell
+            return shown
         address = self._ask.link(address_of(place, cell), ("last", "from", "to", "tz"))
-        return Markup('<a href="{}">{}</a>').format(address, escape(cell))
+        return Markup('<a href="{}">{}</a>').format(address, shown)

@@ -13,9 +13,18 @@ from loadfactor.interfaces.web.builders import PAGE_ROWS
 from loadfactor.interfaces.web.frame import render
 from loadfactor.interfaces.web.links import Linker
 from loadfactor.interfaces.web.pages import PAGES, Page
+from loadfactor.settings.config import settings
 
 WINDOWS: Final = (("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
+ZONES: Final = (
+    *("UTC", "America/Los_Angeles", "America/Denver", "America/Chicago", "America/New_York", "America/Sao_Paulo"),
+    *("Europe/London", "Europe/Paris", "Europe/Berlin", "Europe/Zurich", "Europe/Helsinki", "Africa/Johannesburg"),
+    *("Asia/Dubai", "Asia/Kolkata", "Asia/Singapore", "Asia/Shanghai", "Asia/Seoul", "Asia/Tokyo", "Australia/Sydney"),
+)
+"""Suggested; any other can be typed."""
 FORMS: Final = ("json", "csv")
+SHOWN: Final = ("last", "from", "to", "tz", "q")
+"""Of the state, what the fields of the frame show."""
 WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "offset")))
 
 
@@ -70,11 +79,13 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
         ],
         up=up and (up.name, ask.link(up.path)),
         windows=WINDOWS,
+        zones=ZONES,
+        zone=settings().timezone,
         chosen=chosen,
         kept=[
             (name, value)
             for name in WHOLE
-            if name not in ("last", "from", "to", "q")
+            if name not in SHOWN
             for value in ask.state.get(name, ())
         ],
         forms=[(form, ask.link(ask.path, WHOLE, format=form)) for form in FORMS],
@@ -94,7 +105,7 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
 
 def make_visible_state(ask: Ask) -> dict[str, str]:
     """The texts of the state that fields of the frame show again."""
-    return {name: ask.text(name) for name in ("from", "to", "tz", "q")}
+    return {name: ask.text(name) for name in SHOWN}
 
 
 def _lists(page: Page, viewer: Viewer) -> bool:
