@@ -47,7 +47,7 @@ def render_svg(document: Document) -> str:
 
 
 def render_content(document: Document, link: Callable[[TableColumn, str], Markup | str]) -> Markup:
-    """The page as a fragment without style, for a page that links one; `link` writes a cell, as an address where it names a page."""
+    """The page as a fragment without style, for a page that links one; `link` writes a cell, as an address where it has one."""
     return Markup(_render("content.html", document, link))  # our own template, what it prints escaped
 
 
