@@ -231,7 +231,9 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
             assert "DROP TABLE" in unescape(text)
             links = [link for link in Elements(text).links() if link.startswith(f"{place}/")]
             assert len(links) >= len(HOSTILE)
-            assert {browser.get(link).status_code for link in links} == {200}  # of bidi marks, too, which are spelled out
+            assert {browser.get(link).status_code for link in links} == {
+                200
+            }  # of bidi marks, too, which are spelled out
         for name in HOSTILE[:2] + HOSTILE[3:4]:
             for place in ("/teams", "/jobs"):
                 answer = browser.get(f"{place}/{quote(name, safe='')}")

@@ -82,12 +82,7 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
         zones=ZONES,
         zone=settings().timezone,
         chosen=chosen,
-        kept=[
-            (name, value)
-            for name in WHOLE
-            if name not in SHOWN
-            for value in ask.state.get(name, ())
-        ],
+        kept=[(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
         forms=[(form, ask.link(ask.path, WHOLE, format=form)) for form in FORMS],
         command=make_visible(page.command(ask)),
         earlier=ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
