@@ -35,7 +35,7 @@ class Page:
         return render_json(self.document)
 
     def save(self, path: str | Path) -> None:
-        """Write the answer into a file: .html, .md, .json, .csv, .txt, .png or .svg."""
+        """Write the answer into a file: .html, .pdf, .xlsx, .md, .json, .csv, .txt, .png or .svg."""
         write_document(self.document, Path(path))
 
     def __repr__(self) -> str:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import warnings
 from base64 import b64encode
+from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +22,8 @@ import numpy as np
 import pytest
 import typer
 from markdown_it import MarkdownIt
+from openpyxl import load_workbook
+from pypdf import PdfReader
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import HIDDEN, spell_out
@@ -38,7 +42,7 @@ from loadfactor.interfaces.document import (
 from loadfactor.interfaces.render.html import render_body, render_html, render_svg
 from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.render.markdown import escape, render_markdown
-from loadfactor.interfaces.render.present import present
+from loadfactor.interfaces.render.present import present, write_document
 from loadfactor.interfaces.render.terminal import render_text
 
 ANSWER = Document(
@@ -144,13 +148,78 @@ def test_json_is_data_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert found == {"own_gpus": 60, "as_of": "2026-05-01", "never": None, "sizes": [1.5, 2.5]}
 
 
-@pytest.mark.parametrize("suffix", [".html", ".md", ".png", ".svg", ".json", ".csv", ".txt"])
+@pytest.mark.parametrize("suffix", [".html", ".pdf", ".xlsx", ".md", ".png", ".svg", ".json", ".csv", ".txt"])
 def test_output_is_written_by_its_suffix(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--output writes the kind of file its suffix names and says so."""
     path = tmp_path / f"answer{suffix}"
     present(ANSWER, output=path)
     assert path.stat().st_size > 50
     assert str(path) in capsys.readouterr().out
+
+
+LONG = tuple((f"job {n} of a team", n * 1.5, Decimal(n) / 100, f"=HYPERLINK({n})", None) for n in range(180))
+WIDE = tuple(TableColumn(f"quantity number {n}", "money") for n in range(30))
+BOOK = replace(
+    ANSWER,
+    headline="=1+1 is a <sentence> & text",
+    sections=(
+        *ANSWER.sections,
+        Section(
+            "Jobs: all [of] them",
+            "A lead.",
+            tables=(
+                DataTable([TableColumn("job"), *map(TableColumn, "ab", ("number", "money")), *map(TableColumn, "cd")], LONG),
+                DataTable([TableColumn("team"), *WIDE], [("vision", *(1000.25 + n for n in range(30)))], title="Wide"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+def test_a_pdf_holds_every_cell_and_repeats_heads(tmp_path: Path) -> None:
+    """Each cell is read back, each page of a long table has its headings, each page its number; the bytes are the same again."""
+    write_document(BOOK, tmp_path / "a.pdf")
+    pages = [page.extract_text() for page in PdfReader(tmp_path / "a.pdf").pages]
+    text = "\n".join(pages)
+    wide = [f"${1000.25 + n:,.0f}" for n in range(30)]
+    for words in (
+        BOOK.headline,
+        "A lead.",
+        "own 60 <b>",
+        "81.2 %",
+        "Demand",
+        "rental price",
+        *wide,
+        *(row[0] for row in LONG),
+    ):
+        assert words in text, words
+    assert all(f"quantity number {n}".split()[-1] in text for n in range(30))
+    of_jobs = [page for page in pages if "of a team" in page]
+    assert len(of_jobs) > 2
+    assert all("job\na\nb\nc" in page.replace(" ", "\n") for page in of_jobs)
+    assert [f"page {n} of {len(pages)}" in page for n, page in enumerate(pages, 1)] == [True] * len(pages)
+    write_document(BOOK, tmp_path / "b.pdf")
+    assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
+
+
+def test_a_spreadsheet_has_a_sheet_a_table_with_numbers_as_numbers(tmp_path: Path) -> None:
+    """Headings are frozen, amounts are numbers with their digits, what is unknown is empty, and no text is a formula."""
+    write_document(BOOK, tmp_path / "a.xlsx")
+    book = load_workbook(tmp_path / "a.xlsx")
+    assert book.sheetnames == ["Summary", "Cost of a day", "Jobs  all  of  them", "Wide", "Pictures"]
+    jobs, day = book["Jobs  all  of  them"], book["Cost of a day"]
+    assert jobs.freeze_panes == "A2"
+    assert jobs.print_title_rows == "$1:$1"
+    assert [[cell.value for cell in row] for row in jobs.iter_rows(max_row=4)][2:] == [
+        ["job 1 of a team", 1.5, 0.01, "=HYPERLINK(1)"], ["job 2 of a team", 3, 0.02, "=HYPERLINK(2)"]
+    ]  # fmt: skip
+    assert [cell.data_type for cell in jobs[3]] == ["s", "n", "n", "s"]
+    assert jobs["C3"].number_format == "#,##0.00"
+    assert jobs["D3"].quotePrefix
+    assert day["B2"].number_format.startswith('"$"#,##0.00')
+    assert (day["C2"].value, day["C2"].number_format, day["C3"].value) == (0.8125, "0.0%", None)
+    assert (book["Summary"]["A1"].value, book["Summary"]["A1"].data_type) == (BOOK.headline, "s")
+    assert len(book["Pictures"]._images) == 1
 
 
 def test_a_no_leaves_with_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,7 +166,9 @@ Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", help="Write the answer to a file: .html, .md, .json, .csv, .txt, or its pictures: .png, .svg."
+        "--output",
+        "-o",
+        help="Write the answer to a file: .html, .pdf, .xlsx, .md, .json, .csv, .txt, or its pictures: .png, .svg.",
     ),
 ]
 Brief = Annotated[bool, typer.Option("--brief", help="The sentence and the main table alone.")]

@@ -73,7 +73,7 @@ def save_image(document: Document, path: Path) -> None:
 
 
 Format = Literal["terminal", "json", "html", "md", "csv"]
-SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
+SUFFIXES = (".html", ".pdf", ".xlsx", ".md", ".json", ".csv", ".txt", ".png", ".svg")
 
 
 def present(
@@ -116,7 +116,7 @@ def present(
 
 
 def write_document(document: Document, output: Path) -> Path:
-    """Write a document into a file: .html page, .md, .json data, .csv main table, .txt terminal text, .png or .svg pictures.
+    """Write a document into a file by its suffix: .html or .pdf page, .xlsx tables, .json data, .csv main table, .png pictures …
 
     The path of that file.
     """
@@ -131,6 +131,14 @@ def write_document(document: Document, output: Path) -> Path:
     with replacing(path) as beside:
         if suffix in (".png", ".svg"):
             save_image(document, beside)
+        elif suffix == ".pdf":
+            from loadfactor.interfaces.render.pdf import save_pdf
+
+            save_pdf(document, beside)
+        elif suffix == ".xlsx":
+            from loadfactor.interfaces.render.spreadsheet import save_spreadsheet
+
+            save_spreadsheet(document, beside)
         else:
             text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
             beside.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
