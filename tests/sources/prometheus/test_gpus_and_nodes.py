@@ -139,6 +139,22 @@ def test_late_points():
     assert decoder.done() == 4
 
 
+def test_errors_of_a_series_that_comes_late() -> None:
+    """A sender that backed off brings the errors of a minute after its other series: they are dated by themselves, each once."""
+    decoder, booked = PrometheusDecoder(), Booked()
+
+    def send(number: int, name: str, *values: float) -> None:
+        put(decoder, number, [(series(name), AT_MS + k * STEP_MS, value) for k, value in enumerate(values)])
+        booked.take(decoder)
+
+    send(1, "DCGM_FI_DEV_GPU_UTIL", 50, 50, 50, 50)
+    send(2, "DCGM_FI_DEV_XID_ERRORS", 0, 31)
+    send(3, "DCGM_FI_DEV_XID_ERRORS", 0, 31, 31, 0)
+    send(4, "DCGM_FI_DEV_XID_ERRORS", 0, 31, 31)
+    found = [((e["at_utc"] - AT_MS) // STEP_MS, e["kind"], e["detail"]) for e in booked.list("device_events")]
+    assert found == [(1, "xid", "31"), (3, "reset", "xid")]
+
+
 def test_a_scrape_waits_until_it_is_ripe():
     """Points of one scrape in several requests are one sample, and a body is done when all of its points were taken."""
     decoder = PrometheusDecoder()

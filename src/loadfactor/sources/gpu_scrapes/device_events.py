@@ -34,14 +34,17 @@ _MOST: Final = 2.0**53
 
 
 class LastReadings:
-    """The last readings: a row for each GPU of KnownDevices, a column for each of EVENT_COLUMNS; -1 where there was none."""
+    """The last readings, and when they were: a row for each GPU of KnownDevices, a column for each of EVENT_COLUMNS; -1 where there
+    was none.
+    """
 
     def __init__(self) -> None:
         self.values = np.empty((0, len(EVENT_COLUMNS)), np.int64)
+        self.at_ms = np.empty((0, len(EVENT_COLUMNS)), np.int64)
 
     def grow(self, gpus: int) -> None:
         """Room for so many GPUs."""
-        self.values = grow(self.values, gpus, -1)
+        self.values, self.at_ms = (grow(values, gpus, -1) for values in (self.values, self.at_ms))
 
 
 class DeviceEvents:
@@ -67,10 +70,11 @@ class DeviceEvents:
             self._waiting.append(
                 np.stack([values.gpu[at], values.key[at], values.at_ms[at], values.value[at]], axis=1).astype(np.int64)
             )
-        return drop_events(values)
+        is_of_sample = values.key < len(KEYS)
+        return values if is_of_sample.all() else values.pick(is_of_sample)
 
     def drain(self, done_ms: NDArray[np.int64] | None = None) -> Iterator[Rows]:
-        """Events of the readings up to these times, by GPU; None: of all. Later calls bring later readings."""
+        """Events of the readings up to these times, by GPU; None: of all. What is not later than the last reading tells nothing."""
         if not self._waiting:
             return
         found = np.concatenate(self._waiting)
@@ -84,15 +88,16 @@ class DeviceEvents:
 
     def _find_changes(self, readings: NDArray[np.int64]) -> Iterator[DeviceEvent]:
         """Events where a reading, or an hour, differs from the one before of its GPU."""
+        self.last.grow(len(self._known.gpus))
+        readings = readings[readings[:, 2] > self.last.at_ms[readings[:, 0], readings[:, 1]]]
         gpu, what, at_ms, value = readings.T
         n = len(readings)
         first = np.append(True, (gpu[1:] != gpu[:-1]) | (what[1:] != what[:-1]))[:n]
-        self.last.grow(len(self._known.gpus))
         last = np.where(first, self.last.values[gpu, what], np.roll(value, 1))
         for i in np.flatnonzero(last < 0).tolist():
             last[i] = self._find_before(gpu[i], what[i], at_ms[i]) if self._before else 0
         ends = np.append(first[1:], True)[:n]
-        self.last.values[gpu[ends], what[ends]] = value[ends]
+        self.last.values[gpu[ends], what[ends]], self.last.at_ms[gpu[ends], what[ends]] = value[ends], at_ms[ends]
         changes = np.column_stack([readings, last])[value != last].tolist()
         for number, kind, when, now, before in changes:
             name, detail = self._known.gpus.all[number], EVENT_COLUMNS[kind]
@@ -106,11 +111,6 @@ class DeviceEvents:
     def _find_before(self, gpu: int, what: int, at_ms: int) -> int:
         known = self._before.get(self._known.gpus.all[gpu], ())
         return find_last([event for event in known if event.at_ms < at_ms], EVENT_COLUMNS[what])
-
-
-def drop_events(values: FieldValues) -> FieldValues:
-    """Without those that only tell of events: they are no part of a sample."""
-    return values.pick(values.key < len(KEYS)) if (values.key >= len(KEYS)).any() else values
 
 
 def _list_readings(readings: NDArray[np.int64]) -> NDArray[np.int64]:

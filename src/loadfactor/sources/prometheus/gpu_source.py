@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.gpu_scrapes.device_events import EVENT_COLUMNS, DeviceEvents, drop_events
+from loadfactor.sources.gpu_scrapes.device_events import EVENT_COLUMNS, DeviceEvents
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, TOTALS, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import HolderFacts, KnownDevices, find_team
 from loadfactor.sources.gpu_scrapes.sample_columns import ENERGY
@@ -217,10 +217,11 @@ class GpuSource:
     def _decode_late(self, values: FieldValues) -> Iterator[Rows]:
         """The samples of values that are not later, each by itself, with rates among themselves only; and who held GPUs meanwhile.
 
-        The power of a GPU that counts its energy comes from there: a glimpse of it must not stand in its place. Events are changes
-        from what was read last, so late values tell of none.
+        The power of a GPU that counts its energy comes from there: a glimpse of it must not stand in its place. Of events only what
+        is later than the last reading of its own counts: a sender may bring one series long after another.
         """
-        scrapes = self._find_scrapes(drop_events(values))
+        scrapes = self._find_scrapes(self.events.feed(values))
+        yield from self.events.drain()
         counted = np.flatnonzero(self.rows.rates.has_total(ENERGY, len(self.known.places))[scrapes.place])
         scrapes.state[counted[:, None], _POWER] = UNREAD
         steps = RunningSteps()
@@ -292,7 +293,8 @@ GPUS: Final = pa.schema(
         "last_ms": _INT,
         "gaps_ms": pa.list_(_INT, GAPS),
         "told": pa.list_(_INT, len(EVENT_COLUMNS)),
-        "index": _INT,  # missing in states that earlier versions wrote
+        "index": _INT,  # missing in states that earlier versions wrote, like what follows
+        "reported_ms": pa.list_(_INT, len(EVENT_COLUMNS)),
     }
 )
 PLACES: Final = pa.schema(
@@ -329,6 +331,7 @@ def list_gpus(source: GpuSource) -> pa.Table:
         pa.FixedSizeListArray.from_arrays(pa.array(source.steps.gaps_ms[kept].ravel()), GAPS),
         pa.FixedSizeListArray.from_arrays(pa.array(source.events.last.values[kept].ravel()), len(EVENT_COLUMNS)),
         [gpu.index for gpu in facts],
+        pa.FixedSizeListArray.from_arrays(pa.array(source.events.last.at_ms[kept].ravel()), len(EVENT_COLUMNS)),
     ]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, GPUS, strict=True)], schema=GPUS)
 
@@ -369,6 +372,7 @@ def restore_gpus(source: GpuSource, gpus: pa.Table) -> None:
         facts.history.to_ms = row["seen_ms"]
         source.steps.last_ms[number], source.steps.gaps_ms[number] = row["last_ms"], row["gaps_ms"]
         source.events.last.values[number] = row["told"]
+        source.events.last.at_ms[number] = row.get("reported_ms") or row["last_ms"]
 
 
 def restore_places(source: GpuSource, places: pa.Table) -> None:
