@@ -15,6 +15,8 @@ from loadfactor.interfaces.tables import col, cols, table
 from loadfactor.money.amounts import BRIDGE, CHAIN, COST, SPENT, STATEMENT
 
 MOST_TEAMS = 25
+POOLS, FLEET = "pools that nobody bears", "the fleet"
+"""Rows of the chain that are no team."""
 _ENDS = 2
 
 
@@ -83,7 +85,7 @@ def list_chain(chain: Chain) -> DataTable:
     """A row a team and one of the fleet, a column an amount of the chain that is known."""
     known = [of.name for of in CHAIN if of is not SPENT and of.name in chain.fleet]
     nobody = {STATEMENT.name: chain.pools}
-    rows = [*list(chain.teams.items())[:MOST_TEAMS], ("pools that nobody bears", nobody), ("the fleet", chain.fleet)]
+    rows = [*list(chain.teams.items())[:MOST_TEAMS], (POOLS, nobody), (FLEET, chain.fleet)]
     more = len(chain.teams) - MOST_TEAMS
     return table(
         rows,

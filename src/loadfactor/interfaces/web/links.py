@@ -8,14 +8,19 @@ from markupsafe import Markup
 from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.document import TableColumn
 from loadfactor.interfaces.formats import UNKNOWN
+from loadfactor.interfaces.pages.bridge import FLEET, POOLS
 from loadfactor.interfaces.pages.readings import NO_NAME
 from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED
+from loadfactor.interfaces.reports.sections import ALL
 from loadfactor.interfaces.web.ask import FACET, Ask
 
 PLACES: Final = {"team": "/teams", "job": "/jobs", "device": "/gpus"}
 """Where a value of a dimension has its page."""
+LONGEST_ADDRESS: Final = 4_000
+"""Characters of an address that browsers, proxies and our own server take; a longer name is text, and has no link."""
 FACETED: Final = ("last", "from", "to", "tz", "sort", "q")
-NAMELESS: Final = (UNKNOWN, NO_NAME, NOBODY, UNTAGGED, f"{UNTAGGED}, or {NOBODY}", "")
+NAMELESS: Final = (UNKNOWN, NO_NAME, NOBODY, UNTAGGED, f"{UNTAGGED}, or {NOBODY}", "", ALL, POOLS, FLEET)
+"""Cells that name nothing of a dimension: unknown, nobody, or a sum."""
 
 
 def address_of(place: str, name: str) -> str:
@@ -31,14 +36,17 @@ class Linker:
 
     def __call__(self, column: TableColumn, cell: str) -> Markup | str:
         """The cell spelled out, as a link where it names something that has a page."""
-        shown = spell_out(cell)
-        if column.title.startswith(FACET):
-            chosen = f"{column.title.removeprefix(FACET)}={cell}"
-            others = [w for w in self._ask.state.get("where", ()) if w]
-            address = self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
-            return Markup('<a href="{}">{}</a>').format(address, shown)
-        place = PLACES.get(column.title)
-        if place is None or cell in NAMELESS:
+        shown, address = spell_out(cell), self._find_address(column.title, cell)
+        if address is None or len(address) > LONGEST_ADDRESS:
             return shown
-        address = self._ask.link(address_of(place, cell), ("last", "from", "to", "tz"))
         return Markup('<a href="{}">{}</a>').format(address, shown)
+
+    def _find_address(self, title: str, cell: str) -> str | None:
+        if title.startswith(FACET):
+            chosen = f"{title.removeprefix(FACET)}={cell}"
+            others = [w for w in self._ask.state.get("where", ()) if w]
+            return self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
+        place = PLACES.get(title)
+        if place is None or cell in NAMELESS:
+            return None
+        return self._ask.link(address_of(place, cell), ("last", "from", "to", "tz"))
