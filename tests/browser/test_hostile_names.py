@@ -1,7 +1,6 @@
 """Names that would do harm where they were not text: of teams, users, jobs, pools, nodes and GPUs, on every page that has them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 

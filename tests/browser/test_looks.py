@@ -21,7 +21,8 @@ CUT = """() => [...document.querySelectorAll('table')].filter(t => t.offsetParen
   t.getBoundingClientRect().right > innerWidth + 1 || t.scrollWidth > t.parentElement.clientWidth + 1)).map(t => t.innerText)"""
 WORDS_CUT = """() => [...document.querySelectorAll('.tile, h1, h2, p, nav a, svg text, th, td, button, label')].filter(e => {
   const box = e.getBoundingClientRect();
-  return box.width && !e.closest('.scroll, .skip') && (box.left < -1 || box.right > innerWidth + 1) && getComputedStyle(e).clipPath == 'none';
+  return box.width && !e.closest('.scroll, .skip') && (box.left < -1 || box.right > innerWidth + 1)
+    && getComputedStyle(e).clipPath == 'none';
 }).map(e => e.textContent)"""
 TABLES = "all => all.map(t => t.innerText)"
 
