@@ -64,7 +64,9 @@ def test_hostile_names_are_text(chromium: Any, hostile: str) -> None:
             assert answer.status == 200, path[:80]
             text = page.evaluate(TEXT)
             assert page.title() != "harmed", path
-            assert page.evaluate("document.querySelectorAll('#main img, #main script, [onmouseover]').length") == 0, path
+            assert page.evaluate("document.querySelectorAll('#main img, #main script, [onmouseover]').length") == 0, (
+                path
+            )
             assert not set("\u202e\u2066\x1b") & set(text), path[:80]
             assert page.evaluate(OVERFLOW) <= 0, path[:80]
             links = page.eval_on_selector_all("a", "all => all.map(a => a.getAttribute('href'))")

@@ -50,7 +50,9 @@ def test_tables_are_those_of_show(page: Any, store: Path, run: Run) -> None:
     for question in make_questions(store):
         answer = page.request.get(f"/time?{urlencode(question)}", headers={"accept": "text/html"})
         options = [f"--{name}={value}" for name, value in question.items() if name != "metric"]
-        code, markdown, error = run("show", *question["metric"].split(","), *options, "--store", store, "--format", "md")
+        code, markdown, error = run(
+            "show", *question["metric"].split(","), *options, "--store", store, "--format", "md"
+        )
         assert (answer.status == 200) == (code == 0), (question, error)
         if code:
             continue
