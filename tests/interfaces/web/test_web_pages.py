@@ -2,6 +2,7 @@
 
 import json
 import re
+from gzip import compress
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -226,7 +227,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     with serve(books) as browser:
         for place in ("/teams", "/jobs"):
             text = browser.get(place).text
-            assert "<script" not in text
+            assert "<script>" not in text
             assert "\u202e" not in text
             assert "DROP TABLE" in unescape(text)
             links = [link for link in Elements(text).links() if link.startswith(f"{place}/")]
@@ -238,13 +239,34 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
             for place in ("/teams", "/jobs"):
                 answer = browser.get(f"{place}/{quote(name, safe='')}")
                 assert answer.status_code == 200, (place, name)
-                assert "<script" not in answer.text
+                assert "<script>" not in answer.text
                 assert name in unescape(answer.text)
 
 
-def test_pages_carry_no_style_or_script(open_pages: dict[str, str]) -> None:
-    """Of their own, which their policy forbids."""
+def test_pages_carry_no_style_or_script(books: Books, open_pages: dict[str, str]) -> None:
+    """Of their own, which their policy forbids: they link files of this server, 30 kB packed at most of scripts."""
+    links = set()
     for path, text in open_pages.items():
         found = Elements(text).found
-        assert not [tag for tag, attrs in found if tag in ("style", "script") or "style" in attrs], path
+        links |= {attrs["src"] for tag, attrs in found if tag == "script"}
+        assert not [tag for tag, attrs in found if tag == "style" or "style" in attrs], path
         assert not [name for _, attrs in found for name in attrs if name.startswith("on")], path
+    assert links
+    assert None not in links
+    with serve(books) as browser:
+        files = [browser.get(str(link)) for link in links]
+    assert {answer.status_code for answer in files} == {200}
+    assert sum(len(compress(answer.content)) for answer in files) <= 30_000
+
+
+def test_charts_carry_the_values_that_a_cursor_shows(open_pages: dict[str, str]) -> None:
+    """Each as it is written elsewhere, of every moment, and pages of books at rest do not ask for themselves."""
+    (told, *_) = [
+        json.loads(attrs["data-chart"] or "") for _, attrs in Elements(open_pages["/"]).found if "data-chart" in attrs
+    ]
+    assert told["names"][0] == "Allocation"
+    assert {len(row) for row in told["y"]} == {len(told["moments"])}
+    assert told["moments"][0] == START // 1000
+    assert set(told["moments"][1:]) == {HOUR // 1000}
+    assert told["y"][0][0].endswith(" %")
+    assert "data-poll" not in open_pages["/"]

@@ -50,8 +50,8 @@ def draw_sheet(charts: Sequence[Chart], heading: str = "") -> Sheet:
     return sheet
 
 
-def draw_chart(sheet: Sheet, chart: Chart) -> None:
-    """Draw a chart below what is on the sheet."""
+def draw_chart(sheet: Sheet, chart: Chart) -> "Area | None":
+    """Draw a chart below what is on the sheet; where its panel lies, if it has axes of numbers or times."""
     sheet.write(chart.title, TITLE, TITLE_LINES, bold=True)
     sheet.write(chart.note, SMALL, NOTE_LINES, FAINT)
     sheet.bottom += 3
@@ -60,7 +60,10 @@ def draw_chart(sheet: Sheet, chart: Chart) -> None:
     is_named = chart.kind in NAMED_KINDS
     sheet.write((chart.y_label or chart.x_label) if is_named else chart.y_label, SMALL, 1, FAINT)
     sheet.bottom += 5
-    (_draw_named if is_named else _draw_numeric)(sheet, chart)
+    if not is_named:
+        return _draw_numeric(sheet, chart)
+    _draw_named(sheet, chart)
+    return None
 
 
 def are_named_at_ends(chart: Chart) -> bool:
@@ -198,7 +201,7 @@ class Area:
         return Box(self.left, -self.bottom, self.right, -self.top)
 
 
-def _draw_numeric(sheet: Sheet, chart: Chart) -> None:
+def _draw_numeric(sheet: Sheet, chart: Chart) -> Area:
     outlines = [trace(chart, series) for series in chart.series]
     tall = max(sheet.width * TALL_SHARE, LEAST_TALL_PX)
     at_ends = are_named_at_ends(chart)
@@ -228,6 +231,7 @@ def _draw_numeric(sheet: Sheet, chart: Chart) -> None:
         sheet.bottom += SMALL * LINE_HEIGHT
         sheet.add(Words(max(area.right, measure(label, SMALL)), sheet.bottom, label, SMALL, FAINT, "end"))
     sheet.bottom += 5
+    return area
 
 
 def _fold_ends(chart: Chart, width: float, tall: float) -> list[list[str]]:

@@ -5,6 +5,7 @@ from datetime import datetime
 from xml.sax.saxutils import escape, quoteattr
 
 from loadfactor.interfaces.charts import Chart, Series, X, running
+from loadfactor.interfaces.charts.cursor import write_area, write_values
 from loadfactor.interfaces.charts.panels import NARROW_PX, WIDE_PX, draw_chart
 from loadfactor.interfaces.charts.picture import Dots, Line, Point, Rectangle, Shape, Sheet, Words
 from loadfactor.interfaces.formats import make_visible, number, short
@@ -12,16 +13,22 @@ from loadfactor.interfaces.formats import make_visible, number, short
 MOST_SERIES, MOST_PARTS = 8, 12
 
 
-def draw_figure(chart: Chart) -> str:
-    """The chart as a <figure> that says in words what it shows: laid out for a screen and for a phone, one of which is shown."""
+def draw_figure(chart: Chart, has_cursor: bool = False) -> str:
+    """The chart as a <figure> that says in words what it shows: laid out for a screen and for a phone, one of which is shown.
+
+    `has_cursor`: with what the script of pages needs to show values where somebody points.
+    """
     chart = make_visible(chart)
     words = f"{chart.title}. {describe(chart)}"
+    values = write_values(chart) if has_cursor else ""
     pictures = []
     for name, width in (("wide", WIDE_PX), ("narrow", NARROW_PX)):
         sheet = Sheet(width)
-        draw_chart(sheet, chart)
-        pictures.append(write_svg(sheet, f'class="picture {name}" aria-hidden="true"'))
-    return f'<figure role="img" aria-label={quoteattr(words)}>\n' + "\n".join(pictures) + "\n</figure>"
+        area = draw_chart(sheet, chart)
+        place = f' data-area="{write_area(area)}"' if values and area else ""
+        pictures.append(write_svg(sheet, f'class="picture {name}" aria-hidden="true"{place}'))
+    told = f" data-chart={quoteattr(values)}" if values else ""
+    return f'<figure role="img" aria-label={quoteattr(words)}{told}>\n' + "\n".join(pictures) + "\n</figure>"
 
 
 def write_svg(sheet: Sheet, attributes: str, before: str = "", margin: int = 0) -> str:

@@ -70,7 +70,7 @@ def _render(name: str, document: Document, link: Callable[[TableColumn, str], Ma
     return _template(name).render(
         link=link,
         document=_show(document),
-        picture=_picture,
+        picture=_picture if link is _plain else _picture_with_cursor,
         bars=_bars,
         wide=BAR_UNITS,
         tall=TALL,
@@ -89,6 +89,10 @@ def _template(name: str) -> Template:
 
 def _picture(chart: Chart) -> Markup:
     return Markup(draw_figure(chart))  # our own SVG, its text escaped
+
+
+def _picture_with_cursor(chart: Chart) -> Markup:
+    return Markup(draw_figure(chart, has_cursor=True))  # the same
 
 
 def _bars(histogram: Histogram) -> Sequence[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""The files that pages link to: styles, each under a name that changes with what is in it."""
+"""The files that pages link to: styles and scripts, each under a name that changes with what is in it."""
 
 from hashlib import sha256
 from importlib.resources import files
@@ -6,7 +6,10 @@ from typing import Final
 
 SHORTEST_HASH: Final = 12
 MEDIA: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-SHIPPED: Final = ("interfaces/render/static/page.css", "interfaces/web/static/frame.css")
+SHIPPED: Final = (
+    "interfaces/render/static/page.css",
+    *(f"interfaces/web/static/{name}" for name in ("frame.css", "page.js", "live.js", "charts.js")),
+)
 
 
 def _read(path: str) -> tuple[str, bytes]:
@@ -21,4 +24,5 @@ FILES: Final[dict[str, tuple[bytes, str]]] = {
 }
 """What is in each file and its type, by its name under /static/."""
 STYLES: Final = [f"/static/{name}" for name in FILES if name.endswith(".css")]
-"""In the order that a page links them."""
+SCRIPTS: Final = [f"/static/{name}" for name in FILES if name.endswith(".js")]
+"""In the order that a page links them. A page does without its scripts."""

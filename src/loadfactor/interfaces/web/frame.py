@@ -6,7 +6,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, Template
 
 from loadfactor import __version__
-from loadfactor.interfaces.web.files import STYLES
+from loadfactor.interfaces.web.files import SCRIPTS, STYLES
 
 FORM_KEY: Final = "form_key"
 """The field with which a form of a page says that it is one."""
@@ -25,7 +25,7 @@ def render_refusal(status: int, line: str) -> str:
 
 def render(name: str, **given: Any) -> str:
     """A template of this package, filled. What it prints is escaped."""
-    return _template(name).render(styles=STYLES, version=__version__, form_key_field=FORM_KEY, **given)
+    return _template(name).render(styles=STYLES, scripts=SCRIPTS, version=__version__, form_key_field=FORM_KEY, **given)
 
 
 @cache
