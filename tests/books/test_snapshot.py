@@ -11,7 +11,7 @@ from tests.ledger.test_books_balance import near
 
 import loadfactor
 from loadfactor.base.errors import InputError
-from loadfactor.books import booking, compiled_sql, rebuild
+from loadfactor.books import booking, compiled_sql, rebuild, window_ledger
 from loadfactor.books.books import Books
 from loadfactor.books.compiled_sql import recall
 from loadfactor.books.kept_sums import LEDGER_FILES
@@ -180,6 +180,19 @@ def test_the_same_question_has_the_same_digits(simulated_books: Books) -> None:
 
     first = ask()
     assert all(ask() == first for _ in range(5))
+
+
+def test_hours_that_windows_cut_are_booked_once(simulated_books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that is asked of one window, another, and of the first again books twice, and says what others say."""
+    start, end = simulated_books.span
+    windows = [(start + timedelta(minutes=m), end - timedelta(minutes=m)) for m in (17, 23, 17)]
+    booked, book = [], window_ledger.book
+    monkeypatch.setattr(window_ledger, "book", lambda *given: (booked.append(given[1]), book(*given)))
+    with simulated_books.snapshot() as snapshot:
+        found = [[r.value for r in snapshot.show(["cost", "utilization"], (), *of)] for of in windows]
+    assert len(booked) == 2
+    assert found[0] == pytest.approx([r.value for r in simulated_books.show(["cost", "utilization"], (), *windows[0])])
+    assert found[2] == pytest.approx(found[0], rel=1e-12)
 
 
 @pytest.fixture

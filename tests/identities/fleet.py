@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from decimal import Decimal
@@ -12,12 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import Remembering
 
 from loadfactor.base.request import make_request
 from loadfactor.books.books import Books
+from loadfactor.books.snapshot import Snapshot
 from loadfactor.interfaces.cli import COMMANDS
 from loadfactor.interfaces.cli.commands import CommandEntry
 from loadfactor.interfaces.document import Document
@@ -34,6 +37,7 @@ from loadfactor.store.tokens import TokenFile
 
 WIDTH: Final = 200
 """Columns of the terminal that pages are read from."""
+SNAPSHOT: Final = Books.snapshot
 CELLS: Final = re.compile(r"\S+(?: \S+)*")
 SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -55,7 +59,7 @@ class Fleet:
     """Books of a random fleet, a month of them, and the zone in which they are asked. `random` draws what is not asked of all.
 
     `billed`: what the lines of its bill add up to in the month; None without a bill. `plans`: whether plans are made beside it;
-    `draws`: whether pages are read in HTML, too, and diagnoses from the server.
+    `draws`: whether pages are read in HTML, too, and diagnoses from the server; `shares`: whether commands share a snapshot.
     """
 
     books: Books
@@ -69,6 +73,7 @@ class Fleet:
     has_owned: bool
     plans: bool
     draws: bool
+    shares: bool
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -97,8 +102,18 @@ class Fleet:
         if key not in self._kept:
             entry = dict(list_commands())[words]
             build, request = (_load(name) for name in (entry.build, entry.request))
-            self._kept[key] = build(make_request(request, {"store": self.books.store.folder, **given}))
+            asked = make_request(request, {"store": self.books.store.folder, **given})
+            with patch.object(Books, "snapshot", self._open_snapshot):
+                self._kept[key] = build(asked)
         return self._kept[key]  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _open_snapshot(self) -> Iterator[Snapshot]:
+        """What a command asks: of most fleets one snapshot, as the report asks it; else one of its own, as processes do."""
+        if self.shares and "snapshot" not in self._kept:
+            self._kept["snapshot"] = self._open.enter_context(SNAPSHOT(self.books))
+        with nullcontext(self._kept["snapshot"]) if self.shares else SNAPSHOT(self.books) as snapshot:
+            yield snapshot
 
     def page(self, words: str, **given: Any) -> Any:
         """The page of a command in JSON."""
@@ -140,17 +155,19 @@ class Fleet:
         return self._kept["once", name]
 
     @cached_property
+    def _open(self) -> ExitStack:
+        return ExitStack()
+
+    @cached_property
     def _client(self) -> TestClient:
         end_s = self.books.span[1].timestamp()
         guard, window = Guard(TokenFile(self.books.store.folder)), GaugeWindow(wait_s=60)
         app = make_app(self.books, Remembering(), guard, window=window, clock_s=lambda: end_s)
-        client = TestClient(app, "http://127.0.0.1", client=("127.0.0.1", 5000))
-        return client.__enter__()
+        return self._open.enter_context(TestClient(app, "http://127.0.0.1", client=("127.0.0.1", 5000)))
 
     def close(self) -> None:
-        """End the server, if it was asked."""
-        if "_client" in vars(self):
-            self._client.__exit__(None, None, None)
+        """End the server, if it was asked, and the snapshot that commands share."""
+        self._open.close()
 
     def get(self, path: str, **given: Any) -> Any:
         """The answer of the server in JSON."""

@@ -46,7 +46,9 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
         bill = _write_bill(rnd, folder / "bill.csv")
         books.add("focus", [bill])
         billed = _add_up(bill)
-    return Fleet(books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 8 == 0, seed % 4 == 0)
+    return Fleet(
+        books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 8 == 0, seed % 4 == 0, seed % 8 != 4
+    )
 
 
 def _write_tables(rnd: random.Random, folder: Path, start: datetime, length: timedelta) -> None:

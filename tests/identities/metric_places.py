@@ -102,7 +102,7 @@ def read_text(face: str) -> Callable[[Fleet], ByMetric]:
         for row in fleet.rows(face, "show", **fleet.span):
             if row[""] in NUMBERS:
                 out[row[""]] = {"month": read_cell(row[""], row["value"], row.get("unit", ""))}
-        for name in fleet.random.sample(NUMBERS, DRAWN):
+        for name in fleet.once("drawn", lambda fleet: fleet.random.sample(NUMBERS, DRAWN)):
             for row in fleet.rows(face, "show", metrics=(name,), by=TEAM, **fleet.span):
                 title = list(row)[2] if len(row) > 2 and list(row)[2] != "coverage" else ""
                 if title and row[""] in fleet.teams:

@@ -64,8 +64,7 @@ class WindowLedger:
     ) -> None:
         """Name the rows of these queries and of hours that are cut."""
         if cuts:
-            if any(not self._cuts.get(hour, frozenset()).issuperset(points) for hour, points in cuts.items()):
-                self._book(cuts)
+            self._book(cuts)
             within = f"from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
             parts = [*parts, f"SELECT * FROM cut WHERE hour_utc IN ({', '.join(map(str, cuts))}) AND {within}"]
         sql = " UNION ALL BY NAME ".join(parts)
@@ -92,8 +91,7 @@ class WindowLedger:
         for window in windows:
             for hour, points in self._find_cuts(window, False).items():
                 cuts.setdefault(hour, set()).update(points)
-        if cuts:
-            self._book(cuts)
+        self._book(cuts)
 
     def _find_cuts(self, window: Window, by_day: bool) -> dict[int, list[int]]:
         """The instants that cut hours of a window, by hour. In the hour where the books begin or end no row spans a cut outside."""
@@ -102,12 +100,22 @@ class WindowLedger:
         return {h: points for h, points in sorted(inside.items()) if points}
 
     def _book(self, cuts: Mapping[int, Iterable[int]]) -> None:
-        """Book these hours as `cut`, no row of which spans a cut: the windows that end at these instants are put to it, too."""
+        """Have these hours in `cut`, no row of which spans a cut, booked once each, unless another cut comes to one."""
+        more = {
+            hour: self._cuts.get(hour, frozenset()).union(points)
+            for hour, points in cuts.items()
+            if not self._cuts.get(hour, frozenset()).issuperset(points)
+        }
+        if not more:
+            return
         start, end = self._session.span()
-        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(cuts))
-        book(self._session, spans, sorted(chain.from_iterable(cuts.values())), self._idle_below)
-        self._session.materialize("cut", "SELECT * FROM book ORDER BY ALL")  # sums keep their digits
-        self._cuts = {hour: frozenset(points) for hour, points in cuts.items()}
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(more))
+        book(self._session, spans, sorted(chain.from_iterable(more.values())), self._idle_below)
+        booked = "SELECT * FROM book"
+        if self._cuts:
+            booked += f" UNION ALL SELECT * FROM cut WHERE hour_utc NOT IN ({', '.join(map(str, more))})"
+        self._session.materialize("cut", f"{booked} ORDER BY ALL")  # sums keep their digits
+        self._cuts |= more
 
 
 def _find_longest(question: Question) -> int:
