@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from loadfactor.books.books import Books
     from loadfactor.interfaces.insights import diagnose, savings
     from loadfactor.interfaces.pages.compare import compare
+    from loadfactor.interfaces.pages.why_changed import why_changed
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
     from loadfactor.interfaces.plans.own import plan_ownership
     from loadfactor.interfaces.plans.serve import plan_serving
@@ -31,6 +32,7 @@ __all__ = [
     "plan_training",
     "savings",
     "track",
+    "why_changed",
 ]
 __version__ = "0.1.0"
 
@@ -38,6 +40,7 @@ _LAZY: dict[str, str] = {
     "track": "loadfactor_track",
     "Books": "loadfactor.books.books",
     "compare": "loadfactor.interfaces.pages.compare",
+    "why_changed": "loadfactor.interfaces.pages.why_changed",
     "diagnose": "loadfactor.interfaces.insights",
     "savings": "loadfactor.interfaces.insights",
     "plan_training": "loadfactor.interfaces.plans.train",

@@ -41,6 +41,7 @@ DIAGNOSED: Final = {
 }  # fmt: skip
 OF_HELD: Final = tuple(DIAGNOSED.values())
 HELD: Final = {"total": "allocated_gpu_hours", **{of: f"{of}_gpu_hours" for of in ("idle", "unobserved", "effective")}}
+CHANGED: Final = ("cost", "utilization", "effective_gpu_hours")
 DRAWN: Final = 3
 """So many metrics by team are read from the text of each fleet."""
 
@@ -210,6 +211,31 @@ def get_compared(fleet: Fleet) -> ByMetric:
         return {}
     ask = {"first": f"team={pair[0]}", "second": f"team={pair[1]}", **fleet.span}
     return list_compared(pair, fleet.get("/api/v1/compare", **ask))
+
+
+def list_changed(fleet: Fleet, ask: Callable[[str, Mapping[str, str]], Any]) -> ByMetric:
+    """What `why-changed` says of the month, beside itself: where `show` knows it. Money is in cents."""
+    month, shown = key("month"), read_show(fleet)
+    span = {**fleet.span, "against": f"{fleet.span['start']}/{fleet.span['end']}"}
+    out: dict[str, dict[str, Value]] = {}
+    for name in CHANGED:
+        if shown.get(name, {}).get(month) is not None:
+            found = ask(name, span)
+            after = found["after"]
+            out[name] = {month: Shown(str(after), Decimal(str(after)), Decimal("0.005")) if found["unit"] == CURRENCY else after}
+    return out
+
+
+def read_changed(fleet: Fleet) -> ByMetric:
+    """The month in `why-changed`."""
+    return list_changed(fleet, lambda name, span: fleet.page("why-changed", metric=name, **span))
+
+
+def get_changed(fleet: Fleet) -> ByMetric:
+    """The same of the server."""
+    if not fleet.draws:
+        return {}
+    return list_changed(fleet, lambda name, span: fleet.get("/api/v1/why-changed", metric=name, **span))
 
 
 def read_gauges(fleet: Fleet) -> ByMetric:
@@ -391,6 +417,8 @@ METRIC_PLACES: Final = (
     MetricPlace("`report --job`", read_job_page, set(OF_JOBS) - {"paid_gpu_hours", "cost_per_effective_gpu_hour"}),
     MetricPlace("`compare`", read_compared, COMPARED),
     MetricPlace("`GET /api/v1/compare`", get_compared, COMPARED),
+    MetricPlace("`why-changed`", read_changed, CHANGED),
+    MetricPlace("`GET /api/v1/why-changed`", get_changed, CHANGED),
     MetricPlace("`/metrics`", read_gauges),
     MetricPlace("Grafana", read_dashboards, {MEANT[of.about] for _, of in list_queries() if of.about in MEANT}),
     MetricPlace("`/metrics`, rules for Prometheus", read_watched, (WATCHED,)),

@@ -29,12 +29,13 @@ from loadfactor.interfaces.pages.chargeback import build_chargeback
 from loadfactor.interfaces.pages.compare import compare_books
 from loadfactor.interfaces.pages.readings import build_document as build_readings
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
+from loadfactor.interfaces.pages.why_changed import build_page as build_change_page
 from loadfactor.interfaces.render.ascii import to_ascii
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.interfaces.reports.page import build_document as build_report
 from loadfactor.interfaces.reports.why import build_fleet_why
-from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest
+from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest, WhyChangedRequest
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation
 from loadfactor.interfaces.validations.training import build_mfu_document as build_mfu_validation
@@ -156,6 +157,9 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
         lambda books: compare_books(RunsRequest(first=JOB, second=OTHER_JOB), books, be_quiet), NETWORK
     ),
     "compare-teams": lambda books: compare_books(RunsRequest(first="vision", second="speech"), books, be_quiet),
+    "why-changed": lambda books: build_change_page(
+        WhyChangedRequest(metric="idle_cost", last="1d", by=("team",), store=books.store.folder)
+    ),
     "show": lambda books: build_readings(books.show()),
     "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
 }

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.books.waterfall import FleetWaterfall
+    from loadfactor.settings.money import ChargebackPolicy
 
 
 def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -291,11 +292,12 @@ class Snapshot:
         by: str | Sequence[str] = ("team",),
         currency: str | None = None,
         timezone: tzinfo = UTC,
+        policy: "ChargebackPolicy | None" = None,
     ) -> "FleetChargeback":
-        """The same as `chargeback`, without a word of closings."""
+        """The same as `chargeback`, without a word of closings; under another policy, where one is given."""
         from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, charge_fleet
 
-        question = ChargeQuestion(tuple(_listed(by)), month, currency, settings().chargeback, timezone)
+        question = ChargeQuestion(tuple(_listed(by)), month, currency, policy or settings().chargeback, timezone)
         return charge_fleet(self._session, question, self._basis, self._ledger.view_span)
 
     def bridge(self, team: str | None = None, month: str | None = None, timezone: tzinfo = UTC) -> "Bridge":

@@ -331,6 +331,19 @@ class RunsRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhyChangedRequest(BooksRequest):
+    """Options of `loadfactor why-changed`."""
+
+    metric: str = option("Name of the metric: cost, utilization, cost_per_token.", is_argument=True)
+    by: tuple[str, ...] = option("Holders by one or several of team, pool, user, project, job. [default: team]", ())
+    against: str | None = option(
+        "Compare with this window instead of the one before, FROM/TO; with --month also with what it was closed as: closed.",
+        None,
+    )
+    month: str | None = option("This month, 2026-10, against the one before.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest(SpanRequest):
     """Options of `loadfactor alerts test`."""
 

@@ -1,5 +1,6 @@
 """Money: the tables [chargeback], [billing], [[budget]], [[project]], [[lever]] and [[owned]]."""
 
+import re
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
@@ -7,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from loadfactor.base.errors import no_such
+from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.limits import MOST_YEARS
 from loadfactor.settings.table import Amount, HomePath, SettingsTable, read_amount, unique
 from loadfactor.tables.schema import CURRENCY
@@ -115,6 +116,24 @@ class ChargebackPolicy(SettingsTable):
             for name in type(self).model_fields
             for value in (getattr(self, name),)
         }
+
+
+def read_policy(words: Mapping[str, str]) -> ChargebackPolicy:
+    """The policy whose words these are. Raises InputError where names of fixed shares hide where one ends.
+
+    >>> policy = ChargebackPolicy(idle="own pool", shared={"research": 60, "search, web": 40})
+    >>> read_policy(policy.words) == policy
+    True
+    """
+    written: dict[str, Any] = {}
+    for name, text in words.items():
+        way, _, listed = text.partition(" (")
+        pairs = re.findall(r"(.+?) (\d[\d.]*)(?:, |\)$)", listed) if way == FIXED else []
+        written[name] = {owner: Decimal(share) for owner, share in pairs} if pairs else text
+    found = ChargebackPolicy.model_validate(written)
+    if any(found.words[name] != text for name, text in words.items()):
+        raise InputError("the rules of that closing cannot be read again; `loadfactor chargeback --diff` says what changed")
+    return found
 
 
 class Budget(SettingsTable):

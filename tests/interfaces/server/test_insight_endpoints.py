@@ -26,6 +26,7 @@ from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
 from loadfactor.books.charging.bridge import Bridge
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.insight.changes import Change, ChangedHolder, ChangePart
 from loadfactor.insight.comparison import ComparedValue, RunComparison
 from loadfactor.insight.diagnosis.finding import (
     CannotTell,
@@ -50,6 +51,7 @@ from loadfactor.interfaces.insights import build_savings_page as build_savings
 from loadfactor.interfaces.pages.bridge import build_page as build_bridge
 from loadfactor.interfaces.pages.chargeback import build_page as build_statements
 from loadfactor.interfaces.pages.compare import build_page as build_comparison
+from loadfactor.interfaces.pages.why_changed import build_page as build_change_page
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import (
     BridgeRequest,
@@ -57,6 +59,7 @@ from loadfactor.interfaces.requests import (
     DiagnoseRequest,
     RunsRequest,
     SavingsRequest,
+    WhyChangedRequest,
 )
 from loadfactor.interfaces.server.app import NEEDS
 from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS
@@ -106,7 +109,7 @@ def test_savings_are_what_savings_prints(
     "kind",
     [
         *(FleetDiagnosis, JobDiagnosis, CauseFinding, CauseTotal, CannotTell, Range, FleetSavings, LeverSaving),
-        *(RunComparison, ComparedValue, FleetChargeback, Statement, Bridge),
+        *(RunComparison, ComparedValue, Change, ChangePart, ChangedHolder, FleetChargeback, Statement, Bridge),
         *(LeverHolder, GroupSaving, UnknownHours, PriceSaving, LeverFollowUp, WorkPerCost),
     ],
 )
@@ -127,6 +130,17 @@ def test_two_runs_are_what_compare_prints(
     assert answer.status_code == 200, answer.text
     assert answer.json() == json.loads(render_json(build_comparison(asked)))
     assert client.get(f"/api/v1/compare?first=job-{MINE}&second=nobody").status_code == 400
+
+
+def test_a_change_is_what_why_changed_prints(
+    client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of a change are the object of `why-changed --format json`; what cannot be divided is refused."""
+    monkeypatch.setattr(WhyChangedRequest, "books", team_books)
+    answer = client.get("/api/v1/why-changed?metric=cost&last=1h&by=team")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == json.loads(render_json(build_change_page(WhyChangedRequest(metric="cost", last="1h", by=("team",)))))
+    assert client.get("/api/v1/why-changed?metric=queue_wait_s_p50").status_code == 400
 
 
 def test_statements_and_bridges_are_what_the_commands_print(

@@ -64,6 +64,14 @@ COMMANDS = (
         "loadfactor.interfaces.requests.RunsRequest",
     ),
     CommandEntry(
+        "why-changed",
+        "Show why a metric changed: volume, price, fullness, mix, coverage, late data, rules, and who is behind each.\n\n"
+        "The window beside the equally long one before it, or --against another one; a month also beside what it was "
+        "closed as. Parts add up to the change: money to the cent, others to nine digits.",
+        "loadfactor.interfaces.pages.why_changed.build_page",
+        "loadfactor.interfaces.requests.WhyChangedRequest",
+    ),
+    CommandEntry(
         "savings",
         "Show what to change, and what each change would have saved of what was lost.\n\n"
         "Levers are applied one after another, so that what one took the next cannot save: their sum is never more "

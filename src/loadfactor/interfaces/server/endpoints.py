@@ -26,6 +26,7 @@ from loadfactor.insight.alerts.delivery.board import (
     read_board,
 )
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.insight.changes import Change
 from loadfactor.insight.comparison import RunComparison
 from loadfactor.insight.diagnosis.finding import FleetDiagnosis
 from loadfactor.insight.savings import FleetSavings
@@ -38,6 +39,7 @@ from loadfactor.interfaces.requests import (
     DiagnoseRequest,
     RunsRequest,
     SavingsRequest,
+    WhyChangedRequest,
 )
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.intake import read_body
@@ -56,6 +58,7 @@ from loadfactor.interfaces.server.models import (
 )
 from loadfactor.interfaces.server.questions import (
     answer_bridge,
+    answer_change,
     answer_comparison,
     answer_coverage,
     answer_devices,
@@ -83,6 +86,7 @@ from loadfactor.settings.config import settings
 DIAGNOSIS: Final = "/api/v1/diagnosis"
 SAVINGS: Final = "/api/v1/savings"
 COMPARE: Final = "/api/v1/compare"
+WHY_CHANGED: Final = "/api/v1/why-changed"
 STATEMENTS: Final = "/api/v1/statements"
 BRIDGE: Final = "/api/v1/bridge"
 UNCHANGED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "unchanged since the answer of this ETag"}}
@@ -163,6 +167,18 @@ class RunsQuery(WindowQuery):
 
     first: Annotated[str, Query(max_length=200, description="A job, an experiment, a team, or a week: 2026-W41.")]
     second: Annotated[str, Query(max_length=200, description="The other one.")]
+    basis: Literal["effective", "contracted", "owned", "list", "estimate"] | None = None
+
+
+@dataclass(kw_only=True)
+class WhyChangedQuery(WindowQuery):
+    """A metric, of a part of the fleet, and the window to compare with."""
+
+    metric: Annotated[str, Query(max_length=200, description="The name of a metric.")]
+    by: Names = None
+    where: Where = None
+    against: Annotated[str | None, Query(max_length=200, description="FROM/TO, else the window before.")] = None
+    month: Text = None
     basis: Literal["effective", "contracted", "owned", "list", "estimate"] | None = None
 
 
@@ -279,6 +295,12 @@ def add_insight(app: FastAPI, served: Served) -> None:
         """Two runs side by side, as `loadfactor compare --format json` prints them."""
         question = read_long_question(RunsRequest, vars(query))
         return await reply(request, pool, folder, lambda: answer_comparison(books, question, bounds))
+
+    @app.get(WHY_CHANGED, **describe(Change, "the parts"))
+    async def why_changed(request: Request, query: Annotated[WhyChangedQuery, Depends()]) -> Response:
+        """Why a metric changed, as `loadfactor why-changed --format json` prints it."""
+        question = read_long_question(WhyChangedRequest, vars(query))
+        return await reply(request, pool, folder, lambda: answer_change(books, question))
 
     @app.get(STATEMENTS, **describe(FleetChargeback, "the statements"))
     async def statements(request: Request, query: Annotated[StatementsQuery, Depends()]) -> Response:

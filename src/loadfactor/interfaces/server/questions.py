@@ -19,6 +19,7 @@ from loadfactor.interfaces.formats import duration
 from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
 from loadfactor.interfaces.insights import find_savings as build_savings
 from loadfactor.interfaces.pages.compare import compare_books
+from loadfactor.interfaces.pages.why_changed import build_change, explain_request
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError, is_empty, keep_to_team, names_of_team
 from loadfactor.interfaces.requests import (
     BridgeRequest,
@@ -27,6 +28,7 @@ from loadfactor.interfaces.requests import (
     RunsRequest,
     SavingsRequest,
     ShowRequest,
+    WhyChangedRequest,
 )
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.replies import PageAnswer, RowsAnswer
@@ -210,6 +212,12 @@ def answer_savings(books: Books, request: SavingsRequest, bounds: Bounds) -> Pag
 def answer_comparison(books: Books, request: RunsRequest, bounds: Bounds) -> PageAnswer:
     """The answer of `loadfactor compare --format json`. Raises InputError where it takes too long, or the books do not know one."""
     return PageAnswer(compare_books(request, books, limit_time(bounds.long_question_s)))
+
+
+def answer_change(books: Books, request: WhyChangedRequest) -> PageAnswer:
+    """The answer of `loadfactor why-changed --format json`. Raises InputError where a window or a metric is none."""
+    with books.snapshot() as snapshot:
+        return PageAnswer(build_change(explain_request(request, snapshot)))
 
 
 def answer_statements(books: Books, request: ChargebackRequest, access: Access) -> PageAnswer:
