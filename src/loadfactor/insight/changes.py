@@ -1,10 +1,10 @@
 """Why a metric changed: the difference of two windows as parts that add up to it, each with the holders behind it.
 
-The method is the Shapley decomposition of a product of factors (Shorrocks, J. Econ. Inequality 11, 2013; for products it is that of
-Sun, 1998): every factor in turn takes its value of after, in all orders, and its part is the mean of what that changes. Parts sum to
-the difference exactly, whatever the order. A factor that a holder has in one of the windows alone (the price of hours it did not
-have) counts as the same in the other: what comes or goes with its hours is volume and mix. Volume is what the change in hours would
-have done if all holders were alike in everything else; mix is the rest of what the change in hours did.
+The method is the Shapley decomposition of a product of factors (Shorrocks, J. Econ. Inequality 11, 2013; for products it is that
+of Sun, 1998): every factor in turn takes its value of after, in all orders, and its part is the mean of what that changes. Parts
+sum to the difference exactly, whatever the order. A factor that a holder has in one of the windows alone (the price of hours it
+did not have) counts as the same in the other: what comes or goes with its hours is volume and mix. Volume is what the change in
+hours would have done if all holders were alike in everything else; mix is the rest of what the change in hours did.
 """
 
 from collections import defaultdict

@@ -1,9 +1,9 @@
 """Why the cost of a closed month is another one now: other rules, prices and late data, statement by statement, to the cent.
 
 Rules are what today's [chargeback] charges less what that of the closing would charge of today's books. The rest of a statement's
-change is its charged GPU-hours × their rate: hours that came later are late data, each factor's part being the mean of both orders
-(the Shapley decomposition of `changes`); another rate is price where prices differ, else the mix of its hours. Of a bill, which has no
-price but its lines, and of what has no hours, all is late data.
+change is its charged GPU-hours × their rate: hours that came later are late data, each factor's part being the mean of both
+orders (the Shapley decomposition of `changes`); another rate is price where prices differ, else the mix of its hours. Of a bill,
+which has no price but its lines, and of what has no hours, all is late data.
 """
 
 from collections.abc import Mapping
