@@ -222,7 +222,9 @@ def list_changed(fleet: Fleet, ask: Callable[[str, Mapping[str, str]], Any]) -> 
         if shown.get(name, {}).get(month) is not None:
             found = ask(name, span)
             after = found["after"]
-            out[name] = {month: Shown(str(after), Decimal(str(after)), Decimal("0.005")) if found["unit"] == CURRENCY else after}
+            out[name] = {
+                month: Shown(str(after), Decimal(str(after)), Decimal("0.005")) if found["unit"] == CURRENCY else after
+            }
     return out
 
 

@@ -72,7 +72,9 @@ def write_change(cause: str, seed: int, folder: Path) -> tuple[Books, Truth]:
                 share = min(1.0, activity * rnd.uniform(0.96, 1.04))
                 if day >= 7 and cause == "idle team" and team == hit:
                     share = 0.01
-                tables["samples"].append({"device_id": device, "from_utc": begin, "to_utc": end, "sm_active_share": share})
+                tables["samples"].append(
+                    {"device_id": device, "from_utc": begin, "to_utc": end, "sm_active_share": share}
+                )
     books = Books(folder)
     add(books, batches(full(tables)), "fleet", folder.parent)
     metric, part = CAUSES[cause]

@@ -30,7 +30,9 @@ def draw_amounts(factors: Factors, cells: int, rnd: random.Random) -> np.ndarray
     levels = np.zeros((len(factors.all), cells))
     for at, factor in enumerate(factors.all):
         parent = np.full(cells, 100.0) if factor.parent is None else levels[factor.parent]
-        levels[at] = parent * np.array([rnd.choice((0.0, 1.0, rnd.random(), rnd.random(), 3 * rnd.random())) for _ in range(cells)])
+        levels[at] = parent * np.array(
+            [rnd.choice((0.0, 1.0, rnd.random(), rnd.random(), 3 * rnd.random())) for _ in range(cells)]
+        )
     return levels
 
 
@@ -55,7 +57,9 @@ def test_parts_add_up_on_random_pairs_of_fleets() -> None:
         if one is None or other is None:
             continue
         parts = divide_change(factors, before, after)
-        assert fsum(of.sum() for of in parts.values()) == pytest.approx(other - one, rel=1e-9, abs=1e-9 * max(one, other, 1))
+        assert fsum(of.sum() for of in parts.values()) == pytest.approx(
+            other - one, rel=1e-9, abs=1e-9 * max(one, other, 1)
+        )
         compared += 1
 
 

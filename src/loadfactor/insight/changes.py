@@ -103,7 +103,9 @@ def explain_change(
     factors = find_factors(metric)
     holders = tuple(by) or (factors.holders,)
     if isinstance(metric.kind, OF_WORK) and any(dimension not in OF_A_JOB for dimension in holders):
-        raise InputError(f"{name} is of jobs and cannot be split by {', '.join(holders)}; use team, user, project or job")
+        raise InputError(
+            f"{name} is of jobs and cannot be split by {', '.join(holders)}; use team, user, project or job"
+        )
 
     def ask(metrics: Sequence[Metric], dimensions: Sequence[str], span: Span) -> Readings:
         return snapshot.show(metrics, dimensions, *span, zone, basis, where)
@@ -199,7 +201,8 @@ def _read_amounts(
     columns = [found.column(of.name) for of in asked]
     places = [sums.index(factor.amount) for factor in factors.all if isinstance(factor.amount, Sum)]
     return {
-        tuple(key): [float(columns[place][at] or 0.0) for place in places] for at, key in enumerate(found.keys)  # type: ignore[arg-type]
+        tuple(key): [float(columns[place][at] or 0.0) for place in places]
+        for at, key in enumerate(found.keys)  # type: ignore[arg-type]
     }
 
 
@@ -211,7 +214,9 @@ def _read_work(
     kinds: dict[str, Any] = {"made": Made(unit), "kept": Made(unit, is_kept=True), "speed": Speed(unit)}
     kinds |= {"each": PerUnit(unit)} if is_cost else {}
     found: Readings = ask(
-        [Metric(name, CURRENCY if name == "each" else "", "", "", "neither", kind) for name, kind in kinds.items()], holders, span
+        [Metric(name, CURRENCY if name == "each" else "", "", "", "neither", kind) for name, kind in kinds.items()],
+        holders,
+        span,
     )
     rows: dict[Key, dict[str, float]] = {}
     for reading in found:

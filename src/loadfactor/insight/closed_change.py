@@ -37,7 +37,9 @@ def explain_closed(
     last = snapshot.list_closings(month)[-1]
     unknown = {*(where or {})} - {*last.by}
     if unknown:
-        raise InputError(f"{last.name} is by {', '.join(last.by)}; --where {', '.join(sorted(unknown))} is none of these")
+        raise InputError(
+            f"{last.name} is by {', '.join(last.by)}; --where {', '.join(sorted(unknown))} is none of these"
+        )
     now = snapshot.charge(month, last.by, timezone=zone)
     by_rules = snapshot.charge(month, last.by, timezone=zone, policy=read_policy(last.policy))
     stood_on, column = snapshot.describe_closing(now, zone), choose_column(now.totals)
@@ -45,7 +47,10 @@ def explain_closed(
     if BILL in (now.cost_source, last.stood_on.cost_source):
         rate = "late data"
     digits = count_minor_digits(last.currency)
-    sides = [{_place(of): of for of in s if _is_in(of, where)} for s in (last.statements, by_rules.statements, now.statements)]
+    sides = [
+        {_place(of): of for of in s if _is_in(of, where)}
+        for s in (last.statements, by_rules.statements, now.statements)
+    ]
     parts: dict[PartName, list[ChangedHolder]] = {}
     for place in dict.fromkeys(place for side in sides for place in side):
         closed, ruled, today = (side.get(place) for side in sides)

@@ -99,7 +99,9 @@ def _find_of_work(metric: Metric) -> Factors:
     if isinstance(kind, Made) and kind.lost_to is None:
         chain = (held, made, Factor("lost work", "kept", 1))[: 3 if kind.is_kept else 2]
         return Factors(chain, tuple(range(len(chain))), (), (0,), "team")
-    raise InputError(f"nothing is known of what {metric.name} is made of; ask why cost_per_token or tokens_per_gpu_s changed")
+    raise InputError(
+        f"nothing is known of what {metric.name} is made of; ask why cost_per_token or tokens_per_gpu_s changed"
+    )
 
 
 def _find_of_ratio(kind: Ratio) -> Factors:
@@ -108,7 +110,9 @@ def _find_of_ratio(kind: Ratio) -> Factors:
     if kind.under == EFFECTIVE_PRICED:
         hours = replace(paid, part=replace(paid.part, priced=True))
         parts = (Factor("fullness", hours, None), Factor("price", _bare(kind.over), 0))
-        full = [replace(s, part=replace(s.part, priced=True)) for s in map(_bare, (_HELD_HOURS, OBSERVED_HOURS, EFFECTIVE))]
+        full = [
+            replace(s, part=replace(s.part, priced=True)) for s in map(_bare, (_HELD_HOURS, OBSERVED_HOURS, EFFECTIVE))
+        ]
         held, seen = Factor("fullness", full[0], 0), Factor("coverage", full[1], 2)
         return Factors((*parts, held, seen, Factor("fullness", full[2], 3)), (0, 1), (0, 2, 3, 4), (0, 2), "team")
     if under == [("volume", paid)] and over[0][1] != paid:  # what held GPUs did ÷ all that are paid for

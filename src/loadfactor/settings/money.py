@@ -132,7 +132,9 @@ def read_policy(words: Mapping[str, str]) -> ChargebackPolicy:
         written[name] = {owner: Decimal(share) for owner, share in pairs} if pairs else text
     found = ChargebackPolicy.model_validate(written)
     if any(found.words[name] != text for name, text in words.items()):
-        raise InputError("the rules of that closing cannot be read again; `loadfactor chargeback --diff` says what changed")
+        raise InputError(
+            "the rules of that closing cannot be read again; `loadfactor chargeback --diff` says what changed"
+        )
     return found
 
 

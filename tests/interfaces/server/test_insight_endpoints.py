@@ -139,7 +139,9 @@ def test_a_change_is_what_why_changed_prints(
     monkeypatch.setattr(WhyChangedRequest, "books", team_books)
     answer = client.get("/api/v1/why-changed?metric=cost&last=1h&by=team")
     assert answer.status_code == 200, answer.text
-    assert answer.json() == json.loads(render_json(build_change_page(WhyChangedRequest(metric="cost", last="1h", by=("team",)))))
+    assert answer.json() == json.loads(
+        render_json(build_change_page(WhyChangedRequest(metric="cost", last="1h", by=("team",))))
+    )
     assert client.get("/api/v1/why-changed?metric=queue_wait_s_p50").status_code == 400
 
 

@@ -62,11 +62,11 @@ def explain_request(request: WhyChangedRequest, snapshot: Snapshot) -> Change:
     if request.against is not None:
         ends = [read_moment(text, zone) for text in request.against.split("/")]
         if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] >= ends[1]:
-            raise InputError(f"--against {request.against!r} is no window; write FROM/TO: --against 2026-09-28/2026-10-05")
+            raise InputError(
+                f"--against {request.against!r} is no window; write FROM/TO: --against 2026-09-28/2026-10-05"
+            )
         against = (ends[0], ends[1])
-    return explain_change(
-        snapshot, request.metric, window, against, request.by, zone, request.basis, request.filters
-    )
+    return explain_change(snapshot, request.metric, window, against, request.by, zone, request.basis, request.filters)
 
 
 def build_change(found: Change) -> Document:
