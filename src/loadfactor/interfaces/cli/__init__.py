@@ -1,15 +1,17 @@
 """The command line: `COMMANDS` lists the commands in the order a newcomer reads them; `main` runs them."""
 
 import gc
-from typing import Annotated, Final
 
-import typer
-
-from loadfactor import __version__
-from loadfactor.interfaces.cli.commands import CommandEntry, LazyGroup
-
-GARBAGE_FROM: Final = 50_000
+GARBAGE_FROM = 50_000
 """Objects kept before garbage is looked for: what a start imports is none, and is gone through again and again by default."""
+gc.set_threshold(GARBAGE_FROM)
+
+from typing import Annotated  # noqa: E402 (a quarter of the time to show a help is to import what follows)
+
+import typer  # noqa: E402
+
+from loadfactor import __version__  # noqa: E402
+from loadfactor.interfaces.cli.commands import CommandEntry, LazyGroup  # noqa: E402
 
 COMMANDS = (
     CommandEntry(
@@ -512,5 +514,7 @@ def main() -> None:
     """Run the command line and exit with its code; mistakes are one line on stderr, never a traceback."""
     from loadfactor.interfaces.cli.leave import run_and_leave
 
-    gc.set_threshold(GARBAGE_FROM)
-    run_and_leave(app)
+    try:
+        run_and_leave(app)
+    finally:
+        gc.freeze()  # what is left goes with the process: Python would look for garbage in it thrice
