@@ -22,7 +22,7 @@ from loadfactor.books.books import Books
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.ledger.columns import WITHOUT
 from loadfactor.ledger.scope import NUMBERS
-from loadfactor.ledger.steps import Activity, Holders, compile_steps, list_steps
+from loadfactor.ledger.steps import HOLDING_COLUMNS, Activity, Facts, Holders, compile_steps, list_steps
 from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.base import ReadOptions
@@ -289,14 +289,15 @@ def test_every_step_of_the_ledger_compiles(
     dialect: str, measured: int, overlaps: bool, numbered: bool, filled: bool
 ) -> None:
     """Whatever was measured, overlapping, numbered or filled in, each step is one SELECT of the engine; the last is the book."""
-    chain = (Holders(numbered=numbered, filled=filled), Activity(measured, overlaps))
+    chain = (Facts(), Holders(numbered=numbered, filled=filled), Activity(measured, overlaps))
     steps = {name: step for of in chain for name, step in list_steps(of).items()}
     texts = {name: sql(step.full, dialect) for name, step in steps.items()}
     assert list(texts) == [key for of in chain for key in compile_steps(of) if WITHOUT not in key]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
-    assert ("misnumbered" in texts) == numbered
+    assert ("known_claims" in texts) == numbered
     assert ("payers" in texts) == filled
+    assert steps["holdings"].full.schema() == ibis.schema(HOLDING_COLUMNS)
     for step in steps.values():
         for form in step.shorter.values():
             assert form.schema() == step.full.schema()
@@ -309,7 +310,7 @@ def test_what_nobody_says_costs_no_step() -> None:
     assert not any(NUMBERS in step.full.columns for step in list_steps(Holders()).values())
     assert {key.partition(WITHOUT)[0] for key in filled.keys() - plain.keys()} == {"lists", "payers"}
     new = {key.partition(WITHOUT)[0] for key in numbered.keys() - plain.keys()}
-    assert new == {"numbers", "misnumbered", "known_claims"}
+    assert new == {"known_claims"}
     assert filled["lists"] == plain["listed"]
     assert {key for key in plain.keys() & filled.keys() if filled[key] != plain[key]} == {"listed"}
     after = list(plain)[list(plain).index("claims") + 1 :]
@@ -369,7 +370,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     spark.createDataFrame([], "at_utc long").createOrReplaceTempView("cuts")
     hours = sorted({row["hour_utc"] for row in store.relation("samples").to_pyarrow().to_pylist()})
     spark.createDataFrame([(hour,) for hour in hours], "hour_utc long").createOrReplaceTempView("suspects")
-    chain = (Holders(numbered=True, filled=True), Activity(measured, overlaps=True))
+    chain = (Facts(), Holders(numbered=True, filled=True), Activity(measured, overlaps=True))
     for name, step in (item for of in chain for item in list_steps(of).items()):
         spark.sql(sql(step.full, "pyspark")).write.parquet(str(tmp_path / name))
         spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)

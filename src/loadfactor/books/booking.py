@@ -6,7 +6,7 @@ whichever hours are booked, is found once a session; where it changes, booked ho
 """
 
 import hashlib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,6 @@ from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, 
 _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("numbers", "misnumbered")
 """Steps of the ledger that follow from all rows of the small tables; the latter where allocations say numbers of GPUs."""
-FACT_STEPS: Final = frozenset((*_FACTS, *_OF_NUMBERS))
 _READ_ONCE: Final = ("rated", "book")
 """Steps that one query reads, when a ledger is written or requested."""
 _INPUTS: Final = ("allocations", "devices", "outages", "prices", "exchange_rates")
@@ -48,7 +47,7 @@ class LedgerFacts:
 
 
 def list_facts(session: Session) -> LedgerFacts:
-    """Put what follows from all rows of the small tables into tables, `FACT_STEPS`, once: whatever is booked then, they stand."""
+    """Put what follows from all rows of the small tables into tables once: whatever is booked then, they stand."""
     tables = ("allocations", "devices", "outages")
     key = tuple(session.manifest.of(name) for name in tables)
     before: tuple[object, LedgerFacts | None] = session.derived.get("facts", (None, None))
@@ -129,9 +128,8 @@ def work_out(
     queries: Queries,
     empty: set[str],
     until: str | None = None,
-    known: Container[str] = (),
 ) -> None:
-    """Put steps of the ledger into tables, in the shortest form that holds, through `until`; `known` are made already.
+    """Put steps of the ledger into tables, in the shortest form that holds, through `until`.
 
     `empty`: tables and features without rows, to which steps without rows are added.
     """
@@ -143,7 +141,7 @@ def work_out(
         sql = next(sql for without, sql in forms[name] if without <= empty)
         if name in _READ_ONCE:  # a table of it would only cost memory
             session.create_view(name, sql)
-        elif name not in known and not session.materialize(name, sql):
+        elif not session.materialize(name, sql):
             empty.add(name)
         if name == until:
             break
@@ -151,7 +149,7 @@ def work_out(
 
 def _recall_facts(names: tuple[str, ...], renamed: bool) -> Queries:
     return recall(
-        f"facts {names} {renamed}", lambda: ledger_steps().compile_steps(ledger_steps().Holders(renamed, True), names)
+        f"facts {names} {renamed}", lambda: ledger_steps().compile_steps(ledger_steps().Facts(renamed), names)
     )
 
 
@@ -190,7 +188,6 @@ def book(
         recall(f"holders {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Holders(*shape))),
         empty,
         until,
-        FACT_STEPS,
     )
     if until == "book":
         book_held(session, spans, idle_below, devices)

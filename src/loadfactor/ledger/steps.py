@@ -22,7 +22,7 @@ from loadfactor.ledger.attribution import (
     list_listed,
     list_runs,
 )
-from loadfactor.ledger.columns import WITHOUT
+from loadfactor.ledger.columns import HOLDER, LOCATION, WITHOUT
 from loadfactor.ledger.intervals import Expr, split_by_bucket
 from loadfactor.ledger.inventory import (
     call_nodes,
@@ -66,10 +66,29 @@ FEATURES: Final = ("labels", "bridged", "unnamed", "domains", "numbered_devices"
 """Kinds of rows that may be missing as a table may be empty: allocations that labels name, those of them that are bridged over a
 gap, allocations that name no GPU, nodes with a domain in their name, GPUs that are known by node and number alone."""
 
+HOLDING_COLUMNS: Final = {
+    **dict.fromkeys(HOLDER, "string"),
+    "attempt": "float64",
+    "device_id": "string",
+    **dict.fromkeys(LOCATION, "string"),
+    **dict.fromkeys(PRICE_COLUMNS, "float64"),
+    "gpus": "float64",
+    **dict.fromkeys(("held", "down", "has_source", "by_list", "free"), "boolean"),
+    **dict.fromkeys(("from_utc", "to_utc", "hour_utc", "span"), "int64"),
+}
+"""Columns of `holdings` and their types, whatever its steps depend on."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Inputs that the steps of facts depend on, which all rows of the small tables say; `renamed`: see `Holders`."""
+
+    renamed: bool = True
+
 
 @dataclass(frozen=True)
 class Holders:
-    """Inputs that the steps of holdings depend on.
+    """Inputs that the steps of holdings depend on, which read those of `Facts`.
 
     `renamed`: nodes go by two names; `numbered`: allocations say numbers of GPUs; `filled`: labels name payers that lists do not;
     `tracked`: runs name themselves; `billed`: there are `billed_prices` of nodes; `currency`: that of the books.
@@ -120,7 +139,7 @@ class Steps(dict[str, Step]):
 
 
 def compile_steps(
-    of: Holders | Activity, names: Iterable[str] | None = None, dialect: str = "duckdb"
+    of: Facts | Holders | Activity, names: Iterable[str] | None = None, dialect: str = "duckdb"
 ) -> dict[str, str]:
     """The ledger as SQL of an engine: what to work out under which name, in order; the last step of `Activity` is the book.
 
@@ -135,11 +154,14 @@ def compile_steps(
     return queries
 
 
-def list_steps(of: Holders | Activity) -> Steps:
+def list_steps(of: Facts | Holders | Activity) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
+    if isinstance(of, Facts):
+        return _list_facts(of)
     return _list_holders(of) if isinstance(of, Holders) else _list_activity(of)
 
 
+@cache
 def ledger_columns() -> dict[str, str]:
     """Columns of the ledger and their types, as Ibis names them."""
     return {name: str(of) for name, of in _list_activity(Activity())["book"].full.schema().items()}
@@ -155,7 +177,7 @@ def compile_changed_sources(dialect: str = "duckdb") -> dict[str, str]:
     """SQL of `changed`: the hours of `kept_ledger` in which `has_source` or `by_list` is another than `sources` make it."""
     kept = _kept_ledger("device_id", "node", "pool", "hour_utc", "has_source", "by_list")
     kept = kept.rename(before="has_source", before_list="by_list")
-    marked = mark_sources(kept, _list_holders(Holders()).result("sources"))
+    marked = mark_sources(kept, _list_facts(Facts()).result("sources"))
     changed = marked.filter((marked.before != marked.has_source) | (marked.before_list != marked.by_list))
     return {"changed": _write(changed.select("hour_utc").distinct(), dialect)}
 
@@ -169,20 +191,37 @@ def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
 
 
 @cache
+def _list_facts(of: Facts) -> Steps:
+    """Steps of what follows from all rows of the small tables, whichever hours are booked."""
+    steps = Steps()
+    devices, outages, allocations = _list_inventory()
+    names = steps.put("node_names", pair_names(devices, outages, allocations), {("domains",): None})
+    if of.renamed:
+        devices, allocations = (call_nodes(table, names) for table in (devices, allocations))
+    steps.put("unlisted", count_unlisted(allocations, devices), {("unnamed",): None})
+    steps.put("sources", list_sources(allocations, devices), {("allocations",): None})
+    numbers = steps.put("numbers", list_numbers(devices))
+    steps.put("misnumbered", find_misnumbered(allocations, numbers))
+    return steps
+
+
+@cache
 def _list_holders(of: Holders) -> Steps:
     """Steps from the tables to holdings and their costs."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     cuts = ibis.table({"at_utc": "int64"}, name="cuts")
     estimates = ibis.table(ibis.schema(columns_of("prices")), name="estimates")
     rates = _input("exchange_rates")
+    facts = _list_facts(Facts(of.renamed))
     steps = Steps()
-    devices, outages, allocations = (_input(name) for name in ("devices", "outages", "allocations"))
-    names = steps.put("node_names", pair_names(devices, outages, allocations), {("domains",): None})
+    devices, outages, allocations = _list_inventory()
     if of.renamed:
+        names = facts.result("node_names")
         devices, outages, allocations = (call_nodes(table, names) for table in (devices, outages, allocations))
-    unlisted = steps.put("unlisted", count_unlisted(allocations, devices), {("unnamed",): None})
     inventory = steps.put(
-        "inventory", complete_devices(devices, unlisted), {("unlisted", "numbered_devices"): list_devices(devices)}
+        "inventory",
+        complete_devices(devices, facts.result("unlisted")),
+        {("unlisted", "numbered_devices"): list_devices(devices)},
     )
     presence = steps.put("presence", list_presence(inventory, bounds))
     down_time = steps.put("down_time", list_outages(presence, outages), {("outages",): None})
@@ -197,7 +236,7 @@ def _list_holders(of: Holders) -> Steps:
         billed = steps.put("billed_worth", convert_prices(_billed_prices(), rates, of.currency))
         matched = ibis.union(matched, match_billed(presence, billed))
     matched = steps.put("matched_prices", matched)
-    sources = steps.put("sources", list_sources(allocations, devices), {("allocations",): None})
+    sources = facts.result("sources")
     segments = steps.put(
         "segments",
         cut_segments(presence, down_time, matched, sources),
@@ -231,8 +270,7 @@ def _list_holders(of: Holders) -> Steps:
         },
     )
     if of.numbered:
-        numbers = steps.put("numbers", list_numbers(devices))
-        misnumbered = steps.put("misnumbered", find_misnumbered(allocations, numbers))
+        numbers, misnumbered = (facts.result(name) for name in ("numbers", "misnumbered"))
         claims = steps.put("claims", name_numbered(claims, numbers, locations, misnumbered))
     unnamed = steps.put("unnamed_claims", claims.filter(claims.device_id.isnull()), {("unnamed",): None})
     scopes = steps.put("scopes", scope_places(locations, unnamed), {("unnamed_claims",): scope_places(locations, None)})
@@ -261,9 +299,9 @@ def _list_activity(of: Activity) -> Steps:
     """Steps from holdings and samples to the ledger's rows."""
     samples = _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
-    holdings = _list_holders(Holders()).result("holdings")  # whose columns are the same whatever it depends on
+    holdings = ibis.table(HOLDING_COLUMNS, name="holdings")
     if of.by_sample:
-        holdings = ibis.table({**holdings.schema(), "holding": "int64"}, name="numbered_holdings")
+        holdings = ibis.table({**HOLDING_COLUMNS, "holding": "int64"}, name="numbered_holdings")
     summarize, book = (rate_samples, rate_states) if of.by_sample else (summarize_samples, book_states)
     steps = Steps()
     spans = steps.put("spans", list_spans(holdings, weighed=of.measured != 0))
@@ -305,6 +343,11 @@ def _billed_prices() -> Expr:
     instants = dict.fromkeys(("from_utc", "to_utc"), "int64")
     columns = {"node": "string", **instants, "basis": "string", "price_per_gpu_hour": "float64", "currency": "string"}
     return ibis.table(columns, name="billed_prices")
+
+
+def _list_inventory() -> tuple[Expr, Expr, Expr]:
+    devices, outages, allocations = (_input(name) for name in ("devices", "outages", "allocations"))
+    return devices, outages, allocations
 
 
 def _input(name: str) -> Expr:

@@ -373,5 +373,5 @@ def name_nodes(session: Session) -> None:
     """Put nodes that go by two names, and what the books call each, into the table `node_names` (node, called)."""
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
-    queries = recall("node names", lambda: ledger_steps().compile_steps(ledger_steps().Holders(), ("node_names",)))
+    queries = recall("node names", lambda: ledger_steps().compile_steps(ledger_steps().Facts(), ("node_names",)))
     session.materialize("node_names", queries["node_names"])
