@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from loadfactor.books.books import Books
     from loadfactor.interfaces.insights import diagnose, savings
     from loadfactor.interfaces.pages.compare import compare
+    from loadfactor.interfaces.pages.statement import statement
     from loadfactor.interfaces.pages.why_changed import why_changed
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
     from loadfactor.interfaces.plans.own import plan_ownership
@@ -31,6 +32,7 @@ __all__ = [
     "plan_size",
     "plan_training",
     "savings",
+    "statement",
     "track",
     "why_changed",
 ]
@@ -43,6 +45,7 @@ _LAZY: dict[str, str] = {
     "why_changed": "loadfactor.interfaces.pages.why_changed",
     "diagnose": "loadfactor.interfaces.insights",
     "savings": "loadfactor.interfaces.insights",
+    "statement": "loadfactor.interfaces.pages.statement",
     "plan_training": "loadfactor.interfaces.plans.train",
     "plan_serving": "loadfactor.interfaces.plans.serve",
     "plan_size": "loadfactor.interfaces.plans.size",

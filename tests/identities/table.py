@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tests.identities import judged
+from tests.identities.documents import read_file
 from tests.identities.fleet import Fleet
 from tests.identities.fleets import read_bill_lines
 from tests.identities.metric_places import METRIC_PLACES, NUMBERS, MetricPlace
@@ -54,6 +55,34 @@ def print_statements(face: str) -> Reader:
             row for row in fleet.rows(face, "chargeback", **fleet.of_month) if title in row and "GPU-hours held" in row
         ]
         return {row["team"]: Decimal(row[title].replace(",", "")) for row in rows if row.get("team") in fleet.teams}
+
+    return read
+
+
+def read_owner_statements(fleet: Fleet) -> Values:
+    """What statements of teams and pools charge; lines sum to each, direct and shared parts too, and all of them to the whole."""
+    page = fleet.page("statement", **fleet.of_month)
+    charged = dict.fromkeys(fleet.teams, Decimal(0))
+    sums = Decimal(0)
+    for of in page["statements"]:
+        amount = Decimal(of["amounts"][COLUMN])
+        assert amount == sum((Decimal(line["amounts"][COLUMN]) for line in of["lines"]), Decimal(0))
+        assert amount == Decimal(of["direct"][COLUMN]) + Decimal(of["shared"][COLUMN])
+        sums += amount
+        if of["team"] in charged:
+            charged[of["team"]] += amount
+    assert sums == Decimal(page["totals"][COLUMN])
+    return {"": sums, **charged}
+
+
+def print_owner_statements(face: str) -> Reader:
+    """What its table of statements says, in a printed page."""
+
+    def read(fleet: Fleet) -> Values:
+        title = f"effective cost, {fleet.books.store.currency}"
+        rows = [row for row in fleet.rows(face, "statement", **fleet.of_month) if title in row and "observed" in row]
+        known = {"total": "", **{team: team for team in fleet.teams}}
+        return {known[row[""]]: Decimal(row[title].replace(",", "")) for row in rows if row[""] in known}
 
     return read
 
@@ -518,6 +547,12 @@ MONEY: Final = (
             "`chargeback`, JSON": read_statements,
             "`chargeback`, terminal": print_statements("terminal"),
             "`chargeback`, HTML": print_statements("HTML"),
+            "`statement`, JSON": read_owner_statements,
+            "`statement`, terminal": print_owner_statements("terminal"),
+            "`statement`, HTML": print_owner_statements("HTML"),
+            "`statement`, CSV": read_file("csv"),
+            "`statement`, spreadsheet": read_file("xlsx"),
+            "`statement`, PDF": read_file("pdf"),
             "`GET /api/v1/statements`": get_statements,
             "`bill bridge`, step `statement`": bridge("statement"),
             "`GET /api/v1/bridge`": get_bridge("statement"),

@@ -28,6 +28,7 @@ from loadfactor.interfaces.pages.budgets import build_budgets, build_projects
 from loadfactor.interfaces.pages.chargeback import build_chargeback
 from loadfactor.interfaces.pages.compare import compare_books
 from loadfactor.interfaces.pages.readings import build_document as build_readings
+from loadfactor.interfaces.pages.statement import build_statement, build_statements, find_statement
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
 from loadfactor.interfaces.pages.why_changed import build_page as build_change_page
 from loadfactor.interfaces.render.ascii import to_ascii
@@ -150,6 +151,10 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "waits-job": build_job_estimate,
     "budget": with_settings(lambda books: build_budgets(books.budgets(), STORE_WORDS)),
     "chargeback": with_settings(lambda books: build_chargeback(books.chargeback(), STORE_WORDS)),
+    "statement": with_settings(
+        lambda books: build_statement(find_statement(books.read_statements("2026-10"), "vision"), STORE_WORDS)
+    ),
+    "statements": with_settings(lambda books: build_statements(books.read_statements("2026-10"), STORE_WORDS)),
     "bridge": with_settings(lambda books: build_bridge(books.bridge("vision"))),
     "project": with_settings(lambda books: build_projects(books.projects("owned"))),
     "owned": with_settings(lambda books: build_owned(books.owned())),

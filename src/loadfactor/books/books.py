@@ -181,6 +181,7 @@ class Books:
     bridge = _ask(Snapshot.bridge)
     compare_closed = _ask(Snapshot.compare_closed)
     show_closed = _ask(Snapshot.show_closed)
+    read_statements = _ask(Snapshot.read_statements)
     check = _ask(Snapshot.check)
 
     @contextmanager

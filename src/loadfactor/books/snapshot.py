@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from loadfactor.books.charging.bridge import Bridge, Chain
     from loadfactor.books.charging.closings import ChargebackChanges, Closing, StoodOn
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+    from loadfactor.books.charging.statements import OwnerStatement
     from loadfactor.books.check import CheckResult
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
@@ -244,20 +245,26 @@ class Snapshot:
         by: str | Sequence[str] | None = None,
         currency: str | None = None,
         timezone: tzinfo = UTC,
+        version: int | None = None,
+        later: int | None = None,
     ) -> "ChargebackChanges":
-        """Compare a closed month with now: its last closing beside the statements of now, by the same names.
+        """Compare a closed month, by default its last `version`, with now: by the same names, and why they differ.
 
-        Raises InputError where it was not closed, or was closed by other names.
+        With the version `later` in place of now where that is given. Raises InputError where it was not closed, or was closed by
+        other names.
         """
-        from loadfactor.books.charging.closings import compare_closed, list_imports_since
+        from loadfactor.books.charging.closings import compare_closed, list_imports_since, pick_closing, show_closed
 
         closings = self.list_closings(month)
-        if not closings:
-            raise InputError(_say_open(month))
-        by = closings[-1].by if by is None else by
-        found = self.charge(month, by, currency, timezone)
-        imports = list_imports_since(self._session, closings[-1])
-        return compare_closed(closings[-1], found, self.describe_closing(found, timezone), imports)
+        before = pick_closing(closings, month, version)
+        imports = list_imports_since(self._session, before)
+        if later is not None:
+            after = pick_closing(closings, month, later)
+            until = after.stood_on.last_import or 0
+            known = [record for record in imports if record.number <= until]
+            return compare_closed(before, show_closed(after), after.stood_on, known)
+        found = self.charge(month, before.by if by is None else by, currency, timezone)
+        return compare_closed(before, found, self.describe_closing(found, timezone), imports)
 
     def describe_closing(self, found: "FleetChargeback", timezone: tzinfo = UTC, remark: str = "") -> "StoodOn":
         """What the statements of a month stand on: imports, prices, days; with a remark on what is missing."""
@@ -277,14 +284,24 @@ class Snapshot:
 
         return find_missing(self._session, found)
 
-    def show_closed(self, month: str) -> "FleetChargeback":
-        """The statements of a month as they were when it was closed last. Raises InputError where it is not closed."""
-        from loadfactor.books.charging.closings import show_closed
+    def show_closed(self, month: str, version: int | None = None) -> "FleetChargeback":
+        """The statements of a month as they were when it was closed, last or as this version. InputError where it was not."""
+        from loadfactor.books.charging.closings import pick_closing, show_closed
 
-        closings = self.list_closings(month)
-        if not closings:
-            raise InputError(_say_open(month))
-        return show_closed(closings[-1])
+        return show_closed(pick_closing(self.list_closings(month), month, version))
+
+    def read_statements(
+        self, month: str, currency: str | None = None, timezone: tzinfo = UTC, version: int | None = None
+    ) -> "tuple[OwnerStatement, ...]":
+        """The statement of every team and pool for a month, or as a `version` of its closings had them: they sum to the bill.
+
+        Each with what changed of earlier months that were closed. Raises InputError as `chargeback` and `show_closed`.
+        """
+        from loadfactor.books.charging.statements import read_statements
+
+        is_closed = version is not None
+        found = self.show_closed(month, version) if is_closed else self.chargeback(month, "team", currency, timezone)
+        return read_statements(self._session, found, is_closed, self.charge)
 
     def charge(
         self,
@@ -495,10 +512,6 @@ class Snapshot:
         window = self._window(start, end, UTC)
         (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
         return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
-
-
-def _say_open(month: str) -> str:
-    return f"{month} is not closed; `loadfactor chargeback --month {month} --close` keeps its statements"
 
 
 def _listed(names: str | Sequence[Any]) -> Sequence[Any]:

@@ -442,6 +442,25 @@ class ChargebackRequest(MonthRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StatementRequest(MonthRequest):
+    """Options of `loadfactor statement`."""
+
+    month: str = option("The month, 2026-10.")
+    team: str | None = option("The statement of this team. [default: all of them]", None)
+    currency: str | None = option("Only lines of bills in this currency.", None)
+    versions: bool = option("List how the month was closed, one version after another.", False)
+    version: int | None = option("Print this version as it was closed.", None, at_least=1)
+    against: int | None = option("Compare with this version: what changed since, and why.", None, at_least=1)
+    output: Path | None = option(
+        "Write it to a file: .html, .pdf, .xlsx, .csv, .json, .md; without --team a folder takes a file of every team.",
+        None,
+        short="-o",
+    )
+    files: tuple[str, ...] = option("Kinds of files in a folder.", ("pdf", "xlsx"))
+    store: Path | None = option(STORE_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UntaggedRequest(BooksRequest):
     by: tuple[str, ...] = option(
         "List by user, team, project, queue, pool, job, or a tag: namespace, account, job_name, label.NAME.",

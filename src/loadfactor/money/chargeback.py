@@ -24,6 +24,7 @@ from loadfactor.money.currency import (
     sort_key,
 )
 from loadfactor.money.lines import (
+    SHARE_OF,
     Chargeback,
     ChargedHours,
     ColumnTotal,
@@ -100,7 +101,6 @@ def _under_names(shares: Mapping[str, BorneShare], hours: Hours, names: int) -> 
 
 _OWNERS = ""
 """Where a path begins that is not in a pool."""
-_SHARE_OF = "share of "
 
 
 class _PlacedCosts:
@@ -272,7 +272,7 @@ def _spread(
         for place in places:
             del exact[place]
         for owner, part in borne.items():
-            place = (_OWNERS, *owner, _SHARE_OF + pool)
+            place = (_OWNERS, *owner, SHARE_OF + pool)
             exact[place] = {column: amount * part.share for column, amount in whole.items()}
             methods[place] = part.method
     return exact, methods, spreads
@@ -336,7 +336,7 @@ def _add_shares(spreads: list[SpreadPool], amounts: dict[Path, Costs], nothing: 
     """Spread pools with the sums of what owners bear of them, as it stands on their statements."""
     summed = []
     for spread in spreads:
-        borne = [costs for place, costs in amounts.items() if place[-1] == _SHARE_OF + spread.pool]
+        borne = [costs for place, costs in amounts.items() if place[-1] == SHARE_OF + spread.pool]
         total = {column: add_exactly([zero, *(costs[column] for costs in borne)]) for column, zero in nothing.items()}
         summed.append(SpreadPool(spread.pool, spread.way, total, spread.hours, spread.kept_because))
     return tuple(summed)

@@ -160,6 +160,10 @@ EFFECTIVE_COST: Final = "EffectiveCost"
 _RATE_DIGITS = Decimal("1e-6")
 
 
+SHARE_OF: Final = "share of "
+"""What the name of a part begins with that is a share of a pool."""
+
+
 @dataclass(frozen=True)
 class StatementPart:
     """A part of a statement: `busy`, `idle` and `unobserved` GPU-hours, `storage` …, or a share of a pool; and by what rule."""
@@ -225,6 +229,61 @@ class Statement:
         return (
             (sum(gpus, Decimal(0)) / self.billed_hours).quantize(_RATE_DIGITS) if self.billed_hours and gpus else None
         )
+
+
+@dataclass(frozen=True)
+class StatementLine:
+    """A part of a statement as a line of it: direct or a share of a pool, with its GPU-hours and their rate by cost column.
+
+    Rates are those of the statement where hours × rate is the amount to a minor unit, else amount ÷ hours; None where there are no
+    GPU-hours, or where the amounts are for a part of them alone: a bill may lack a node.
+    """
+
+    name: str
+    is_share: bool
+    unit: str | None
+    hours: Decimal | None
+    rates: Mapping[str, Decimal | None]
+    amounts: Costs
+    method: str
+
+
+def list_lines(statement: Statement) -> tuple[StatementLine, ...]:
+    """The parts of a statement as lines, in its order.
+
+    >>> part = StatementPart("busy", {"BilledCost": Decimal("7.05")}, "held hours that worked")
+    >>> hours = StatedHours(Decimal(4), Decimal(1), Decimal(0))
+    >>> (line,) = list_lines(Statement(("vision",), None, {}, part.amounts, (part,), hours, Decimal(3), Decimal(3)))
+    >>> str(line.hours), str(line.rates["BilledCost"])
+    ('3', '2.350000')
+    """
+    held = statement.hours
+    idle = held.idle or Decimal(0)
+    of_parts = {"idle": idle, "unobserved": held.unobserved, "busy": held.total - idle - held.unobserved}
+    if statement.pool:
+        of_parts = {"gpu": held.total}
+    is_whole = statement.billed_hours == statement.charged_hours
+    lines = []
+    for part in statement.parts:
+        hours = of_parts.get(part.name) or None
+        whole = statement.rates
+        rates = {
+            column: _rate_line(of, hours, whole[column]) if is_whole else None for column, of in part.amounts.items()
+        }
+        unit = "GPU-hour" if hours else None
+        lines.append(
+            StatementLine(part.name, part.name.startswith(SHARE_OF), unit, hours, rates, part.amounts, part.method)
+        )
+    return tuple(lines)
+
+
+def _rate_line(amount: Decimal, hours: Decimal | None, of_all: Decimal | None) -> Decimal | None:
+    """What an hour of a line cost, rounding of its amount aside."""
+    if not hours:
+        return None
+    if of_all is not None and abs(of_all * hours - amount) <= Decimal(1).scaleb(int(amount.as_tuple().exponent)):
+        return of_all
+    return (amount / hours).quantize(_RATE_DIGITS)
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,13 @@ from loadfactor.metrics.query.calendar import Window, instant
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.money.amounts import BILL, COST, DIRECT, IDLE, KNOWN, REST, SPENT, STATEMENT, BridgeStep, walk
 from loadfactor.money.currency import EXACT, add_exactly, count_minor_digits
-from loadfactor.money.lines import choose_column
+from loadfactor.money.lines import SHARE_OF, choose_column
 from loadfactor.money.spending import BudgetStatus
 from loadfactor.settings.config import settings
 from loadfactor.settings.money import Budget
 from loadfactor.store.session import Session
 
 Amounts = dict[str, Decimal]
-_SHARE_OF = "share of "
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ def read_chain(
             continue
         of = own.setdefault(statement.by["team"], dict(sums))
         for part in statement.parts:
-            idle = part.name == f"{_SHARE_OF}idle"
-            steps = (IDLE, REST) if idle else (REST,) if part.name.startswith(_SHARE_OF) else (DIRECT, IDLE, REST)
+            idle = part.name == f"{SHARE_OF}idle"
+            steps = (IDLE, REST) if idle else (REST,) if part.name.startswith(SHARE_OF) else (DIRECT, IDLE, REST)
             for step in (*steps, STATEMENT):
                 of[step.name] += part.amounts.get(chosen, zero)
     for team, charged in own.items():

@@ -162,6 +162,23 @@ def show_closed(closing: Closing) -> FleetChargeback:
     )
 
 
+def pick_closing(closings: Sequence[Closing], month: str, version: int | None = None) -> Closing:
+    """The closing of a month with this number, by default the last. Raises InputError where there is none."""
+    if not closings:
+        raise InputError(f"{month} is not closed; `loadfactor chargeback --month {month} --close` keeps its statements")
+    if version is None:
+        return closings[-1]
+    if not 1 <= version <= len(closings):
+        raise InputError(f"{month} has no version {version}; take 1 to {len(closings)}, which --versions lists")
+    return closings[version - 1]
+
+
+def list_closed_months(session: Session) -> list[str]:
+    """The months that were closed, in order."""
+    session.view_table("statements", "statements")
+    return [month for (month,) in session.raw.execute("SELECT DISTINCT month FROM statements ORDER BY 1").fetchall()]
+
+
 def list_amounts(chargeback: FleetChargeback) -> dict[Place, Amounts]:
     return {(tuple(of.by[name] for name in chargeback.by), of.pool): of.amounts for of in chargeback.statements}
 

@@ -283,6 +283,15 @@ COMMANDS = (
         formats={"focus": "loadfactor.interfaces.pages.chargeback.write_focus"},
     ),
     CommandEntry(
+        "statement",
+        "Write what a team is charged for a month, as a page, PDF, spreadsheet or data.\n\n"
+        "Lines with unit, hours and rate, direct and shared parts, corrections of earlier months that were closed, and the"
+        " rules in words. Without --team: of every team and pool, which sum to the bill; a folder as --output takes a file of"
+        " each. Versions are those that `chargeback --close` kept.",
+        "loadfactor.interfaces.pages.statement.build_page",
+        "loadfactor.interfaces.requests.StatementRequest",
+    ),
+    CommandEntry(
         "untagged",
         "List held GPU-hours and cost without an experiment, by who could fix them.\n\n"
         "The most expensive come first, with the rule that would tag them. Without a team, a project or a purpose: "

@@ -11,12 +11,13 @@ from typing import Any, Final
 from loadfactor.base.errors import InputError
 from loadfactor.books.charging.closings import ChargebackChanges
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.books.charging.statements import OwnerStatement
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import instant, percent
 from loadfactor.interfaces.pages.bridge import link_bridge
 from loadfactor.interfaces.requests import ChargebackRequest
 from loadfactor.interfaces.tables import FilledColumn, col, cols, table
-from loadfactor.money.lines import Statement, StatementPart
+from loadfactor.money.lines import SHARE_OF, Statement, StatementPart
 
 FOCUS_COLUMNS: Final = (
     "AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType",
@@ -41,7 +42,6 @@ _SERVICES: Final = {
     "other": ("Other", "Other (Other)", "Other"),
 }
 _COMPUTE: Final = ("Compute", "Other (Compute)", "GPU-hours")
-_SHARE: Final = "share of "
 
 
 def write_focus(document: Document) -> str:
@@ -64,7 +64,7 @@ def _list_rows(found: FleetChargeback) -> Iterator[Mapping[str, str]]:
 
 def _write_row(found: FleetChargeback, statement: Statement, part: StatementPart) -> Mapping[str, str]:
     start, end = (at.astimezone(UTC).isoformat().replace("+00:00", "Z") for at in (found.start, found.end))
-    kind = statement.pool if statement.pool in _SERVICES else part.name.removeprefix(_SHARE)
+    kind = statement.pool if statement.pool in _SERVICES else part.name.removeprefix(SHARE_OF)
     category, subcategory, service = _SERVICES.get(str(kind), _COMPUTE)
     owner = " / ".join(str(name) for name in statement.by.values() if name)
     tags = json.dumps(
@@ -120,7 +120,7 @@ MOST_ROWS = 40
 NOTHING = "(none)"
 SHOWN = ("BilledCost", "EffectiveCost")
 """Columns of cost on a page; the others are in JSON."""
-_TITLES = {"BilledCost": "billed", "EffectiveCost": "effective cost"}
+COLUMN_TITLES = {"BilledCost": "billed", "EffectiveCost": "effective cost"}
 _HOURS = Decimal("0.1")
 
 
@@ -149,7 +149,6 @@ def build_page(request: ChargebackRequest) -> Document:
 def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
     """Statements of owners and pools, what they are made of, and the totals."""
     columns = [column for column in SHOWN if column in found.totals]
-    source = "the bill" if found.cost_source == "bill" else f"{found.cost_source}, {found.basis} prices (no bill)"
     tagged = (
         ""
         if found.tag_coverage_share is None
@@ -166,7 +165,7 @@ def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
             *_suggest(found, store_words),
         ),
         subtitle=(
-            f"{instant(found.start)} to {instant(found.end)}. From {source}; {found.policy['mode']}{tagged}{seen}."
+            f"{instant(found.start)} to {instant(found.end)}. From {say_source(found)}; {found.policy['mode']}{tagged}{seen}."
         ),
         assumptions=tuple(
             Assumption(name.replace("_", " "), value, "[chargeback]") for name, value in found.policy.items()
@@ -174,6 +173,11 @@ def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
         notes=found.remarks,
         data=found,
     )
+
+
+def say_source(found: FleetChargeback | OwnerStatement) -> str:
+    """What amounts stand on: the bill, or prices of some kind."""
+    return "the bill" if found.cost_source == "bill" else f"{found.cost_source}, {found.basis} prices (no bill)"
 
 
 def _say_who(found: FleetChargeback, column: str) -> str:
@@ -187,9 +191,7 @@ def _say_who(found: FleetChargeback, column: str) -> str:
         else ""
     )
     left = found.totals[column].difference
-    return (
-        f"{found.month or 'All the books know'}: {whole} {_TITLES[column]}, charged to {who}; difference {left}.{kept}"
-    )
+    return f"{found.month or 'All the books know'}: {whole} {COLUMN_TITLES[column]}, charged to {who}; difference {left}.{kept}"
 
 
 def _list_statements(found: FleetChargeback, columns: list[str]) -> DataTable:
@@ -197,7 +199,7 @@ def _list_statements(found: FleetChargeback, columns: list[str]) -> DataTable:
     shown = cols(found.by, lambda of, name: of.by[name] or ("" if of.pool else NOTHING))
     if any(statement.pool for statement in found.statements):
         shown.append(col("pool", lambda of: of.pool or ""))
-    titles = {column: f"{_TITLES[column]}, {found.currency}" for column in columns}
+    titles = {column: f"{COLUMN_TITLES[column]}, {found.currency}" for column in columns}
     shown += cols(titles, lambda of, column: of.amounts[column], "money")
     if any(statement.hours.total for statement in found.statements):
         shown += _list_hours(columns[-1])
@@ -219,7 +221,9 @@ def _list_hours(rated: str) -> list[FilledColumn]:
         col("idle", lambda of: known(of, of.hours.idle), "number"),
         col("effective", lambda of: known(of, of.hours.effective), "number"),
         col(
-            f"{_TITLES[rated]} per billed GPU-hour", lambda of: known(of, of.rates[rated], Decimal("0.0001")), "number"
+            f"{COLUMN_TITLES[rated]} per billed GPU-hour",
+            lambda of: known(of, of.rates[rated], Decimal("0.0001")),
+            "number",
         ),
         col("observed", observed, "percent"),
     ]
@@ -228,7 +232,7 @@ def _list_hours(rated: str) -> list[FilledColumn]:
 def _list_parts(found: FleetChargeback, columns: list[str]) -> DataTable:
     """A row a part of a statement, with the rule by which it came there."""
     heads = [TableColumn("statement"), TableColumn("part"), TableColumn("by which rule")]
-    heads += [TableColumn(f"{_TITLES[column]}, {found.currency}", "money") for column in columns]
+    heads += [TableColumn(f"{COLUMN_TITLES[column]}, {found.currency}", "money") for column in columns]
     rows: list[tuple[Cell, ...]] = []
     for statement in found.statements:
         of = (
@@ -253,7 +257,7 @@ def _list_spreads(found: FleetChargeback, columns: list[str]) -> Iterator[Sectio
             found.spreads,
             col("pool", "pool"),
             col("borne by", lambda s: f"{s.way}{f'; kept apart: {s.kept_because}' if s.kept_because else ''}"),
-            *cols({column: _TITLES[column] for column in columns}, lambda s, column: s.amounts[column], "money"),
+            *cols({column: COLUMN_TITLES[column] for column in columns}, lambda s, column: s.amounts[column], "money"),
         )
         yield Section("Pools that owners bear", tables=(spreads,))
 
@@ -284,11 +288,11 @@ def build_changes(found: ChargebackChanges, store_words: str) -> Document:
     if not found.statements:
         return Document(f"Nothing changed since {found.month} was closed as {found.closing} ({day}).", data=found)
     columns = [column for column in SHOWN if column in found.change]
-    moved = " and ".join(f"{_TITLES[c]} {_sign(found.change[c])} {found.currency}" for c in columns)
+    moved = " and ".join(f"{COLUMN_TITLES[c]} {_sign(found.change[c])} {found.currency}" for c in columns)
     by = tuple(found.statements[0].by)
     heads = [*map(TableColumn, by), TableColumn("pool")]
     for column in columns:
-        heads += [TableColumn(f"{_TITLES[column]}: {what}", "money") for what in ("closed", "now", "change")]
+        heads += [TableColumn(f"{COLUMN_TITLES[column]}: {what}", "money") for what in ("closed", "now", "change")]
     rows: list[tuple[Cell, ...]] = []
     for of in found.statements[:MOST_ROWS]:
         amounts = [(_of(of.closed, c), _of(of.now, c), of.change[c]) for c in columns]

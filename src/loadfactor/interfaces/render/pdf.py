@@ -113,21 +113,25 @@ def _lay_section(section: Section, width: float) -> list[Flowable]:
         head.append(Paragraph(escape(section.title), _style("h2")))
     if section.lead:
         head.append(Paragraph(escape(section.lead), _style("text")))
-    parts: list[Flowable] = [_Picture(chart, width) for chart in section.charts]
+    blocks = [[_Picture(chart, width)] for chart in section.charts]
+    long: list[bool] = [False] * len(blocks)
     for table in section.tables:
-        parts += _lay_table(table.without_empty_columns(), width)
-    parts += _lay_histograms(section.histograms, width)
+        blocks.append(_lay_table(table.without_empty_columns(), width))
+        long.append(len(table.rows) > MOST_KEPT)
+    if section.histograms:
+        blocks.append([_lay_histograms(section.histograms, width)])
+        long.append(True)
     for item in section.suggestions:
-        parts.append(
-            Paragraph(
-                f'<font name="Code" size="7.5">{escape(item.command)}</font><br/>{escape(item.why)}', _style("text")
-            )
-        )
-    if not parts:
+        words = f'<font name="Code" size="7.5">{escape(item.command)}</font><br/>{escape(item.why)}'
+        blocks.append([Paragraph(words, _style("text"))])
+        long.append(False)
+    if not blocks:
         return head
-    if isinstance(parts[0], (_Picture, KeepTogether)):  # a heading never stands alone at the end of a page
-        return [KeepTogether([*head, parts[0]]), *parts[1:]]
-    return [CondPageBreak(HEAD_ROOM), *head, *parts[isinstance(parts[0], CondPageBreak) :]]
+    blocks[0] = [*head, *blocks[0]]  # a heading never stands alone at the end of a page
+    story: list[Flowable] = []
+    for block, is_long in zip(blocks, long, strict=True):
+        story += [CondPageBreak(HEAD_ROOM), *block] if is_long else [KeepTogether(block)]
+    return story
 
 
 def _lay_table(table: DataTable, width: float) -> list[Flowable]:
@@ -137,7 +141,7 @@ def _lay_table(table: DataTable, width: float) -> list[Flowable]:
         story += [_draw_table(piece, size, widths), Spacer(1, 4)]
     if table.note:
         story.append(Paragraph(escape(table.note), _style("faint")))
-    return [KeepTogether(story)] if len(table.rows) <= MOST_KEPT else [CondPageBreak(HEAD_ROOM), *story]
+    return story
 
 
 def _draw_table(table: DataTable, size: float, widths: Sequence[float]) -> Table:
@@ -197,7 +201,7 @@ def _measure(table: DataTable, size: float) -> tuple[list[float], list[float]]:
         words = max((_width(word, size) for cell in cells for word in cell.split()), default=0.0) if is_text else whole
         of_head = max((_width(word, size, face) for word, face in head), default=0.0)
         least.append(max(min(words, WIDEST_WORDS), of_head) + 2 * PAD + 1)
-        natural.append(max(whole, of_head, least[-1] - 2 * PAD - 1) + 2 * PAD + 1)
+        natural.append(max(whole, _width(column.title, size, "Text-Bold")) + 2 * PAD + 1)
     return least, natural
 
 
@@ -212,18 +216,16 @@ def _width(text: str, size: float, face: str = "Text") -> float:
     return float(pdfmetrics.stringWidth(text, face, size))
 
 
-def _lay_histograms(histograms: Sequence[Histogram], width: float) -> list[Flowable]:
+def _lay_histograms(histograms: Sequence[Histogram], width: float) -> Table:
     """Small pictures of GPUs, some beside each other."""
     each = width / BARS_BESIDE
     cells: list[Any] = [
         [_Bars(of, each - 14), Paragraph(f"<b>{escape(of.name)}</b><br/>{escape(of.note)}", _style("small"))]
         for of in histograms
     ]
-    if not cells:
-        return []
     cells += [""] * (-len(cells) % BARS_BESIDE)
     rows = [cells[at : at + BARS_BESIDE] for at in range(0, len(cells), BARS_BESIDE)]
-    return [Table(rows, colWidths=[each] * BARS_BESIDE, style=[("VALIGN", (0, 0), (-1, -1), "TOP")])]
+    return Table(rows, colWidths=[each] * BARS_BESIDE, style=[("VALIGN", (0, 0), (-1, -1), "TOP")])
 
 
 class _Bars(Flowable):  # type: ignore[misc]
