@@ -1,6 +1,7 @@
 """What moves on pages: cursors of charts, links that swap what is shown, and pages over books that go on."""
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +148,35 @@ def test_what_cannot_be_swapped_is_loaded(chromium: Any, address: str) -> None:
         assert not is_remembered(page)
 
 
+def test_the_heat_map_says_what_a_cell_is(page: Any) -> None:
+    """To a mouse and to keys; hours that are chosen are an address, a GPU that is clicked has a page, nodes are a link away."""
+    page.goto("/gpus")
+    remember(page)
+    field = page.locator(".heat")
+    field.locator("canvas").wait_for()
+    assert page.locator("figure[data-heat] svg").count() == 0  # the picture of those without scripts
+    point(page, field, 0.7)
+    assert re.search(r"\d\d:00: (\d.* % utilization|held|down|nothing)", field.locator(".readout").inner_text())
+    page.mouse.move(5, 5)
+    field.focus()
+    for key in ("ArrowDown", "ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight"):
+        page.keyboard.press(key)
+    assert ":00: " in page.locator(".heat + .said").inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**from=**")
+    page.locator(".window input[name=from]:not([value=''])").wait_for()
+    field.locator("canvas").wait_for()
+    page.get_by_role("link", name="By node").click()
+    page.wait_for_url("**rows=nodes**")
+    page.get_by_role("link", name="By GPU").click()
+    page.wait_for_url("**rows=gpus**")
+    page.get_by_role("link", name="By node").wait_for()
+    page.mouse.click(*point(page, field, 0.7))
+    page.wait_for_url("**/gpus/**from=**")
+    page.locator("h1", has_text="GPU ").wait_for()
+    assert is_remembered(page)
+
+
 @pytest.fixture
 def live(store: Path) -> Iterator[str]:
     """The address of a server over these books as if they went on."""
@@ -217,7 +247,7 @@ def test_a_page_that_cannot_ask_says_as_of_when_it_is(watched: Any) -> None:
     watched.route("**/teams", lambda route: route.fulfill(status=503))
     for seconds in (POLL_S, 2 * POLL_S, 4 * POLL_S):
         assert poll(watched, seconds) == 503
-        assert "3 min ago" in watched.locator(".as-of").inner_text()
+        watched.locator(".as-of", has_text="3 min ago").wait_for()
     watched.unroute("**/teams")
     assert poll(watched, 8 * POLL_S) == 304
     watched.locator(".as-of").wait_for(state="hidden")

@@ -16,12 +16,14 @@ from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric
-from loadfactor.metrics.query.answer import answer
+from loadfactor.metrics.query.answer import Floats, answer, tabulate
 from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
 from loadfactor.metrics.query.question import (
     OF_A_HOLDER,
     TOLD_BY,
     UNKNOWN_HOLDER,
+    Fetch,
+    Key,
     Question,
     check_dimensions,
     list_inputs,
@@ -134,6 +136,31 @@ class Snapshot:
         keeps only one value of a dimension; `without_idle` leaves the cost of idle and unobserved time out of unit costs. Raises
         InputError for a metric, dimension, window, basis or filter that is none.
         """
+        return answer(*self._pose(metrics, by, start, end, timezone, basis, where, without_idle))
+
+    def tabulate(
+        self,
+        metrics: Sequence[str],
+        by: Sequence[str],
+        start: datetime | None = None,
+        end: datetime | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> tuple[list[Key], dict[str, Floats]]:
+        """The same as columns, for pictures of very many groups: the groups, an hour in ms, and values, NaN where unknown."""
+        return tabulate(*self._pose(metrics, by, start, end, UTC, None, where))
+
+    def _pose(
+        self,
+        metrics: str | Sequence[str | Metric],
+        by: str | Sequence[str],
+        start: datetime | None,
+        end: datetime | None,
+        timezone: tzinfo,
+        basis: str | None,
+        where: Mapping[str, str] | None,
+        without_idle: bool = False,
+    ) -> tuple[Question, Fetch]:
+        """A question, and what works its queries out."""
         for at in (start, end):
             if at is not None and at.tzinfo is None:
                 raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
@@ -156,7 +183,7 @@ class Snapshot:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
             self._session.put(name, columns)
-        return answer(question, lambda name: self._session.fetch_columns(queries[name]))
+        return question, lambda name: self._session.fetch_columns(queries[name])
 
     def waterfall(
         self,

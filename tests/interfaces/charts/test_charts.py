@@ -16,6 +16,7 @@ from matplotlib.text import Text
 
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series, image, running, terminal
 from loadfactor.interfaces.charts.axes import make_axes, trace
+from loadfactor.interfaces.charts.heat import LOOKS
 from loadfactor.interfaces.charts.labels import CARD, FAINT, INK, PALETTE, Box, spread
 from loadfactor.interfaces.charts.panels import NARROW_PX, WIDE_PX, draw_chart, thin
 from loadfactor.interfaces.charts.picture import Sheet, Words, fill
@@ -350,3 +351,23 @@ def test_parts_differ_by_more_than_their_colour() -> None:
     """Each part of a bar has a hatching of its own, and a fall one that a rise has not."""
     parts = [list(fill(0, 0, 40, 40, index))[1:] for index in range(len(PALETTE))]
     assert len({str(lines) for lines in parts}) == len(PALETTE)
+
+
+def test_a_heat_map_tells_states_apart_by_more_than_their_colour(tmp_path: Path) -> None:
+    """Each has a hatching and a character of its own; what was not there is left out; words say how much of each there is."""
+    at = [datetime(2026, 10, 5, hour, tzinfo=UTC) for hour in range(6)]
+    row = Series("node-1", [0.0, 1.0, *[None] * 4], states=[None, None, "idle", "down", "unobserved", None])
+    chart = Chart("Nodes", "heat map", at, [row], "UTC")
+    text = terminal.draw(chart, 80)
+    assert "node-1 ▁█ix?" in text
+    assert to_ascii(text).isascii()
+    figure = draw_figure(chart)
+    cells = [f'class="{name}"' for name in ("h0", "h5", "s1", "s3", "s6")]
+    assert all(figure.count(cell) > figure.count('class="picture') for cell in cells)  # in the key and in the row
+    assert len({look[1] for look in LOOKS.values()}) == len(LOOKS) == len({look[2] for look in LOOKS.values()})
+    assert (
+        "40.0 % working, 50.0 % full on average, 20.0 % held and idle, 20.0 % down, 20.0 % held and unobserved"
+        in figure
+    )
+    image.save_png([chart], tmp_path / "heat.png")
+    assert (tmp_path / "heat.png").stat().st_size > 1000

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime
 from gzip import compress
 from html import unescape
 from html.parser import HTMLParser
@@ -21,6 +22,14 @@ from loadfactor.store.tokens import TokenFile, create_token
 
 HTML = {"accept": "text/html"}
 NAMES = {"/teams/{id}": "{}", "/jobs/{id}": "job-{}", "/gpus/{id}": "GPU-{}-0"}
+HOURS = {
+    "busy_gpu_hours": 0,
+    "idle_gpu_hours": 253,
+    "unallocated_gpu_hours": 252,
+    "unobserved_gpu_hours": 255,
+    "down_gpu_hours": 254,
+}
+"""Hours of a cell of the heat map, and the byte of one that is mostly so."""
 HOSTILE = (
     "<script>alert(1)</script>",
     "'; DROP TABLE jobs --",
@@ -131,7 +140,7 @@ def test_a_teams_pages_say_nothing_of_another_team(books: Books, tokens: dict[st
     """No page, form, refusal or header, of its own names or of theirs, holds a name, a price or a share of theirs."""
     with serve(books) as browser:
         for path in [*paths(MINE), *paths(THEIRS), "/jobs?q=hush", "/time?by=team,hour", f"/time?where=team={THEIRS}"]:
-            for form in ("html", "json"):
+            for form in ("html", "json", *(["cells"] if path == "/gpus" else [])):
                 question = f"{path}{'&' if '?' in path else '?'}format={form}"
                 answer = browser.get(question, headers={"authorization": f"Bearer {tokens[right]}"})
                 assert answer.status_code < 500, question
@@ -270,3 +279,36 @@ def test_charts_carry_the_values_that_a_cursor_shows(open_pages: dict[str, str])
     assert set(told["moments"][1:]) == {HOUR // 1000}
     assert told["y"][0][0].endswith(" %")
     assert "data-poll" not in open_pages["/"]
+
+
+def test_the_heat_map_is_one_byte_a_cell(books: Books, tokens: dict[str, str]) -> None:
+    """Of each GPU and hour what most of it was, as the readings say; of a team's token what the team held."""
+    bearer = {"authorization": f"Bearer {tokens['read']}"}
+    metrics = ("utilization", *HOURS)
+    with serve(books) as browser:
+        answer = browser.get("/gpus?format=cells", headers=bearer)
+        question = "/api/v1/readings?by=device,hour&metric=" + ",".join(metrics)
+        readings = browser.get(question, headers=bearer).json()["readings"]
+        own = browser.get("/gpus?format=cells", headers={"authorization": f"Bearer {tokens['read-team']}"})
+        by_node = browser.get("/gpus?format=cells&rows=nodes", headers=bearer)
+        assert browser.get("/teams?format=cells", headers=bearer).status_code == 400
+        assert browser.get("/gpus?rows=racks", headers=bearer).status_code == 400
+    line, _, cells = answer.content.partition(b"\n")
+    told = json.loads(line)
+    assert len(cells) == len(told["rows"]) * told["columns"]
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for r in readings:
+        found.setdefault((r["by"]["device"], r["by"]["hour"]), {})[r["metric"]] = r["value"] or 0.0
+    compared = 0
+    for (device, hour), of in found.items():
+        (row,) = [n for n, (_, name) in enumerate(told["rows"]) if name == device]
+        column = (round(datetime.fromisoformat(hour).timestamp()) - told["first"]) // told["step"]
+        most = max(HOURS, key=lambda name: of[name])
+        expected = HOURS[most] if most != "busy_gpu_hours" else round(of["utilization"] * 200)
+        assert cells[row * told["columns"] + column] == expected
+        compared += 1
+    assert compared
+    assert [name for _, name in json.loads(own.content.partition(b"\n")[0])["rows"]] == [
+        f"GPU-{MINE}-{n}" for n in (0, 1)
+    ]
+    assert len(json.loads(by_node.content.partition(b"\n")[0])["rows"][0]) == 1

@@ -14,7 +14,8 @@
 Kinds: `line`, `step` (a value holds until the next x), `scatter` for numeric or datetime x, and these may be mixed by giving
 a series its own kind; `histogram` (x holds the edges, one more than each series has counts); `bar`, `stacked bar` and
 `waterfall` for named x, drawn horizontally so that long names stay readable. A waterfall has one series of changes, each drawn
-from where the last one ended; `total` names a closing bar. None in a series is a gap, never zero.
+from where the last one ended; `total` names a closing bar. None in a series is a gap, never zero. A `heat map` has a row a
+series: its y are shares of one, its x where columns begin, and `states` say what a cell is in that has no share.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-Kind = Literal["line", "step", "scatter", "histogram", "bar", "stacked bar", "waterfall"]
+Kind = Literal["line", "step", "scatter", "histogram", "bar", "stacked bar", "waterfall", "heat map"]
+State = Literal["idle", "free", "down", "unobserved"]
+"""What a cell of a heat map is in that has no share; one of None is of nothing that was there."""
 X = float | str | datetime
 NAMED_KINDS = ("bar", "stacked bar", "waterfall")
 MIXABLE_KINDS = ("line", "step", "scatter")
@@ -37,6 +40,7 @@ class Series:
     x: Sequence[X] = ()
     kind: Kind | None = None
     dashed: bool = False
+    states: Sequence[State | None] = ()
 
 
 @dataclass(frozen=True)

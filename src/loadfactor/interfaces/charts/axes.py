@@ -105,6 +105,11 @@ def make_axes(
     return x_axis, _axis(low, high, chart.y_log, y_ticks, from_zero=whole or low < high / 2, whole=whole)
 
 
+def make_time_axis(low: float, high: float, count: int, zone: tzinfo) -> Axis:
+    """An axis of time over just this range, in seconds since 1970."""
+    return Axis(low, high, _date_ticks(low, high, count, zone))
+
+
 def to_drawing(x: X, log: bool) -> float:
     """A value in drawing units: seconds since 1970 for an instant, log10 on a logarithmic axis."""
     if isinstance(x, float):

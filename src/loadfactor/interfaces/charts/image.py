@@ -13,12 +13,14 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Affine2D
 
 from loadfactor.interfaces.charts import Chart
-from loadfactor.interfaces.charts.labels import CARD, FAINT, INK, LINE, PALETTE
+from loadfactor.interfaces.charts.labels import CARD, FAINT, INK, LINE, PALETTE, SCALE
 from loadfactor.interfaces.charts.panels import draw_sheet
 from loadfactor.interfaces.charts.picture import Dots, Line, Rectangle, Shape, Sheet
 
 COLORS: Mapping[str, str] = MappingProxyType(
-    {"ink": INK, "dim": FAINT, "rule": LINE, "ground": CARD, **{f"s{i}": code for i, code in enumerate(PALETTE)}}
+    {"ink": INK, "dim": FAINT, "rule": LINE, "ground": CARD}
+    | {f"s{i}": code for i, code in enumerate(PALETTE)}
+    | {f"h{i}": code for i, code in enumerate(SCALE)}
 )
 """What the style sheet of a page gives by class, for a picture without one."""
 PX_PER_IN, POINTS_PER_PX, DPI = 96, 0.75, 160

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C56A96", "#B97F00", "#2E96CC", "#777777", "#9467BD")
 
+SCALE = ("#29487D", "#575D6D", "#7D7C78", "#A59C74", "#D2BF5D", "#FFE945")
+"""Of shares from 0 to 1, in equal steps: cividis, which reads alike with every kind of colour blindness, and without colour."""
+
 INK, FAINT, LINE, CARD = "#222222", "#59626c", "#d9dde2", "#ffffff"
 """Words, small print and axes, thin lines, and what they stand on, on a white page."""
 

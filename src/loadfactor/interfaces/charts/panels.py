@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from loadfactor.interfaces.charts import NAMED_KINDS, Chart, Series, running
 from loadfactor.interfaces.charts.axes import Axis, Outline, Value, make_axes, to_drawing, trace
+from loadfactor.interfaces.charts.heat import draw_heat
 from loadfactor.interfaces.charts.labels import Box, place, spots_around, spread
 from loadfactor.interfaces.charts.picture import (
     FAINT,
@@ -55,8 +56,11 @@ def draw_chart(sheet: Sheet, chart: Chart) -> "Area | None":
     sheet.write(chart.title, TITLE, TITLE_LINES, bold=True)
     sheet.write(chart.note, SMALL, NOTE_LINES, FAINT)
     sheet.bottom += 3
-    if len(chart.series) > 1 and not are_named_at_ends(chart):
+    if len(chart.series) > 1 and not are_named_at_ends(chart) and chart.kind != "heat map":
         _draw_key(sheet, chart)
+    if chart.kind == "heat map":
+        draw_heat(sheet, chart)
+        return None
     is_named = chart.kind in NAMED_KINDS
     sheet.write((chart.y_label or chart.x_label) if is_named else chart.y_label, SMALL, 1, FAINT)
     sheet.bottom += 5

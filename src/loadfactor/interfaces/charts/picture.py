@@ -108,7 +108,7 @@ HATCHES = ("", "/", "\\", "-", "x", "|", "/|", "+")
 def fill(left: float, top: float, width: float, height: float, index: int) -> Iterator[Shape]:
     """A rectangle in the colour of the series at this place, with its hatching."""
     yield Rectangle(left, top, width, height, color_name(index))
-    runs = list(_hatch(left, top, left + width, top + height, HATCHES[index % len(HATCHES)]))
+    runs = list(hatch(left, top, left + width, top + height, HATCHES[index % len(HATCHES)]))
     if runs:
         yield Line(runs, GROUND, 1.1)
 
@@ -118,7 +118,7 @@ def color_name(index: int) -> str:
     return f"s{index % len(HATCHES)}"
 
 
-def _hatch(left: float, top: float, right: float, bottom: float, signs: str) -> Iterator[Sequence[Point]]:
+def hatch(left: float, top: float, right: float, bottom: float, signs: str) -> Iterator[Sequence[Point]]:
     """Lines through a rectangle, in steps that run on from one rectangle to the next."""
     if "-" in signs or "+" in signs:
         yield from (((left, y), (right, y)) for y in _steps(top, bottom, HATCH_PX * 0.7))

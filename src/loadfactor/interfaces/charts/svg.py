@@ -6,6 +6,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from loadfactor.interfaces.charts import Chart, Series, X, running
 from loadfactor.interfaces.charts.cursor import write_area, write_values
+from loadfactor.interfaces.charts.heat import describe_heat
 from loadfactor.interfaces.charts.panels import NARROW_PX, WIDE_PX, draw_chart
 from loadfactor.interfaces.charts.picture import Dots, Line, Point, Rectangle, Shape, Sheet, Words
 from loadfactor.interfaces.formats import make_visible, number, short
@@ -28,6 +29,7 @@ def draw_figure(chart: Chart, has_cursor: bool = False) -> str:
         place = f' data-area="{write_area(area)}"' if values and area else ""
         pictures.append(write_svg(sheet, f'class="picture {name}" aria-hidden="true"{place}'))
     told = f" data-chart={quoteattr(values)}" if values else ""
+    told += " data-heat" if has_cursor and chart.kind == "heat map" else ""
     return f'<figure role="img" aria-label={quoteattr(words)}{told}>\n' + "\n".join(pictures) + "\n</figure>"
 
 
@@ -102,6 +104,8 @@ def describe(chart: Chart) -> str:
         sentences = [", ".join(parts)]
     elif chart.kind == "stacked bar":
         sentences = [_totals(chart)]
+    elif chart.kind == "heat map":
+        sentences = [describe_heat(chart)]
     elif chart.kind == "histogram":
         sentences = [_peak(chart, series) for series in chart.series[:MOST_SERIES]]
     else:

@@ -12,6 +12,7 @@ from typing import Any
 
 from loadfactor.interfaces.charts import NAMED_KINDS, Chart, running
 from loadfactor.interfaces.charts.axes import Axis, Outline, make_axes, to_drawing, trace
+from loadfactor.interfaces.charts.heat import write_heat
 from loadfactor.interfaces.charts.labels import Box, paint, place, rgb, spots_around, spread
 from loadfactor.interfaces.formats import UNKNOWN, make_visible, number
 
@@ -183,7 +184,9 @@ def draw(chart: Chart, width: int = 80, height: int = 16, color: bool = False) -
     """The chart as text of at most `width` columns; with `color` it holds terminal escape codes."""
     chart, width = make_visible(chart), max(width, MIN_WIDTH)
     head = wrap(chart.title, width)
-    if chart.kind in NAMED_KINDS:
+    if chart.kind == "heat map":
+        body = write_heat(chart, width)
+    elif chart.kind in NAMED_KINDS:
         body = draw_bars(chart, width, color)
     else:
         body = _draw_axes(chart, width, height, color)

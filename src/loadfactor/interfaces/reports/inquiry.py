@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED, FleetWaterfall
 from loadfactor.interfaces import formats
 from loadfactor.interfaces.pages.readings import currency_of
 from loadfactor.metrics import Metric
+from loadfactor.metrics.query.answer import Floats
 from loadfactor.metrics.query.reading import Reading, Readings
 
 if TYPE_CHECKING:  # which most reports do without
@@ -126,6 +127,10 @@ class Inquiry:
             basis=self.basis,
             where={**self.where, **where} or None,
         )
+
+    def tabulate(self, *metrics: str, by: Sequence[str]) -> tuple[list[tuple[Any, ...]], dict[str, Floats]]:
+        """The same as columns, an hour in ms since 1970."""
+        return self.books.tabulate(metrics, by, self.start, self.end, self.where or None)
 
     @cached_property
     def jobs(self) -> Readings:

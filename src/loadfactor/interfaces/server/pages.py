@@ -31,11 +31,12 @@ MOST_VALUES: Final = 64
 class WebAnswer:
     """A page in one of its forms."""
 
-    text: Callable[[PageForm], str]
+    text: Callable[[PageForm], str | bytes]
 
     def write(self, form: PageForm, packed: bool) -> Iterator[bytes]:
         """The bytes, with gzip where `packed`."""
-        text = self.text(form).encode("utf-8", "replace")
+        written = self.text(form)
+        text = written if isinstance(written, bytes) else written.encode("utf-8", "replace")
         pieces = (text[start : start + PAGE_PIECE_BYTES] for start in range(0, len(text), PAGE_PIECE_BYTES))
         return pack(pieces) if packed else iter(pieces)
 
@@ -58,15 +59,17 @@ def add_pages(app: FastAPI, served: Served) -> None:
 
 def _make_endpoint(page: Page, served: Served) -> Callable[[Request], object]:
     async def show(request: Request) -> Response:
-        form, access = _choose_form(request), access_of(request)
+        form, access = _choose_form(request, page), access_of(request)
         state: State = {name: request.query_params.getlist(name)[:MOST_VALUES] for name in request.query_params}
         name = request.path_params.get("name", "")
 
-        def write(as_form: PageForm) -> str:
+        def write(as_form: PageForm) -> str | bytes:
             with served.books.snapshot() as snapshot:
                 ask = Ask(served.books, snapshot, request.url.path, name, state, access.team, served.is_live)
                 if as_form == "html":
                     return render_page(page, ask, _view(access))
+                if as_form == "cells" and page.cells:
+                    return page.cells(ask)
                 document = build_document(page, ask)
             return f"{render_json(document)}\n" if as_form == "json" else _write_csv(document)
 
@@ -89,9 +92,11 @@ def _view(access: Access) -> Viewer:
     return Viewer(name, access.team, access.grants("fleet"), access.grants("write"), has_session, access.form_key)
 
 
-def _choose_form(request: Request) -> PageForm:
+def _choose_form(request: Request, page: Page) -> PageForm:
     """The form that the address names, else the first that is accepted."""
     named = request.query_params.get("format")
+    if named == "cells" and page.cells:
+        return "cells"
     accepted = request.headers.get("accept", "")
     for form in ("html", "json", "csv"):
         if named == form or (named is None and MEDIA[form].partition(";")[0] in accepted):

@@ -132,12 +132,13 @@ class QuestionPool:
 
 
 Form = Literal["json", "csv", "arrow"]
-PageForm = Literal["html", "json", "csv"]
+PageForm = Literal["html", "json", "csv", "cells"]
 MEDIA: Final[dict[str, str]] = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
     "html": "text/html; charset=utf-8",
+    "cells": "application/octet-stream",
 }
 PIECE: Final = 2_000
 """Rows that are written at once."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from loadfactor.base.clock import now_ms
+from loadfactor.base.errors import no_such
 from loadfactor.base.units import PERCENT
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
@@ -18,12 +19,14 @@ from loadfactor.interfaces.pages.alerts import build_board, name_group
 from loadfactor.interfaces.pages.lists import build_metrics, build_settings
 from loadfactor.interfaces.pages.readings import coverage_text, value_text
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
+from loadfactor.interfaces.reach import NothingKnownError
 from loadfactor.interfaces.reports import sections
 from loadfactor.interfaces.reports.inquiry import Group, Inquiry
 from loadfactor.interfaces.reports.job import build_job_page
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, Ask, shift
+from loadfactor.interfaces.web.heat import read_heat
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
@@ -32,6 +35,8 @@ TILES: Final = ("utilization", "load_factor", "cost", "idle_cost", "queue_wait_s
 OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 OF_A_GPU: Final = ("utilization", "allocation", "idle_gpu_hours", "idle_cost")
+HEAT_ROWS: Final = {"nodes": ("node",), "GPUs": ("node", "device")}
+HEAT_LEAD: Final = "Each cell is what most of that time went into; its colour is how active it was while it worked."
 OF_A_WAIT: Final = ("queue_waiting", "queue_wait_s_p50", "queue_wait_s_p90")
 OVER_TIME: Final = ("allocation", "utilization", "load_factor")
 TIMES: Final = ("hour", "day", "week", "month")
@@ -124,11 +129,37 @@ def build_gpus(ask: Ask) -> Document:
     page = readings_page.build_document(found.pick(range(first, min(first + PAGE_ROWS, many))))
     if not many:
         return page
-    shown = f"; {first + 1:,} to {min(first + PAGE_ROWS, many):,} of them by {order}" if many > PAGE_ROWS else ""
+    shown = (
+        f"; {first + 1:,} to {min(first + PAGE_ROWS, many):,} of them, {_say_order(order)}" if many > PAGE_ROWS else ""
+    )
+    rows = _choose_rows(ask, "nodes")
+    heat = read_heat(inquiry, HEAT_ROWS[rows])
+    drawn = (
+        [Section("Where and when", HEAT_LEAD, charts=(heat.draw(f"{rows[0].upper()}{rows[1:]} over time"),))]
+        if heat
+        else []
+    )
     over = _over_time(inquiry)
     return replace(
-        page, headline=f"{counted(many, 'GPU')}{shown}.", sections=[*page.sections, *([over] if over else ())]
+        page, headline=f"{counted(many, 'GPU')}{shown}.", sections=[*drawn, *page.sections, *([over] if over else ())]
     )
+
+
+def write_heat_cells(ask: Ask) -> bytes:
+    """The heat map of `/gpus` as one byte a cell, by GPU, or by node where the address says `rows=nodes`."""
+    rows = HEAT_ROWS[_choose_rows(ask, "GPUs")]
+    try:
+        heat = read_heat(ask.inquire(), rows)
+    except NothingKnownError:
+        heat = None
+    return heat.write_cells() if heat else b"{}\n"
+
+
+def _choose_rows(ask: Ask, default: str) -> str:
+    named = next((rows for rows in HEAT_ROWS if rows.lower() == ask.text("rows")), None)
+    if named is None and ask.text("rows"):
+        raise no_such("kind of rows", ask.text("rows"), [rows.lower() for rows in HEAT_ROWS])
+    return named or default
 
 
 def build_gpu(ask: Ask) -> Document:

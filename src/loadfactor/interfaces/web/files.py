@@ -8,7 +8,7 @@ SHORTEST_HASH: Final = 12
 MEDIA: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 SHIPPED: Final = (
     "interfaces/render/static/page.css",
-    *(f"interfaces/web/static/{name}" for name in ("frame.css", "page.js", "live.js", "charts.js")),
+    *(f"interfaces/web/static/{name}" for name in ("frame.css", "page.js", "live.js", "charts.js", "heat.js")),
 )
 
 

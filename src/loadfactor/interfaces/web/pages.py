@@ -14,6 +14,7 @@ from loadfactor.interfaces.web.ask import Ask
 class Page:
     """One page. `name` is its word in the navigation; a page of one thing has none, and `{id}` in its path and question.
 
+    `cells`: what writes its heat map, for the script that draws it.
     `of_fleet`: it says what only who reads everything may know. `has_window`: the state of its address is a window.
     """
 
@@ -26,6 +27,7 @@ class Page:
     of_fleet: bool = False
     has_window: bool = True
     has_search: bool = False
+    cells: Callable[[Ask], bytes] | None = None
 
     def ask_question(self, name: str) -> str:
         """Its title, of this thing."""
@@ -95,6 +97,7 @@ PAGES: Final[tuple[Page, ...]] = (
         builders.build_gpus,
         _show(f"{' '.join(builders.OF_A_GPU)} --by device,node,accelerator --sort=-idle_gpu_hours"),
         "GPUs",
+        cells=builders.write_heat_cells,
     ),
     Page(
         "/gpus/{id}",

@@ -27,7 +27,7 @@ SHOWN: Final = ("last", "from", "to", "tz", "q")
 """Of the state, what the fields of the frame show."""
 POLL_S: Final = 30
 """How often a page over books that go on asks whether they did, while somebody looks at it."""
-WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "offset")))
+WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "rows", "offset")))
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
         kept=[(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
         forms=[(form, ask.link(ask.path, WHOLE, format=form)) for form in FORMS],
         command=make_visible(page.command(ask)),
+        cells=ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
         poll_s=POLL_S if ask.is_live and (page.has_window or page.path == "/alerts") else 0,
         earlier=ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
         later=(

@@ -198,14 +198,10 @@
 
     choose() {
       const [first, last] = [this.from, this.index].sort((a, b) => a - b);
+      const start = this.x[first];
       const end = last + 1 < this.x.length ? this.x[last + 1] : this.x[last] + this.step;
-      const address = new URL(location.href);
-      for (const name of ["last", "offset"]) address.searchParams.delete(name);
-      address.searchParams.set("from", writeMoment(this.x[first], this.zone));
-      address.searchParams.set("to", writeMoment(end, this.zone));
-      address.search = address.search.replaceAll("%3A", ":");
       this.leave();
-      loadfactor.visit(address.href);
+      loadfactor.openWindow(start, end, this.zone);
     }
   }
 
@@ -233,18 +229,8 @@
   function makeClock(zone, step) {
     const form = { weekday: "short", day: "numeric", month: "short", year: "numeric" };
     if (step < DAY_S - HOUR_S) Object.assign(form, { hour: "2-digit", minute: "2-digit" });
-    const clock = makeFormat("en-GB", form, zone);
+    const clock = loadfactor.clock(zone, form);
     return (at) => clock.format(at * 1000);
-  }
-
-  // A moment as addresses have it, by the clock of the page's zone.
-  function writeMoment(at, zone) {
-    const text = makeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" }, zone).format(at * 1000);
-    return text.endsWith("00:00") ? text.slice(0, 10) : text.replace(" ", "T");
-  }
-
-  function makeFormat(language, form, zone) {
-    return new Intl.DateTimeFormat(language, { ...form, timeZone: zone });
   }
 
   function attach() {

@@ -166,6 +166,31 @@ window.loadfactor = (() => {
     scrolling = setTimeout(() => going || history.replaceState({ y: scrollY }, ""), SCROLL_MS);
   }, { passive: true });
 
+  // -- windows as addresses
+
+  // The state of this page for another window, in seconds since 1970, on this page or another one.
+  function openWindow(from, to, zone, path = location.pathname, changed = {}) {
+    const address = new URL(path, location.href);
+    address.search = location.search;
+    for (const name of ["last", "offset"]) address.searchParams.delete(name);
+    for (const [name, value] of Object.entries({ from: writeMoment(from, zone), to: writeMoment(to, zone), ...changed })) {
+      if (value) address.searchParams.set(name, value);
+      else address.searchParams.delete(name);
+    }
+    address.search = address.search.replaceAll("%3A", ":");
+    visit(address.href);
+  }
+
+  // A moment as addresses have it, by the clock of the page's zone.
+  function writeMoment(at, zone) {
+    const text = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short", timeZone: zone }).format(at * 1000);
+    return text.endsWith("00:00") ? text.slice(0, 10) : text.replace(" ", "T");
+  }
+
+  function clock(zone, form) {
+    return new Intl.DateTimeFormat("en-GB", { ...form, timeZone: zone });
+  }
+
   // -- parts
 
   function strip(address) {
@@ -190,5 +215,5 @@ window.loadfactor = (() => {
   document.body.append(said, progress);
   for (const figure of document.querySelectorAll("figure")) drawn.set(figure, figure.outerHTML); // before scripts add to them
   if (history.state?.y) scrollTo(0, history.state.y);
-  return { visit, read, renew, make, get tag() { return tag; }, set tag(of) { tag = of; } };
+  return { visit, read, renew, make, openWindow, clock, get tag() { return tag; }, set tag(of) { tag = of; } };
 })();
