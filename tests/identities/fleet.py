@@ -179,6 +179,14 @@ class Fleet:
             self._kept[key] = answer.json()
         return self._kept[key]
 
+    def open(self, path: str, **given: Any) -> tuple[str, list[Row]]:
+        """A page of the server in HTML, and the rows of its tables."""
+        names = {"start": "from", "end": "to", "timezone": "tz"}
+        asked = {names.get(name, name): of for name, of in given.items()}
+        answer = self._client.get(path, params=asked, headers={"accept": "text/html"})
+        assert answer.status_code == 200, answer.text
+        return answer.text, list(_read_html(answer.text))
+
     @cached_property
     def gauges(self) -> dict[str, list[tuple[dict[str, str], float]]]:
         """What `/metrics` shows at the moment at which the books end: samples by name."""

@@ -75,6 +75,11 @@ def get_alerts(fleet: Fleet) -> Mapping[str, Any]:
     return list_board(fleet.get("/api/v1/alerts", state="all")) if fleet.once("judged", judge) else {}
 
 
+def see_alerts(fleet: Fleet) -> Mapping[str, Any]:
+    """Those of its page."""
+    return list_board(fleet.get("/alerts", format="json")) if fleet.once("judged", judge) else {}
+
+
 def choose(fleet: Fleet) -> tuple[str, ...]:
     """The first few of all, which are compared."""
     return tuple(sorted({**replay(fleet), **read_page(fleet)})[:MOST])

@@ -11,6 +11,7 @@ from tests.identities.fleet import Fleet
 from tests.identities.values import Shown, Value, Values, read_shown
 
 from loadfactor.base.units import ONES_PER_MILLION
+from loadfactor.books.job_account import SPENT_ON
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.insight.alerts.rules import RULES
@@ -23,6 +24,8 @@ from loadfactor.interfaces.grafana.write import DASHBOARDS
 from loadfactor.interfaces.prometheus_rules.files import list_own_rules
 from loadfactor.interfaces.prometheus_rules.rule_file import TranslatedRule
 from loadfactor.interfaces.reports.sections import BARS, CELLS
+from loadfactor.interfaces.web.builders import OF_A_GPU, OF_A_JOB, OF_A_WAIT, OVER_TIME
+from loadfactor.interfaces.web.builders import TILES as OF_TILES
 from loadfactor.metrics import METRICS
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
@@ -40,6 +43,10 @@ DIAGNOSED: Final = {
     "underused": "underused_gpu_hours",
 }  # fmt: skip
 OF_HELD: Final = tuple(DIAGNOSED.values())
+OF_JOB_PAGE: Final = (
+    "cost", "allocated_gpu_hours", "utilization", "mfu", *(f"{of}_{unit}" for of in SPENT_ON for unit in ("gpu_hours", "cost"))
+)  # fmt: skip
+"""What the page of a job says."""
 HELD: Final = {"total": "allocated_gpu_hours", **{of: f"{of}_gpu_hours" for of in ("idle", "unobserved", "effective")}}
 CHANGED: Final = ("cost", "utilization", "effective_gpu_hours")
 DRAWN: Final = 3
@@ -91,6 +98,12 @@ def read_show(fleet: Fleet) -> ByMetric:
         ("all", ("job",), (*OF_JOBS, *OF_HELD)), ("all", ("project",), ("cost",)),
         *((name_hours(split), split.by, [of for of in split.metrics if of.name in NUMBERS]) for split in SPLITS),
     ]  # fmt: skip
+    if fleet.draws:  # what pages of the server split by
+        asked += [
+            ("month", ("job",), OF_JOB_PAGE), ("month", ("project",), OF_A_JOB), ("month", ("device",), (*OF_A_GPU, *OF_TILES)),
+            ("month", ("day",), OVER_TIME), ("month", ("team", "pool"), OF_A_WAIT),
+            ("month", ("node",), ("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours")),
+        ]  # fmt: skip
     found = (list_readings(fleet.show(window, by, names), window, by) for window, by, names in asked)
     return join(*found, read_window_of_watched(fleet))
 

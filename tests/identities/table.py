@@ -5,17 +5,18 @@ charged is compared to the cent, other numbers to nine digits, what is rounded t
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 from tests.identities import judged
 from tests.identities.documents import read_file
-from tests.identities.fleet import Fleet
+from tests.identities.fleet import Fleet, Row
 from tests.identities.fleets import read_bill_lines
 from tests.identities.metric_places import METRIC_PLACES, NUMBERS, MetricPlace
 from tests.identities.values import Quantity, Reader, Value, Values, cents, read_shown
+from tests.identities.web_pages import WEB_PLACES, see
 
 import loadfactor
 from loadfactor.base.units import H_PER_MONTH
@@ -50,11 +51,7 @@ def print_statements(face: str) -> Reader:
     """What its table of statements says, in a printed page."""
 
     def read(fleet: Fleet) -> Values:
-        title = f"effective cost, {fleet.books.store.currency}"
-        rows = [
-            row for row in fleet.rows(face, "chargeback", **fleet.of_month) if title in row and "GPU-hours held" in row
-        ]
-        return {row["team"]: Decimal(row[title].replace(",", "")) for row in rows if row.get("team") in fleet.teams}
+        return list_charged(fleet, fleet.rows(face, "chargeback", **fleet.of_month))
 
     return read
 
@@ -85,6 +82,13 @@ def print_owner_statements(face: str) -> Reader:
         return {known[row[""]]: Decimal(row[title].replace(",", "")) for row in rows if row[""] in known}
 
     return read
+
+
+def list_charged(fleet: Fleet, rows: Sequence[Row], title: str = "") -> Values:
+    """Statements in rows of a page, by a column of their chain or as the table of statements has them."""
+    column = title or f"effective cost, {fleet.books.store.currency}"
+    own = [row for row in rows if column in row and (title or "GPU-hours held" in row)]
+    return {row["team"]: Decimal(row[column].replace(",", "")) for row in own if row.get("team") in fleet.teams}
 
 
 def bridge(step: str) -> Reader:
@@ -140,10 +144,14 @@ def print_budgets(face: str) -> Reader:
     """What its table says, in a printed page."""
 
     def read(fleet: Fleet) -> Values:
-        rows = [row for row in fleet.rows(face, "budget", **fleet.of_month) if "spent" in row]
-        return {("" if row[""] == "all" else row[""]): read_shown(row["spent"]) for row in rows}
+        return list_budgets(fleet.rows(face, "budget", **fleet.of_month))
 
     return read
+
+
+def list_budgets(rows: Sequence[Row]) -> Values:
+    """Spent amounts in rows of a page."""
+    return {("" if row[""] == "all" else row[""]): read_shown(row["spent"]) for row in rows if "spent" in row}
 
 
 def read_spent_gauges(fleet: Fleet) -> Values:
@@ -229,12 +237,22 @@ def print_steps(face: str, words: str, of: str) -> Reader:
     """Those of a printed page, by the titles that JSON says."""
 
     def read(fleet: Fleet) -> Values:
-        titles = {step["title"]: step["name"] for step in fleet.page("waterfall", **fleet.span)["all"]["steps"]}
-        column = {"gpu_hours": "GPU-hours", "cost": "cost"}[of]
-        rows = [(row[""].lstrip("=−? "), row) for row in fleet.rows(face, words, **fleet.span) if "step" in row]
-        return {titles[title]: read_shown(row[column]) for title, row in rows if title in titles and column in row}
+        return list_printed_steps(fleet, fleet.rows(face, words, **fleet.span), of)
 
     return read
+
+
+def see_steps(of: str) -> Reader:
+    """Those of the first page of the server."""
+    return lambda fleet: list_printed_steps(fleet, see(fleet, "/").rows, of)
+
+
+def list_printed_steps(fleet: Fleet, rows: Sequence[Row], of: str) -> Values:
+    """Steps in rows of a page."""
+    titles = {step["title"]: step["name"] for step in fleet.page("waterfall", **fleet.span)["all"]["steps"]}
+    column = {"gpu_hours": "GPU-hours", "cost": "cost"}[of]
+    own = [(row[""].lstrip("=−? "), row) for row in rows if "step" in row]
+    return {titles[title]: read_shown(row[column]) for title, row in own if title in titles and column in row}
 
 
 WAY: Final = {
@@ -521,7 +539,10 @@ def pick(place: MetricPlace, name: str) -> Reader:
 
 
 METRICS_OF_TABLE: Final = tuple(
-    Quantity(f"`{name}`", {place.name: pick(place, name) for place in METRIC_PLACES if name in {*place.metrics}})
+    Quantity(
+        f"`{name}`",
+        {place.name: pick(place, name) for place in (*METRIC_PLACES, *WEB_PLACES) if name in {*place.metrics}},
+    )
     for name in NUMBERS
 )
 MONEY: Final = (
@@ -564,6 +585,11 @@ MONEY: Final = (
             "`report`, who paid": read_report_statements,
             "`report`, budgets": read_report_budgets,
             "`report`, from the bill to statements": read_report_chain("statement"),
+            "page `/money`, who paid": lambda fleet: list_charged(fleet, see(fleet, "/money").rows),
+            "page `/money`, from the bill to statements": lambda fleet: list_charged(
+                fleet, see(fleet, "/money").rows, "statement"
+            ),
+            "page `/money`, budgets": lambda fleet: list_budgets(see(fleet, "/money").rows),
         },
     ),
     Quantity(
@@ -620,6 +646,7 @@ WAYS: Final = (
             "`waterfall`, HTML": print_steps("HTML", "waterfall", "gpu_hours"),
             "`report`, from paid to useful, terminal": print_steps("terminal", "report", "gpu_hours"),
             "`report`, from paid to useful, HTML": print_steps("HTML", "report", "gpu_hours"),
+            "page `/`, from paid to useful": see_steps("gpu_hours"),
         },
     ),
     Quantity(
@@ -632,6 +659,7 @@ WAYS: Final = (
             "`waterfall`, HTML": print_steps("HTML", "waterfall", "cost"),
             "`report`, from paid to useful, terminal": print_steps("terminal", "report", "cost"),
             "`report`, from paid to useful, HTML": print_steps("HTML", "report", "cost"),
+            "page `/`, from paid to useful": see_steps("cost"),
         },
     ),
     Quantity(
@@ -673,6 +701,7 @@ WAYS: Final = (
             "`alerts test`": lambda fleet: judged.list_values(fleet, judged.replay(fleet)),
             "`alerts`": lambda fleet: judged.list_values(fleet, judged.read_page(fleet)),
             "`GET /api/v1/alerts`": lambda fleet: judged.list_values(fleet, judged.get_alerts(fleet)),
+            "page `/alerts`": lambda fleet: judged.list_values(fleet, judged.see_alerts(fleet)),
         },
     ),
     Quantity("the last hour", {"`show`": read_hour_of_top, "`top`": read_top}),

@@ -91,8 +91,8 @@ INTRODUCTION = """# A number is the same wherever it appears
 Every quantity with the places that say it. A test asks all of them about random fleets with bills, budgets, tags, owned prices
 and networks, in several time zones: what is charged agrees to the cent, other numbers to nine digits, printed ones to their last
 digit. `IDENTITY_FLEETS=200 pytest tests/identities` walks 200 fleets; `UPDATE_PAGES=1 pytest tests/identities` writes this page
-from the table `IDENTITIES` (tests/identities/table.py). A command, an endpoint, a gauge or a section of the report that is in no
-line of it fails, unless tests/identities/test_places.py says why.
+from the table `IDENTITIES` (tests/identities/table.py). A command, an endpoint, a page of the server, a gauge or a section of the
+report that is in no line of it fails, unless tests/identities/test_places.py says why.
 
 | quantity | places |
 |---|---|

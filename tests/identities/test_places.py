@@ -17,6 +17,7 @@ from loadfactor.interfaces.gauges.measured import WHOLE
 from loadfactor.interfaces.gauges.rules import CONDITION, name_watched
 from loadfactor.interfaces.reports.page import SECTIONS
 from loadfactor.interfaces.server.app import NEEDS
+from loadfactor.interfaces.web.pages import PAGES
 
 PLACES = " · ".join(place for of in IDENTITIES for place in of.readers)
 NO_NUMBER = "shows no money and no GPU-hours"
@@ -32,7 +33,7 @@ COMMANDS_WITHOUT = {
     "alerts unsilence": NO_NUMBER,
     "check": NO_NUMBER,
     "up": "serves what the endpoints below say",
-    "serve": "pages made of the documents of commands and reports in the table",
+    "serve": "the pages of the server, which are in the table",
     "record": "prints `report --job` of what it ran",
     "agent": NO_NUMBER,
     "metrics": NO_NUMBER,
@@ -100,14 +101,27 @@ SECTIONS_WITH = {
 }
 
 
+PAGES_WITHOUT = {"/settings": NO_NUMBER, "/docs": NO_NUMBER}
+NEW_PAGE = (
+    "a page of the server without a line in the table: add what it shows of metrics to WEB_PAGES (tests/identities/web_pages.py),"
+    ' what else it shows to its quantity (tests/identities/table.py) as "page `/path`", or say in PAGES_WITHOUT why it shows'
+    " none; then UPDATE_PAGES=1 pytest tests/identities -k printed"
+)
+
+
 def stands(place: str) -> bool:
     """Whether a place of these words, perhaps with options, is in the table."""
     return re.search(rf"`{re.escape(place)}(`| -)", PLACES) is not None
 
 
-def check(there: set[str], known: set[str], exempt: set[str]) -> None:
+def check(
+    there: set[str],
+    known: set[str],
+    exempt: set[str],
+    words: str = "without a line in the table (tests/identities/table.py)",
+) -> None:
     """Each one stands in the table, or is exempt, and nothing is exempt that there is not or that stands there."""
-    assert sorted(there - known - exempt) == [], "without a line in the table (tests/identities/table.py)"
+    assert sorted(there - known - exempt) == [], words
     assert sorted(exempt - there) == [], "exempt, and not there"
     assert sorted(exempt & known) == [], "exempt, and in the table"
 
@@ -122,6 +136,12 @@ def test_every_endpoint_stands_in_the_table() -> None:
     """A new answer of the server is a line of the table."""
     there = {path for _, path in NEEDS}
     check(there, {path for path in there if f"GET {path}`" in PLACES or f"`{path}`" in PLACES}, {*ENDPOINTS_WITHOUT})
+
+
+def test_every_page_of_the_server_stands_in_the_table() -> None:
+    """A new page is a line of the table."""
+    there = {page.path for page in PAGES}
+    check(there, {path for path in there if f"page `{path}`" in PLACES}, {*PAGES_WITHOUT}, NEW_PAGE)
 
 
 def test_every_section_of_the_report_stands_in_the_table() -> None:
