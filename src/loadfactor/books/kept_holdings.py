@@ -65,16 +65,17 @@ class KeptHoldings:
         self._refresh(session, span, with_bills)
         assert self._kept is not None
         hours = span[0] - span[0] % MS_PER_HOUR, span[1] + -span[1] % MS_PER_HOUR
-        session.raw.register("kept_holdings", self._kept.holdings)
+        if session.derived.get("all_holdings") is not self._kept:
+            session.register("all_holdings", self._kept.holdings)
+            session.derived["all_holdings"] = self._kept
         session.materialize(
-            "held_hours", f"SELECT * FROM kept_holdings WHERE from_utc < {hours[1]} AND to_utc > {hours[0]}"
+            "held_hours", f"SELECT * FROM all_holdings WHERE from_utc < {hours[1]} AND to_utc > {hours[0]}"
         )
         session.materialize(
             "holdings",
             f"SELECT * FROM held_hours WHERE (from_utc < {span[1]} AND to_utc > {span[0]})"
             " OR device_id IN (SELECT device_id FROM held_hours WHERE free)",
         )
-        session.raw.unregister("kept_holdings")
 
     def _refresh(self, session: Session, span: Span, with_bills: bool) -> None:
         """Attribute what changed since the last time, or all hours that a span touches, and those after it that fit."""
@@ -103,6 +104,9 @@ class KeptHoldings:
         if changed and kept is not None:
             holdings = _replace(session, kept, changed, holdings)
         self._kept = _HeldHours(hours, holdings, stated, whole, named, by_gpu)
+        if not changed:  # a session that reads more of these hours has them already
+            session.materialize("all_holdings", "SELECT * FROM holdings")
+            session.derived["all_holdings"] = self._kept
 
 
 def _digest_stated(session: Session) -> tuple[tuple[object, ...], ...]:

@@ -1,6 +1,6 @@
 """The ledger of a short interval of time, row by row, cut at the end of every step: what sums that roll are made of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,13 +25,15 @@ NOBODY = -1
 class CutRows:
     """Rows of the ledger, each in one step, in the order of steps: `step` is the number of each one's since `start_ms`.
 
-    `codes`: by dimension, which of `names` each row has. `sums`: what they add to each part, columns × rows.
+    `codes`: by dimension, which of `names` each row has; the same in all of them in rows of one `holding`.
+    `sums`: what they add to each part, columns × rows.
     """
 
     start_ms: int
     step_ms: int
     steps: int
     step: Ints
+    holding: Ints
     codes: Mapping[str, Ints]
     names: Mapping[str, list[str]]
     sums: Mapping[Part, Floats]
@@ -43,6 +45,7 @@ class CutRows:
         return replace(
             self,
             step=self.step[rows],
+            holding=self.holding[rows],
             codes={by: of[rows] for by, of in self.codes.items()},
             sums={part: of[:, rows] for part, of in self.sums.items()},
         )
@@ -56,6 +59,7 @@ class CutRows:
             start_ms=span[0],
             steps=after - first,
             step=self.step[rows] - first,
+            holding=self.holding[rows],
             codes={by: of[rows] for by, of in self.codes.items()},
             sums={part: of[:, rows] for part, of in self.sums.items()},
         )
@@ -70,16 +74,21 @@ def read_cut_rows(session: Session, question: Question, step_ms: int) -> CutRows
     codes, names = _encode(found, question)
     codes = {name: of[order] for name, of in codes.items()}
     sums = {
-        part: np.stack([_read_amounts(found[f"p{n}_{place}"])[order] for place in range(len(part.columns))])
+        part: _stack([_read_amounts(found[f"p{n}_{place}"])[order] for place in range(len(part.columns))])
         for n, part in enumerate(question.parts)
     }
-    return CutRows(start, step_ms, (end - start) // step_ms, number[order], codes, names, sums)
+    return CutRows(start, step_ms, (end - start) // step_ms, number[order], order, codes, names, sums)
 
 
 def _read_amounts(column: pa.ChunkedArray) -> Floats:
     """The amounts of a part: a row whose samples do not measure it adds nothing, as in every other sum of the ledger."""
     amounts: Floats = (pc.fill_null(column, 0.0) if column.null_count else column).to_numpy()
     return amounts
+
+
+def _stack(columns: Sequence[Floats]) -> Floats:
+    """Columns × rows: one column, as most parts have, is not copied."""
+    return np.stack(columns) if len(columns) > 1 else columns[0][np.newaxis]
 
 
 def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
@@ -97,22 +106,37 @@ def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
     holding = found["holding"].to_numpy()
     from_ms, to_ms = (np.clip(found[at].to_numpy(), start, end) - start for at in ("from_utc", "to_utc"))
     to_ms = np.where(is_rest, from_ms, to_ms)  # what is left of the rest follows from the samples
-    pieces = list(cells.cut(holding, from_ms, to_ms))
-    left_ms = cells.length_ms - sum((cells.add(at, of_ms) for _, at, of_ms in pieces), np.zeros(len(cells.step)))
+    order = np.argsort(cells.step, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    pieces = [(rows, place[at], of_ms) for rows, at, of_ms in cells.cut(holding, from_ms, to_ms)]
+    left_ms = cells.length_ms[order]
+    for _, at, of_ms in pieces:
+        left_ms -= np.bincount(at, of_ms, len(order))
+    is_left = np.flatnonzero(left_ms)  # mostly samples fill what is held
+    left_s = left_ms[is_left] / MS_PER_S
+    pieces = [(rows, at, of_ms / MS_PER_S) for rows, at, of_ms in pieces]
     rest_of = np.empty(len(held), dtype=np.int64)
     rest_of[holding[is_rest]] = np.flatnonzero(is_rest)
-    rest = rest_of[cells.holding]
-    order = np.argsort(cells.step, kind="stable")
+    own = cells.holding[order]
+    rest = rest_of[own[is_left]]
+    known: dict[float, list[tuple[Floats, Floats]]] = {}
 
     def add_up(column: str) -> Floats:
+        """The amounts of a column by cell: once for columns that are equal, as most that count seconds are."""
         rates = _read_amounts(found[column])
+        equal = known.setdefault(float(rates.sum()), [])
+        for other, total in equal:
+            if np.array_equal(rates, other):
+                return total
         total = np.zeros(len(order))
         if rates.any():
-            total += rates[rest] * left_ms / MS_PER_S
-            for rows, at, of_ms in pieces:
-                total += cells.add(at, rates[rows] * of_ms / MS_PER_S)
-        ordered: Floats = total[order]
-        return ordered
+            for number, (rows, at, of_s) in enumerate(pieces):
+                amounts = np.bincount(at, rates[rows] * of_s, len(order))
+                total = total + amounts if number else amounts
+            total[is_left] += rates[rest] * left_s
+        equal.append((rates, total))
+        return total
 
     codes, names = _encode(held, question)
     return CutRows(
@@ -120,12 +144,10 @@ def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
         step_ms,
         (end - start) // step_ms,
         cells.step[order],
-        {name: of[cells.holding][order] for name, of in codes.items()},
+        own,
+        {name: of[own] for name, of in codes.items()},
         names,
-        {
-            part: np.stack([add_up(f"p{n}_{place}") for place in range(len(part.columns))])
-            for n, part in enumerate(question.parts)
-        },
+        {part: _stack([add_up(f"p{n}_{k}") for k in range(len(part.columns))]) for n, part in enumerate(question.parts)},
     )
 
 

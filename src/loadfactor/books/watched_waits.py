@@ -75,7 +75,10 @@ class WatchedWaits:
             self._hour = self._go_on(session, (hour - HISTORY_MS, hour - RECENT_MS))
         if hour > self._hour:
             self._hour = self._go_on(session, (self._hour, hour))
-        return self._add(session, (hour, span[1]))
+        found = self._add(session, (hour, span[1]))
+        if hour == span[0] and span[1] % MS_PER_HOUR == 0:  # of whole hours the next call goes on
+            self._hour = self._keep(found, span[1])
+        return found
 
     def read_usual(self, session: Session, day_ms: int) -> dict[str, UsualWait]:
         """How long jobs usually wait, by queue, else pool, as it follows from the days before the UTC day that begins then."""
@@ -93,9 +96,11 @@ class WatchedWaits:
 
     def _go_on(self, session: Session, span: Span) -> int:
         """Keep the waits that last at the end of a span, or ended not long before it; its end."""
-        found = self._add(session, span)
-        self._kept = _choose(found, found.ended_ms >= span[1] - RECENT_MS)
-        return span[1]
+        return self._keep(self._add(session, span), span[1])
+
+    def _keep(self, found: QueuedJobs, at_ms: int) -> int:
+        self._kept = _choose(found, found.ended_ms >= at_ms - RECENT_MS)
+        return at_ms
 
     def _add(self, session: Session, span: Span) -> QueuedJobs:
         """The waits that were kept, and those in a span of the jobs of which something is reported in it."""

@@ -1,8 +1,10 @@
 """Judging rules over some steps at once as data arrives: what was judged is kept, and judged again where late data changes it."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
+from math import isnan
 from operator import itemgetter
 from typing import Any, Final
 
@@ -62,35 +64,41 @@ class Follower:
         self._known_ms = {marks[mark]: at_ms for mark, at_ms in known_ms.items() if mark in marks}
 
     def follow(
-        self, verdicts: Verdicts, steps: slice, at_ms: Sequence[int], step_ms: int, name_holder: NameHolder
-    ) -> list[tuple[int, Transition]]:
-        """The transitions that the verdicts of some steps, of those that end at `at_ms`, bring: with the step's place, in order."""
+        self, verdicts: Verdicts, at_ms: Sequence[int], step_ms: int, name_holder: NameHolder, hours: Sequence[int]
+    ) -> tuple[list[tuple[int, Transition]], dict[int, list[Alert]]]:
+        """The transitions that the verdicts of steps, which end at `at_ms`, bring, each with the step's place, in order.
+
+        And what lived when these steps began, `hours`: whoever goes on from one of them finds what is found here.
+        """
         found: list[tuple[tuple[int, ...], Transition]] = []
         order = {group: (-1, number) for number, group in enumerate(self._alive)}
         places = self._find_places(verdicts)
+        lived: dict[int, list[tuple[tuple[int, int], Alert]]] = {hour: [] for hour in hours}
         for group in [group for group in self._alive if group not in places]:
-            found += self._end(group, steps.start, at_ms[steps.start], "it is no longer there", order)
-        is_gone = np.zeros_like(verdicts.is_bad[steps]) if verdicts.is_gone is None else verdicts.is_gone[steps]
-        is_bad = verdicts.is_bad[steps] & ~is_gone
+            found += self._end(group, 0, at_ms[0], "it is no longer there", order)
+        is_gone = np.zeros_like(verdicts.is_bad) if verdicts.is_gone is None else verdicts.is_gone
+        is_bad = verdicts.is_bad & ~is_gone
         followed: Flags = np.any(is_bad, axis=0)
         followed[list(places.values())] = True
         chosen = np.flatnonzero(followed)
         if len(chosen):
-            value = verdicts.value[steps, chosen]
             courses = np.select(
-                [is_gone[:, chosen], is_bad[:, chosen], verdicts.is_clear[steps, chosen], ~np.isnan(value)],
+                [is_gone[:, chosen], is_bad[:, chosen], verdicts.is_clear[:, chosen], ~np.isnan(verdicts.value[:, chosen])],
                 [_GONE, _BAD, _CLEAR, _KNOWN],
                 _UNKNOWN,
             )
             changes = np.ones((len(courses) + 1, len(chosen)), dtype=np.bool_)
             changes[1:-1] = courses[1:] != courses[:-1]
+            changes[list(hours)] = True
             for number, place in enumerate(chosen.tolist()):
                 group = verdicts.groups[place]
                 limits = np.flatnonzero(changes[:, number]).tolist()
+                course_of = courses[limits[:-1], number].tolist()
                 self._places[group] = place
-                for first, after in pairwise(limits):
-                    run = range(steps.start + first, steps.start + after)
-                    course = courses[first, number]
+                for (first, after), course in zip(pairwise(limits), course_of, strict=True):
+                    if first in lived and group in self._alive:
+                        lived[first].append((order[group], self._alive[group]))
+                    run = range(first, after)
                     if course == _BAD:
                         found += self._hold(group, place, verdicts, run, at_ms, step_ms, name_holder, order)
                     elif group in self._alive:
@@ -98,7 +106,8 @@ class Follower:
                 if group not in self._alive:
                     self._places.pop(group, None)
         self._alive = {group: self._alive[group] for group in sorted(self._alive, key=order.__getitem__)}
-        return [(key[0], transition) for key, transition in sorted(found, key=itemgetter(0))]
+        transitions = [(key[0], transition) for key, transition in sorted(found, key=itemgetter(0))]
+        return transitions, {hour: [alert for _, alert in sorted(of, key=itemgetter(0))] for hour, of in lived.items()}
 
     def _hold(
         self,
@@ -116,19 +125,20 @@ class Follower:
         if alert is not None or len(run) > 1:
             self._known_ms[group] = at_ms[run[-1]]
         if alert is None:
-            alert = self._begin(group, at_ms[run[0]] - step_ms, verdicts.unit)
             order[group] = run[0], place
-        if alert.state == "pending":
-            fires = next((step for step in run if at_ms[step] - alert.start_ms >= self._for_ms), None)
-            step = run[-1] if fires is None else fires
-            value = float(verdicts.value[step, place])
-            alert = replace(alert, value=None if np.isnan(value) else value)
-            if fires is not None:
-                holder = name_holder(step, self.rule.by, group)
-                facts = verdicts.explain(step, place)
-                alert = replace(alert, state="firing", fired_ms=at_ms[step], evidence=facts, holder=holder)
-                yield (step, 1, place), Transition(alert, at_ms[step])
-            self._alive[group] = alert
+        elif alert.state != "pending":
+            return
+        start_ms = at_ms[run[0]] - step_ms if alert is None else alert.start_ms
+        fires = bisect_left(at_ms, start_ms + self._for_ms, run.start, run.stop)
+        step = min(fires, run[-1])
+        value = float(verdicts.value[step, place])
+        alert = self._begin(group, start_ms, None if isnan(value) else value, verdicts.unit)
+        if fires in run:
+            holder = name_holder(step, self.rule.by, group)
+            facts = verdicts.explain(step, place)
+            alert = replace(alert, state="firing", fired_ms=at_ms[step], evidence=facts, holder=holder)
+            yield (step, 1, place), Transition(alert, at_ms[step])
+        self._alive[group] = alert
 
     def _go_on(
         self, group: Group, course: int, run: range, at_ms: Sequence[int], order: dict[Group, tuple[int, int]]
@@ -157,10 +167,10 @@ class Follower:
             if known is not None and alert.state == "firing":
                 self._alive[group] = replace(alert, start_ms=known.start_ms, fired_ms=known.fired_ms)
 
-    def _begin(self, group: Group, start_ms: int, unit: str) -> Alert:
+    def _begin(self, group: Group, start_ms: int, value: float | None, unit: str) -> Alert:
         rule = self.rule
         by = dict(zip(rule.by, group, strict=True))
-        return Alert(rule.name, by, rule.severity, rule.cause, "pending", start_ms, unit=unit)
+        return Alert(rule.name, by, rule.severity, rule.cause, "pending", start_ms, value=value, unit=unit)
 
     def _end(
         self, group: Group, step: int, at_ms: int, because: str, order: Mapping[Group, tuple[int, int]]
@@ -186,13 +196,13 @@ class Follower:
 
 
 STEP_MS: Final = MS_PER_MIN
-ROWS_AT_ONCE: Final = 300_000
+ROWS_AT_ONCE: Final = 400_000
 """About so many rows of the ledger are read at once."""
 MOST_STEPS: Final = 1440
-FORGET_EVERY_MS: Final = MS_PER_DAY
-"""So often groups that are no more are forgotten."""
 JUDGED_AT_ONCE: Final = 480
 """Steps: arrays of more would hold many groups that are long gone."""
+FORGET_EVERY_MS: Final = JUDGED_AT_ONCE * STEP_MS
+"""So often groups that are no more are forgotten."""
 REMEMBERED_MS: Final = MS_PER_DAY
 """Data that is later than this changes no alert any longer."""
 
@@ -297,20 +307,23 @@ class Judge:
         self._checkpoints = {at: alerts for at, alerts in self._checkpoints.items() if at >= oldest}
         return transitions
 
-    def _judge(self, evidence: Evidence) -> Iterator[Transition]:
-        """Judge steps, and follow what comes of it from full hour to full hour."""
+    def _judge(self, evidence: Evidence) -> list[Transition]:
+        """Judge steps, and follow what comes of it; what lived at full hours is kept."""
         verdicts = [judge_rule(follower.rule, evidence) for follower in self._followers]
         at_ms = evidence.at_ms.tolist()
-        starts = [0, *(n for n in range(1, len(at_ms)) if at_ms[n - 1] % MS_PER_HOUR == 0), len(at_ms)]
-        for first, after in pairwise(starts):
-            if self.judged_ms % MS_PER_HOUR == 0 or not self._checkpoints:
-                self._checkpoints[self.judged_ms] = self.alive
-            found: list[tuple[int, Transition]] = []
-            for follower, of in zip(self._followers, verdicts, strict=True):
-                found += follower.follow(of, slice(first, after), at_ms, self._step_ms, evidence.name_holder)
-            yield from (transition for _, transition in sorted(found, key=itemgetter(0)))
-            self.judged_ms = at_ms[after - 1]
+        hours = [n for n in range(1, len(at_ms)) if at_ms[n - 1] % MS_PER_HOUR == 0]
+        if self.judged_ms % MS_PER_HOUR == 0 or not self._checkpoints:
+            self._checkpoints[self.judged_ms] = self.alive
+        self._checkpoints |= {at_ms[hour - 1]: [] for hour in hours}
+        found: list[tuple[int, Transition]] = []
+        for follower, of in zip(self._followers, verdicts, strict=True):
+            transitions, lived = follower.follow(of, at_ms, self._step_ms, evidence.name_holder, hours)
+            found += transitions
+            for hour, alerts in lived.items():
+                self._checkpoints[at_ms[hour - 1]] += alerts
+        self.judged_ms = at_ms[-1]
         self.verdicts = {f.rule.name: of.pick(len(at_ms) - 1) for f, of in zip(self._followers, verdicts, strict=True)}
+        return [transition for _, transition in sorted(found, key=itemgetter(0))]
 
     def _look_back(self, watched: Watched) -> Observed:
         observed = Observed([need for rule in self.rules for need in rule.needs], self._step_ms)

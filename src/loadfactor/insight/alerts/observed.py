@@ -93,15 +93,18 @@ class Observed:
 
     def add(self, rows: CutRows, begun: Sequence[tuple[int, str]]) -> dict[str, Ints]:
         """Add the rows of the next steps: the number of each one's name, by dimension. `begun`: when which jobs begin."""
-        numbers: dict[str, Ints] = {
-            name: self._names[name].number(rows.codes[name], names, rows.step) for name, names in rows.names.items()
+        first, of = _find_first(rows.holding)
+        own_step = rows.step[first]
+        own = {
+            name: self._names[name].number(rows.codes[name][first], names, own_step)
+            for name, names in rows.names.items()
         }
         steps = [(at - rows.start_ms) // rows.step_ms for at, _ in begun]
         begins = [(step, job, at) for step, (at, job) in zip(steps, begun, strict=True) if 0 <= step < rows.steps]
         for split in self._splits.values():
-            split.add(numbers, rows, begins, self._starts)
+            split.add(split.number(own, own_step)[of], rows, begins, self._starts)
         self._starts.update((job, at) for _, job, at in begins)
-        return numbers
+        return {name: numbers[of] for name, numbers in own.items()}
 
     def show(self, rows: CutRows, begun: Sequence[tuple[int, str]], records: Records) -> Evidence:
         """Add the rows of the next steps: the evidence at their ends."""
@@ -224,7 +227,7 @@ class _Split:
     ) -> None:
         """Take in what was summed from an instant to the first step; `sums`: groups × columns."""
         rows = len(next(iter(sums.values())))
-        found = self._number(numbers, np.zeros(rows, dtype=np.int64))
+        found = self.number(numbers, np.zeros(rows, dtype=np.int64))
         self._since[:] = since_ms
         if "job" in self.by:
             self._since[:] = [job_starts.get(job, since_ms) for job in self.jobs]
@@ -234,15 +237,11 @@ class _Split:
                 np.add.at(whole[column, 0], found[inside], amounts[inside])
 
     def add(
-        self,
-        numbers: Mapping[str, Ints],
-        rows: CutRows,
-        begins: Sequence[tuple[int, str, int]],
-        job_starts: Mapping[str, int],
+        self, places: Ints, rows: CutRows, begins: Sequence[tuple[int, str, int]], job_starts: Mapping[str, int]
     ) -> None:
-        """Add steps: of each row the numbers of its names by dimension; `begins`: step, job and instant of runs that begin."""
-        before = len(self.named)
-        self.places = self._number(numbers, rows.step)
+        """Add steps: of each row its group, as `number` has it; `begins`: step, job and instant of runs that begin."""
+        before = int(np.count_nonzero(~np.isnan(self._since)))  # groups that are new have no beginning yet
+        self.places = places
         steps, groups = rows.steps, len(self.named)
         size = steps * groups
         cells = np.where(self.places == NONE, size, rows.step * groups + self.places)  # the last cell is nobody's
@@ -343,7 +342,7 @@ class _Split:
         self._place_of = np.full(int(numbers.max(initial=NONE)) + 1, NONE, dtype=np.int64)
         self._place_of[numbers] = np.arange(len(self.named))
 
-    def _number(self, numbers: Mapping[str, Ints], step_of: Ints) -> Ints:
+    def number(self, numbers: Mapping[str, Ints], step_of: Ints) -> Ints:
         """The groups of rows, which are made where they are new: in the order of steps, then of names."""
         if not self.by:
             pairs = np.zeros(len(step_of), dtype=np.int64)
@@ -451,6 +450,16 @@ class _Pairs:
         numbers[order] = np.arange(len(self._sorted), len(self._sorted) + len(keys))
         at = np.searchsorted(self._sorted, keys)
         self._sorted, self._numbers = np.insert(self._sorted, at, keys), np.insert(self._numbers, at, numbers)
+
+
+def _find_first(codes: Ints) -> tuple[Ints, Ints]:
+    """The first row of each code, in order; and of each row which of these has its code."""
+    row_of = np.full(int(codes.max(initial=NONE)) + 1, len(codes), dtype=np.int64)
+    row_of[codes[::-1]] = np.arange(len(codes))[::-1]
+    first = np.sort(row_of[row_of < len(codes)])
+    place_of = np.zeros(len(row_of), dtype=np.int64)
+    place_of[codes[first]] = np.arange(len(first))
+    return first, place_of[codes]
 
 
 def _summable(of: Metric) -> Sum | Ratio:
