@@ -42,11 +42,9 @@ class WindowLedger:
         if not files:
             self.view(window, by_day, where)
             return
-        parts = [select_ledger(self._session, files)]
-        if rest:
-            within = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in rest)
-            parts.append(f"{_LEDGER} WHERE {within}")
-        self._name(parts, window, cuts, where)
+        within = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in rest)
+        of_ledger = f"{_LEDGER} WHERE {within or 'false'}"  # it names columns that the sum does not tell, too
+        self._name([of_ledger, select_ledger(self._session, files)], window, cuts, where)
 
     def view(self, window: Window, by_day: bool, where: Sequence[tuple[str, str]] = ()) -> None:
         """Name the ledger of a window `window_ledger`; `by_day`: no row of it spans a local midnight.

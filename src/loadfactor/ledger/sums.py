@@ -1,7 +1,7 @@
 """Sums of the ledger that are kept beside it: rows in the form of the ledger, many times fewer, for questions that need no more.
 
 Rows that agree in whatever measures choose or multiply by can be added up: every measure of the sum is the sum of the measures,
-seconds in which a signal was measured, coverage, cost. So a kept sum is read like the ledger; what it does not tell is null.
+seconds in which a signal was measured, coverage, cost. So a kept sum is read like the ledger; what it does not tell it does not have.
 Twentieths of activity would make most rows: where a sum tells them, it has the histogram as columns instead.
 """
 
@@ -91,7 +91,7 @@ def fold(book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str]) 
 
 
 def add_up(kept: KeptSum) -> Expr:
-    """A kept sum of the ledger in the table `ledger_rows`; `hour_utc` is where a period begins."""
+    """A kept sum of the ledger in the table `ledger_rows`, the columns that it tells; `hour_utc` is where a period begins."""
     book = ibis.table(ledger_columns(), name="ledger_rows")
     rows = book.mutate(**{name: of for name, of in measures(book).items() if name in HISTOGRAM})
     rows = rows.mutate(hour_utc=rows.hour_utc - rows.hour_utc % KEPT_SUMS[kept.table])
@@ -100,5 +100,4 @@ def add_up(kept: KeptSum) -> Expr:
         **{c: rows[c].sum() for c in kept.additive},
         **{c: rows[c].max() for c in kept.highest},
     )
-    told = {c: summed[c] if c in summed.columns else ibis.null(of) for c, of in window_columns().items()}
-    return summed.select(**told)
+    return summed.select(*(c for c in window_columns() if c in summed.columns))

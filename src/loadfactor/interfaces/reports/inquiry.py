@@ -111,6 +111,10 @@ class Inquiry:
         """Every metric of the whole window, read once."""
         return Group({r.metric: r for r in self.ask()})
 
+    def read_whole(self, *metrics: str) -> "Group":
+        """Metrics of the whole window: out of `totals` where these were read."""
+        return self.totals if "totals" in vars(self) else Group({r.metric: r for r in self.ask(*metrics)})
+
     @property
     def folder(self) -> Path:
         """Where the books are, for commands to type."""

@@ -237,7 +237,7 @@ ALL = "all"
 
 def build_waits(inquiry: Inquiry) -> SectionFacts | None:
     """Quantiles of the waits that ended in a start, the others counted; None where nobody is known to have waited."""
-    totals = inquiry.totals
+    totals = inquiry.read_whole(*WAITS)
     if totals.value("queue_wait_s_p50") is None:
         return None
     split = [d for d in inquiry.dimensions if d in OF_A_WAIT] or ["team"]
