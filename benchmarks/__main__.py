@@ -63,7 +63,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     pictures,
 )  # each has NAME and run(quick: bool) -> dict[str, float]
 
-QUICK = (commands, questions, books)
+QUICK = (commands, questions, live)
 """What CI runs: a few minutes."""
 FIGURES = Path(__file__).with_name("figures.toml")
 MOST = 1.5

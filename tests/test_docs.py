@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.commands import OF_README
 from tests.long import rest_long
 
 from loadfactor.interfaces.cli import COMMANDS, main
@@ -35,6 +36,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_readme_is_short() -> None:
     """A newcomer reads it whole: at most 120 lines."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_each_command_of_the_readme_is_measured() -> None:
+    """`make bench-quick` has a line for each, and CI sees when it becomes dearer."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    commands = [line.partition("#")[0].split() for line in lines if line.startswith("loadfactor ")]
+    assert [" ".join(words[1:]) for words in commands] == list(OF_README.values())
 
 
 RUN_PAGES = (

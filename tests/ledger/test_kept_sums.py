@@ -54,9 +54,10 @@ def assert_sums_of_the_ledger(books: Books, whole: bool = True) -> None:
             empty = ", ".join(f"NULL::DOUBLE AS {name}" for name in HISTOGRAM)
             keys = ("period", *kept.by, "state", "holder")
             found: list[dict[tuple[Any, ...], Row]] = []
+            of_ledger = f"SELECT *, {empty} FROM ledger WHERE"
             for rows in (
-                select_ledger(session, files),
-                f"SELECT *, {empty} FROM ledger WHERE {' OR '.join(hours)}",
+                f"{of_ledger} false UNION ALL BY NAME {select_ledger(session, files)}",  # names what the sum does not tell
+                f"{of_ledger} {' OR '.join(hours)}",
             ):
                 session.create_view("added", rows)
                 found.append({tuple(r[k] for k in keys): r for r in session.fetch(add_up_measures(kept)).to_pylist()})
