@@ -1,9 +1,10 @@
 """What do commands cost? Processor time of each command of README, and of what is asked of the demo fleet, from start to end.
 
 Each is a process of its own, with caches that begin empty: the first of them compiles SQL, and of the others the least of two
-counts, or the one that there is of those that take long. `plan_serve_first_cpu_s` is that of a new environment of a user who had another: the same package in another folder, with
-the user's cache. `plan_serve_compile_cpu_s` is that of a user's first at all. `help_over_python` is `--help` over `python -c pass`.
-`booking_us_per_sample_demo` is booking all of the demo again, in microseconds of processor time a sample.
+counts, or the one that there is of those that take long. `plan_serve_first_cpu_s` is that of a new environment of a user who had
+another: the same package in another folder, with the user's cache. `plan_serve_compile_cpu_s` is that of a user's first at all.
+`help_over_python` is `--help` over `python -c pass`. `booking_us_per_sample_demo` is booking all of the demo again, in microseconds
+of processor time a sample.
 """
 
 import os

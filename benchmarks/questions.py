@@ -2,8 +2,9 @@
 
 `show_over_duckdb` is processor time of `loadfactor show utilization --by team`, from start to end, over that of a Python process
 that adds the same up with DuckDB alone, from the same ledger files. `report_s` is the wall time of `loadfactor report`, text, of
-1,024 GPUs × 8 days, and `…_cpu_s_1024x8` the processor time of that, of `diagnose` and of `savings`. Each is the best of some rounds, in processes of their own, after one that fills the caches: compiled SQL, and
-Python's bytecode, which an installed package has.
+1,024 GPUs × 8 days, and `…_cpu_s_1024x8` the processor time of that, of `diagnose` and of `savings`. Each is the best of some
+rounds, in processes of their own, after one that fills the caches: compiled SQL, and Python's bytecode, which an installed package
+has.
 """
 
 import os
@@ -81,7 +82,10 @@ def _measure(command: list[str]) -> tuple[float, float]:
         env["PYTHONPYCACHEPREFIX"] = bytecode
         for _ in range(ROUNDS + 1):
             began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-            if (code := subprocess.run(command, stdout=subprocess.DEVNULL, env=env, check=False).returncode) not in (0, 1):
+            if (code := subprocess.run(command, stdout=subprocess.DEVNULL, env=env, check=False).returncode) not in (
+                0,
+                1,
+            ):
                 raise RuntimeError(f"{' '.join(command)} left with {code}")  # 1: the answer is no
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

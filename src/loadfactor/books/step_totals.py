@@ -147,7 +147,10 @@ def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
         own,
         {name: of[own] for name, of in codes.items()},
         names,
-        {part: _stack([add_up(f"p{n}_{k}") for k in range(len(part.columns))]) for n, part in enumerate(question.parts)},
+        {
+            part: _stack([add_up(f"p{n}_{k}") for k in range(len(part.columns))])
+            for n, part in enumerate(question.parts)
+        },
     )
 
 

@@ -1,7 +1,7 @@
 """Sums of the ledger that are kept beside it: rows in the form of the ledger, many times fewer, for questions that need no more.
 
 Rows that agree in whatever measures choose or multiply by can be added up: every measure of the sum is the sum of the measures,
-seconds in which a signal was measured, coverage, cost. So a kept sum is read like the ledger; what it does not tell it does not have.
+seconds in which a signal was measured, coverage, cost. So a kept sum is read like the ledger, as far as it tells it.
 Twentieths of activity would make most rows: where a sum tells them, it has the histogram as columns instead.
 """
 

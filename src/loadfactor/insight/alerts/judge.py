@@ -83,7 +83,12 @@ class Follower:
         chosen = np.flatnonzero(followed)
         if len(chosen):
             courses = np.select(
-                [is_gone[:, chosen], is_bad[:, chosen], verdicts.is_clear[:, chosen], ~np.isnan(verdicts.value[:, chosen])],
+                [
+                    is_gone[:, chosen],
+                    is_bad[:, chosen],
+                    verdicts.is_clear[:, chosen],
+                    ~np.isnan(verdicts.value[:, chosen]),
+                ],
                 [_GONE, _BAD, _CLEAR, _KNOWN],
                 _UNKNOWN,
             )
