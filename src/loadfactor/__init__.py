@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from loadfactor.interfaces.pages.statement import statement
     from loadfactor.interfaces.pages.why_changed import why_changed
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
+    from loadfactor.interfaces.plans.forecast import forecast
     from loadfactor.interfaces.plans.own import plan_ownership
     from loadfactor.interfaces.plans.serve import plan_serving
     from loadfactor.interfaces.plans.size import plan_size
@@ -25,6 +26,7 @@ __all__ = [
     "Books",
     "compare",
     "diagnose",
+    "forecast",
     "open",
     "plan_breakeven",
     "plan_ownership",
@@ -44,6 +46,7 @@ _LAZY: dict[str, str] = {
     "compare": "loadfactor.interfaces.pages.compare",
     "why_changed": "loadfactor.interfaces.pages.why_changed",
     "diagnose": "loadfactor.interfaces.insights",
+    "forecast": "loadfactor.interfaces.plans.forecast",
     "savings": "loadfactor.interfaces.insights",
     "statement": "loadfactor.interfaces.pages.statement",
     "plan_training": "loadfactor.interfaces.plans.train",

@@ -31,6 +31,7 @@ COMMANDS_WITHOUT = {
     "alerts silences": NO_NUMBER,
     "alerts silence": NO_NUMBER,
     "alerts unsilence": NO_NUMBER,
+    "forecast": "weeks that are not there yet; the last one is compared with `show` in tests/interfaces/plans",
     "check": NO_NUMBER,
     "up": "serves what the endpoints below say",
     "serve": "the pages of the server, which are in the table",

@@ -344,6 +344,23 @@ class WhyChangedRequest(BooksRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForecastRequest(SpanRequest):
+    """Options of `loadfactor forecast`."""
+
+    by: tuple[str, ...] = option("Also by team or pool, or both.", ())
+    weeks: int = option("How many weeks.", 4, at_least=1, at_most=52)
+    new_team: int | None = option(
+        "What a team that keeps so many GPUs busy would do to the queue, simulated on the history.",
+        None,
+        at_least=1,
+        at_most=1_000_000,
+    )
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest(SpanRequest):
     """Options of `loadfactor alerts test`."""
 

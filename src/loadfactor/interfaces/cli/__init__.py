@@ -92,6 +92,14 @@ COMMANDS = (
         "loadfactor.interfaces.requests.WaitsRequest",
     ),
     CommandEntry(
+        "forecast",
+        "Show GPU-hours, cost and waits of the next weeks, with ranges, and when pools run out.\n\n"
+        "Ranges hold four weeks of five: they are as wide as the history's own errors were. Needs three weeks of "
+        "history. --new-team says what a team of so many GPUs would do to the queue.",
+        "loadfactor.interfaces.plans.forecast.build_page",
+        "loadfactor.interfaces.requests.ForecastRequest",
+    ),
+    CommandEntry(
         "budget",
         "Show what budgets have spent, their forecast and unusual days.\n\n"
         "Budgets are tables [[budget]] of loadfactor.toml. Charges of a bill count where one was imported, else the "
