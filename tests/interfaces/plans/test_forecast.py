@@ -38,9 +38,7 @@ def list_days(path: Path) -> list[float]:
     begin, end = trace.submit_s, trace.submit_s + trace.duration_s
     first = begin.min()
     edges = first + DAY_S * np.arange(int((begin.max() - first) // DAY_S) + 2)
-    inside = [
-        np.clip(np.minimum(end, b) - np.maximum(begin, a), 0, None) for a, b in itertools.pairwise(edges)
-    ]
+    inside = [np.clip(np.minimum(end, b) - np.maximum(begin, a), 0, None) for a, b in itertools.pairwise(edges)]
     return [float((of * trace.gpus).sum()) / 3600 for of in inside]
 
 
