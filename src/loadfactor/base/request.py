@@ -47,6 +47,16 @@ class Option:
         """True when there is no default."""
         return self.default is MISSING
 
+    @property
+    def shown_default(self) -> str:
+        """The default as a person writes it; empty where there is none, and for what is off."""
+        if self.required or self.default in (None, (), "", False):
+            return ""
+        default = self.default
+        if isinstance(default, tuple):
+            return ",".join(str(part) for part in default)
+        return "yes" if default is True else f"{default:g}" if isinstance(default, float) else str(default)
+
 
 def option(
     help: str,
@@ -76,7 +86,7 @@ class Request:
     def __post_init__(self) -> None:
         kind: Any = type(self)
         for item in options_of(kind):
-            object.__setattr__(self, item.field, _read(getattr(self, item.field), item))
+            object.__setattr__(self, item.field, read_value(getattr(self, item.field), item))
 
 
 @cache
@@ -118,7 +128,8 @@ def _kind_of(hint: Any) -> tuple[type, bool, bool, tuple[str, ...]]:
     return hint, many, optional, ()
 
 
-def _read(value: Any, item: Option) -> Any:
+def read_value(value: Any, item: Option) -> Any:
+    """The value of an option as its request has it. Raises InputError that begins with its flag, or names its choices."""
     if value is None:
         if item.optional:
             return None

@@ -27,7 +27,7 @@ from loadfactor.interfaces.server.app import NEEDS, make_app
 from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.interfaces.server.gate import Gate
 from loadfactor.interfaces.server.guard import GRANTS, Bounds, Caller, Guard, check_binding
-from loadfactor.interfaces.server.replies import QuestionPool
+from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.store.tokens import NAME, TokenFile, create_token, revoke_token
 from loadfactor.tables.schema import DIMENSIONS
 

@@ -6,7 +6,6 @@ Every field of a command's request is an option, and the page that is built of t
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
@@ -15,6 +14,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined] 
 from typer.main import get_group
 
 from loadfactor.base.errors import InputError, no_such
+from loadfactor.interfaces.known import KNOWN, find
 
 if TYPE_CHECKING:
     from loadfactor.base.request import Option
@@ -88,7 +88,7 @@ class LazyGroup(TyperGroup):
 def load_command(entry: CommandEntry) -> Any:
     """The command of an entry; its request is imported now, what builds its page when it runs."""
     app = typer.Typer(rich_markup_mode=None)
-    about = f"{entry.about}\n\n{_find(entry.more)()}" if entry.more else entry.about
+    about = f"{entry.about}\n\n{find(entry.more)()}" if entry.more else entry.about
     if entry.commands:
         group = type("Commands", (LazyGroup,), {"entries": entry.commands})
         commands = typer.Typer(cls=group, help=about)
@@ -96,22 +96,17 @@ def load_command(entry: CommandEntry) -> Any:
         commands.callback(invoke_without_command=bool(entry.build))(run)
         app.add_typer(commands, name=entry.name)
     elif entry.function:
-        app.command(entry.name, help=about, **entry.settings)(_find(entry.function))
+        app.command(entry.name, help=about, **entry.settings)(find(entry.function))
     else:
         app.command(entry.name, help=about)(_make_command(entry))
     return get_group(app).commands[entry.name]
-
-
-def _find(dotted: str) -> Any:
-    module, _, name = dotted.rpartition(".")
-    return getattr(import_module(module), name)
 
 
 def _make_command(entry: CommandEntry) -> Callable[..., None]:
     from loadfactor.base.request import make_request, options_of
     from loadfactor.interfaces.render.present import present
 
-    request = _find(entry.request)
+    request = find(entry.request)
     own = options_of(request)
     shared = _make_shared(entry.formats)
     for item in own:  # one that is called as a shared option takes its place
@@ -120,9 +115,9 @@ def _make_command(entry: CommandEntry) -> Callable[..., None]:
     def run(**given: Any) -> None:
         show = {name: given.pop(name) for name in shared}
         fields = {name: value for name, value in given.items() if value is not None}
-        page = _find(entry.build)(make_request(request, fields))
+        page = find(entry.build)(make_request(request, fields))
         output_format = "json" if show.get("json") else show["output_format"]
-        formats = {name: _find(dotted) for name, dotted in entry.formats.items()}
+        formats = {name: find(dotted) for name, dotted in entry.formats.items()}
         present(page, output_format, show.get("output"), show.get("brief", False), formats)
 
     _sign(run, [*map(_make_parameter, own), *shared.values()])
@@ -207,14 +202,7 @@ def _make_parameter(item: "Option") -> inspect.Parameter:
 
 
 def _help(item: "Option") -> str:
-    if item.required or item.default in (None, (), ""):
-        return item.help
-    default = item.default
-    if isinstance(default, bool):
-        return f"{item.help} [default: yes]" if default else item.help
-    if isinstance(default, tuple):
-        default = ",".join(str(part) for part in default)
-    return f"{item.help} [default: {default:g}]" if isinstance(default, float) else f"{item.help} [default: {default}]"
+    return f"{item.help} [default: {item.shown_default}]" if item.shown_default else item.help
 
 
 def _metavar(item: "Option") -> str:
@@ -229,31 +217,6 @@ def _metavar(item: "Option") -> str:
 
 
 # -- completion by the shell -------------------------------------------------------------------------------------------
-
-
-def _names_in(dotted: str, attribute: str = "") -> Callable[[], Iterable[str]]:
-    """A function that lists the names in a collection, or in what a function gives; imported when the shell asks."""
-
-    def names() -> Iterable[str]:
-        found = _find(dotted)
-        return [getattr(item, attribute) if attribute else item for item in (found() if callable(found) else found)]
-
-    return names
-
-
-KNOWN: Mapping[str, Callable[[], Iterable[str]]] = {
-    "metrics": _names_in("loadfactor.metrics.METRICS", "name"),
-    "sort": _names_in("loadfactor.metrics.METRICS", "name"),
-    "by": _names_in("loadfactor.tables.schema.DIMENSIONS"),
-    "where": lambda: (f"{name}=" for name in _find("loadfactor.tables.schema.DIMENSIONS")),
-    "basis": _names_in("loadfactor.tables.schema.BASES"),
-    "accelerator": _names_in("loadfactor.catalog.accelerators.accelerators"),
-    "cluster": _names_in("loadfactor.catalog.clusters.clusters", "id"),
-    "model": _names_in("loadfactor.catalog.models.networks"),
-    "source": _names_in("loadfactor.sources.SOURCES", "name"),
-    "timezone": lambda: sorted(_find("zoneinfo.available_timezones")()),
-}
-"""The names that can stand behind an option, by the field of a request."""
 
 
 def complete(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
+from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
@@ -34,8 +35,10 @@ from loadfactor.interfaces.server.guard import Bounds, Guard, Need
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
 from loadfactor.interfaces.server.pages import PAGE_NEEDS, add_pages
-from loadfactor.interfaces.server.replies import QuestionPool, Receiver, Served, describe_errors
+from loadfactor.interfaces.server.question_pool import QuestionPool
+from loadfactor.interfaces.server.replies import Receiver, Served, describe_errors
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
+from loadfactor.interfaces.server.standing import StandingAnswers
 
 NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", "/health"): "nothing",
@@ -83,6 +86,8 @@ def make_app(
     bounds = bounds or Bounds()
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
     long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
+    plan_pool = QuestionPool(bounds.plans, bounds.waiting_plans, bounds.retry_after_s)
+    planner = PlanProcess(bounds.plan_s)
     import_pool = QuestionPool(1, bounds.files, bounds.retry_after_s)  # one writes at a time
 
     @asynccontextmanager
@@ -91,6 +96,8 @@ def make_app(
         pool.close()
         long_pool.close()
         import_pool.close()
+        plan_pool.close()
+        planner.close()
 
     app = FastAPI(
         title="loadfactor",
@@ -100,7 +107,9 @@ def make_app(
         redoc_url=None,
         lifespan=live,
     )
-    served = Served(books, receiver, bounds, pool, long_pool, import_pool, is_live)
+    insights = StandingAnswers(long_pool, bounds.insight_fresh_s if is_live else 0.0)
+    plans = StandingAnswers(plan_pool)
+    served = Served(books, receiver, bounds, pool, long_pool, import_pool, insights, plans, planner, is_live)
     add_intake(app, served)  # first: nothing is called as often
     add_progress_intake(app, served)
     add_readings(app, served)

@@ -30,6 +30,7 @@ from loadfactor.insight.changes import Change
 from loadfactor.insight.comparison import RunComparison
 from loadfactor.insight.diagnosis.finding import FleetDiagnosis
 from loadfactor.insight.savings import FleetSavings
+from loadfactor.interfaces.insights import find_savings
 from loadfactor.interfaces.pages.alerts import end_silence as lift
 from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.pages.lists import list_entries
@@ -57,6 +58,7 @@ from loadfactor.interfaces.server.models import (
     describe_shape,
 )
 from loadfactor.interfaces.server.questions import (
+    Progress,
     answer_bridge,
     answer_change,
     answer_comparison,
@@ -65,13 +67,14 @@ from loadfactor.interfaces.server.questions import (
     answer_diagnosis,
     answer_jobs,
     answer_readings,
-    answer_savings,
     answer_statements,
+    limit_time,
     read_long_question,
     read_question,
 )
 from loadfactor.interfaces.server.replies import (
     Form,
+    PageAnswer,
     RowsAnswer,
     Served,
     access_of,
@@ -274,6 +277,9 @@ def add_insight(app: FastAPI, served: Served) -> None:
     books, pool, bounds = served.books, served.long_pool, served.bounds
     folder = books.store.folder
 
+    def limit() -> Progress:
+        return limit_time(bounds.long_question_s)
+
     def describe(kind: type, about: str) -> dict[str, Any]:
         shape = {"model": describe_shape(kind), "description": about}
         return {"responses": {200: shape, **UNCHANGED, **describe_errors()}, "response_class": Response}
@@ -282,13 +288,15 @@ def add_insight(app: FastAPI, served: Served) -> None:
     async def diagnosis(request: Request, query: Annotated[DiagnosisQuery, Depends()]) -> Response:
         """Why the GPUs of a job, of a team or of the fleet were not fuller, as `loadfactor diagnose --format json` prints it."""
         question, access = read_long_question(DiagnoseRequest, vars(query)), access_of(request)
-        return await reply(request, pool, folder, lambda: answer_diagnosis(books, question, access, bounds))
+        return await reply(
+            request, pool, folder, lambda: PageAnswer(answer_diagnosis(books, question, access, limit()))
+        )
 
     @app.get(SAVINGS, **describe(FleetSavings, "the levers"))
     async def savings(request: Request, query: Annotated[SavingsQuery, Depends()]) -> Response:
         """Changes to make, and what each would have saved, as `loadfactor savings --format json` prints it."""
         question = read_long_question(SavingsRequest, vars(query))
-        return await reply(request, pool, folder, lambda: answer_savings(books, question, bounds))
+        return await reply(request, pool, folder, lambda: PageAnswer(find_savings(question, books, limit())))
 
     @app.get(COMPARE, **describe(RunComparison, "both sides"))
     async def compare(request: Request, query: Annotated[RunsQuery, Depends()]) -> Response:

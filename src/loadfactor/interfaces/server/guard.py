@@ -52,6 +52,10 @@ class Bounds:
     long_questions: int = 1  # diagnoses and savings, worked on at once, beside the questions
     waiting_long_questions: int = 2
     long_question_s: float = 5 * S_PER_MIN  # of work, looked at between jobs and between levers
+    plans: int = 1  # made at once, in a process beside
+    waiting_plans: int = 6
+    plan_s: float = S_PER_MIN
+    insight_fresh_s: float = 10 * S_PER_MIN  # so long a diagnosis or savings of a page stand although the books went on
     diagnosed_jobs: int = 100  # of one question
     in_flight: int = 512  # requests at once
     requests_per_s: float = 500  # of one client, in the long run
@@ -104,6 +108,11 @@ class Access:
     token: str = ""
     user: str = ""
     form_key: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose request it is, of those that are told apart."""
+        return self.user or self.token
 
     def grants(self, need: Need) -> bool:
         """True where it is enough for an endpoint."""

@@ -1,30 +1,47 @@
 """The pages over HTTP: each of `PAGES` as HTML, JSON and CSV, in the reach of who asks, and the forms that write."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import BusyError, InputError
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.insights import find_savings
 from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.render.json import render_csv, render_json
+from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.server.door import read_checked_form
 from loadfactor.interfaces.server.gate import PAGE_HEADERS
 from loadfactor.interfaces.server.guard import Access, Need
+from loadfactor.interfaces.server.questions import Progress, answer_diagnosis, limit_time
 from loadfactor.interfaces.server.replies import MEDIA, PAGE_PIECE_BYTES, PageForm, Served, access_of, pack, reply
-from loadfactor.interfaces.web.ask import Ask, State
+from loadfactor.interfaces.web.ask import Ask, State, read_state
+from loadfactor.interfaces.web.insights import (
+    list_causes_of_jobs,
+    list_holders,
+    name_teams,
+    read_diagnosis,
+    read_savings,
+)
 from loadfactor.interfaces.web.pages import PAGES, Page
+from loadfactor.interfaces.web.plans import AGAINST, PlanForm, check_plan, find_kind, read_forms
 from loadfactor.interfaces.web.shell import Viewer, build_document, render_page
+from loadfactor.interfaces.web.standing import Standing
+from loadfactor.settings.config import settings
 
 PAGE_NEEDS: Final[dict[tuple[str, str], Need]] = {
     **{("GET", page.path): "fleet" if page.of_fleet else "read" for page in PAGES},
     ("POST", "/alerts"): "write",
 }
 MOST_VALUES: Final = 64
+WAIT_S: Final = 0.4
+"""So long a page waits for a long answer; then it shows how far that is."""
+LOOK_AGAIN_S: Final = 2
 
 
 @dataclass(frozen=True)
@@ -62,10 +79,27 @@ def _make_endpoint(page: Page, served: Served) -> Callable[[Request], object]:
         form, access = _choose_form(request, page), access_of(request)
         state: State = {name: request.query_params.getlist(name)[:MOST_VALUES] for name in request.query_params}
         name = request.path_params.get("name", "")
+        wait_s = WAIT_S if form == "html" else None  # a program waits for the answer
+        standing: Sequence[Standing] = ()
+        plans: Sequence[PlanForm] = ()
+        if page.answer == "plan":
+            plans = read_forms(
+                find_kind(page.path), state, served.books.store.folder if access.grants("fleet") else None
+            )
+            if form == "html" and _is_untidy(state, plans[0]):
+                return Response(None, 303, {"Location": _name_address(page.path, plans[0], state)})
+            standing = await _plan(plans, access, served, wait_s)
+            if form != "html":
+                check_plan(plans[0], standing)
+        elif page.answer:
+            standing = (await _look(page.answer, read_state(state, served.is_live), access, served, wait_s),)
+        if form != "html" and any(each.is_making and each.document is None for each in standing):
+            raise BusyError("others wait for long answers; ask again a little later", served.bounds.retry_after_s)
 
         def write(as_form: PageForm) -> str | bytes:
             with served.books.snapshot() as snapshot:
-                ask = Ask(served.books, snapshot, request.url.path, name, state, access.team, served.is_live)
+                path, team, is_live = request.url.path, access.team, served.is_live
+                ask = Ask(served.books, snapshot, path, name, state, team, is_live, standing, plans)
                 if as_form == "html":
                     return render_page(page, ask, _view(access))
                 if as_form == "cells" and page.cells:
@@ -73,11 +107,66 @@ def _make_endpoint(page: Page, served: Served) -> Callable[[Request], object]:
                 document = build_document(page, ask)
             return f"{render_json(document)}\n" if as_form == "json" else _write_csv(document)
 
-        answer = await reply(request, served.pool, served.books.store.folder, lambda: WebAnswer(write), form)
+        marks = tuple(each.mark for each in standing)
+        answer = await reply(request, served.pool, served.books.store.folder, lambda: WebAnswer(write), form, marks)
         answer.headers.update(PAGE_HEADERS)
+        if any(each.is_making for each in standing):
+            answer.headers["Refresh"] = str(LOOK_AGAIN_S)
         return answer
 
     return show
+
+
+async def _look(name: str, request: ShowRequest, access: Access, served: Served, wait_s: float | None) -> Standing:
+    """A diagnosis or savings of a window, in the reach of who asks, as far as it is made."""
+    books, longest_s = served.books, served.bounds.long_question_s
+    if name == "savings":
+        savings = read_savings(request)
+        key: Hashable = savings
+
+        def work(tell: Progress) -> Document:
+            return list_holders(find_savings(savings, books, limit_time(longest_s, then=tell)))
+
+    else:
+        question = read_diagnosis(request)
+        key = question
+
+        def work(tell: Progress) -> Document:
+            page = answer_diagnosis(books, question, access, limit_time(longest_s, then=tell))
+            with books.snapshot() as snapshot:
+                return list_causes_of_jobs(page, name_teams(snapshot, page.data))
+
+    state = (await served.pool.ask(lambda: books.store.manifest.generation), repr(settings()))
+    return await served.insights.look((name, access.team, key), state, access.owner, work, wait_s)
+
+
+async def _plan(plans: Sequence[PlanForm], access: Access, served: Served, wait_s: float | None) -> list[Standing]:
+    """Plans as far as they are made; without those whose form is wrong."""
+    standing = []
+    for plan in plans:
+        if not plan.can_be_made:
+            break
+        name, given = plan.kind.name, plan.given
+        of_books = await served.pool.ask(lambda: served.books.store.manifest.generation) if plan.is_measured else None
+        state = (of_books, repr(settings()))
+
+        def work(_tell: Progress, name: str = name, given: Mapping[str, Any] = given) -> Document:
+            return served.planner.ask(name, given)
+
+        key = (name, tuple(sorted((field, repr(value)) for field, value in given.items())))
+        standing.append(await served.plans.look(key, state, access.owner, work, wait_s))
+    return standing
+
+
+def _is_untidy(state: State, plan: PlanForm) -> bool:
+    """Whether an address holds what a form sends of fields in which nothing was filled in."""
+    return not plan.error and any(not value.strip() for name in state for value in state[name] if name != AGAINST)
+
+
+def _name_address(path: str, plan: PlanForm, state: State) -> str:
+    against = [urlencode({AGAINST: state[AGAINST][-1]})] if AGAINST in state else []
+    query = "&".join(filter(None, ["" if plan.is_example else plan.query, *against]))
+    return f"{path}?{query}" if query else path
 
 
 def _write_csv(document: Document) -> str:

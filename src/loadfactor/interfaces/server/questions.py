@@ -17,7 +17,6 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import duration
 from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
-from loadfactor.interfaces.insights import find_savings as build_savings
 from loadfactor.interfaces.pages.compare import compare_books
 from loadfactor.interfaces.pages.why_changed import build_change, explain_request
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError, is_empty, keep_to_team, names_of_team
@@ -26,7 +25,6 @@ from loadfactor.interfaces.requests import (
     ChargebackRequest,
     DiagnoseRequest,
     RunsRequest,
-    SavingsRequest,
     ShowRequest,
     WhyChangedRequest,
 )
@@ -37,6 +35,7 @@ from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.tables.schema import DIMENSIONS
 
+Progress = Callable[[str, float], None]
 COVERAGE = ("metric", "by", "from", "to", "coverage", "activity_basis")
 NOTHING = pa.table({})
 
@@ -193,20 +192,15 @@ def read_long_question(kind: Callable[..., RequestT], given: Mapping[str, Any]) 
     return make_request(kind, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
 
 
-def answer_diagnosis(books: Books, request: DiagnoseRequest, access: Access, bounds: Bounds) -> PageAnswer:
-    """The answer of `loadfactor diagnose --format json`; for a token of one team, of that team and its jobs alone.
+def answer_diagnosis(books: Books, request: DiagnoseRequest, access: Access, tell: Progress) -> Document:
+    """The page of `loadfactor diagnose`; for a token of one team, of that team and its jobs alone.
 
-    Raises InputError where it takes too long, and for what the books do not know, RefusedError for another team.
+    Raises what `tell` does, InputError for what the books do not know, RefusedError for another team.
     """
     leave_out: frozenset[str] = frozenset()
     if access.team is not None:
         request, leave_out = _keep_diagnosis_to_team(books, request, access.team)
-    return PageAnswer(build_diagnosis(request, books, limit_time(bounds.long_question_s), leave_out))
-
-
-def answer_savings(books: Books, request: SavingsRequest, bounds: Bounds) -> PageAnswer:
-    """The answer of `loadfactor savings --format json`. Raises InputError where it takes too long."""
-    return PageAnswer(build_savings(request, books, limit_time(bounds.long_question_s)))
+    return build_diagnosis(request, books, tell, leave_out)
 
 
 def answer_comparison(books: Books, request: RunsRequest, bounds: Bounds) -> PageAnswer:
@@ -269,11 +263,14 @@ def _check_known(snapshot: Snapshot, team: str | None) -> None:
         raise InputError("the books know nothing yet of what this token may read") from error
 
 
-def limit_time(longest_s: float, clock_s: Callable[[], float] = monotonic) -> Callable[[str, float], None]:
-    """A receiver of progress that ends it with an InputError once it takes longer than that."""
+def limit_time(
+    longest_s: float, clock_s: Callable[[], float] = monotonic, then: Progress = lambda _what, _share: None
+) -> Progress:
+    """A receiver of progress that ends it with an InputError once it takes longer than that, and else passes it on."""
     end_s = clock_s() + longest_s
 
-    def tell(_what: str, _share: float) -> None:
+    def tell(what: str, share: float) -> None:
+        then(what, share)
         if clock_s() > end_s:
             raise InputError(
                 f"this takes longer than {duration(longest_s)}; ask for a shorter window or fewer jobs, or ask the "

@@ -1,32 +1,32 @@
 """Answers of questions over HTTP: their tag, 304 where nothing changed, gzip where it is accepted, streams where they are long."""
 
-import asyncio
 import hashlib
 import io
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loadfactor import __version__
-from loadfactor.base.errors import BusyError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.books import Books
 from loadfactor.catalog.facts import digest_catalog
 from loadfactor.collect.live import ReceiverCounts, WriteAnswer
 from loadfactor.insight.alerts.delivery.outbox import NAME as ALERTS
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.models import ErrorAnswer
+from loadfactor.interfaces.server.question_pool import QuestionPool
+from loadfactor.interfaces.server.standing import StandingAnswers
 from loadfactor.settings.config import settings
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
@@ -74,14 +74,20 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class Served:
-    """The books, who takes samples in, the bounds, and the threads for questions, short ones and long ones, and for imports."""
+    """The books, who takes samples in, the bounds, the threads for questions, short ones and long ones, and for imports.
+
+    `insights` and `plans` are long answers of pages; `planner` makes the plans.
+    """
 
     books: Books
     receiver: Receiver
     bounds: Bounds
-    pool: "QuestionPool"
-    long_pool: "QuestionPool"
-    import_pool: "QuestionPool"
+    pool: QuestionPool
+    long_pool: QuestionPool
+    import_pool: QuestionPool
+    insights: StandingAnswers
+    plans: StandingAnswers
+    planner: PlanProcess
     is_live: bool = True
 
 
@@ -99,36 +105,6 @@ def describe_rows(model: type) -> dict[int | str, dict[str, object]]:
         304: {"description": "unchanged since the answer of this ETag"},
     }
     return answers | describe_errors()
-
-
-AnswerT = TypeVar("AnswerT")
-
-
-class QuestionPool:
-    """Threads for what blocks: so many questions `at_once`, so many that are `waiting`. For one event loop."""
-
-    def __init__(self, at_once: int, waiting: int, retry_after_s: float) -> None:
-        self._threads = ThreadPoolExecutor(at_once, "question")
-        self._most, self._retry_after_s = at_once + waiting, retry_after_s
-        self._pending = 0
-
-    async def ask(self, work: Callable[[], AnswerT]) -> AnswerT:
-        """The result of `work`, worked out in a thread. Raises BusyError where too many wait already."""
-        if self._pending >= self._most:
-            raise BusyError("too many questions at once; ask again a little later", self._retry_after_s)
-        self._pending += 1
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        running.add_done_callback(self._count_down)  # not before: a client that leaves does not stop its question
-        return await asyncio.shield(running)
-
-    def _count_down(self, done: "asyncio.Future[AnswerT]") -> None:
-        self._pending -= 1
-        if not done.cancelled():
-            done.exception()  # raised where somebody waits; where nobody does, not logged
-
-    def close(self) -> None:
-        """Take no more; those that run end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 Form = Literal["json", "csv", "arrow"]
@@ -242,14 +218,15 @@ def access_of(request: Request) -> Access:
 
 async def reply(
     request: Request,
-    pool: "QuestionPool",
+    pool: QuestionPool,
     folder: Path,
     work: Callable[[], "Answer"],
     form: Form | PageForm = "json",
+    marks: tuple[Any, ...] = (),
 ) -> Response:
-    """Work an answer out and send it, or say that the one the client has is still right."""
+    """Work an answer out and send it, or say that the one the client has is still right. `marks`: what else it depends on."""
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))
-    tag = make_tag(request, folder, packed, form)
+    tag = make_tag(request, folder, packed, form, marks)
     headers = {"ETag": tag, "Vary": VARY} | ({"Content-Encoding": "gzip"} if packed else {})
     tags = request.headers.get("if-none-match", "")
     if any(part.strip().removeprefix("W/") in (tag, "*") for part in tags.split(",")):
@@ -261,11 +238,13 @@ async def reply(
     return StreamingResponse(pieces, 200, headers, MEDIA[form])
 
 
-def make_tag(request: Request, folder: Path, packed: bool, form: Form | PageForm = "json") -> str:
+def make_tag(
+    request: Request, folder: Path, packed: bool, form: Form | PageForm = "json", marks: tuple[Any, ...] = ()
+) -> str:
     """The tag of an answer: whatever it depends on, the books (files and live batches), settings and program among them."""
     state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX, ALERTS, ALERTS + LOG_SUFFIX)]
     program = (__version__, digest_catalog(), repr(settings()))
-    identity = (program, state, request.url.path, request.url.query, packed, form, access_of(request))
+    identity = (program, state, request.url.path, request.url.query, packed, form, access_of(request), marks)
     return f'"{hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
 
 

@@ -22,7 +22,8 @@ from loadfactor.interfaces.gauges.measured import WholeJobs, measure_budgets, me
 from loadfactor.interfaces.gauges.rules import RuleGauges, RuleVerdicts
 from loadfactor.interfaces.reach import is_empty
 from loadfactor.interfaces.server.guard import write_line
-from loadfactor.interfaces.server.replies import QuestionPool, Receiver, describe_errors
+from loadfactor.interfaces.server.question_pool import QuestionPool
+from loadfactor.interfaces.server.replies import Receiver, describe_errors
 from loadfactor.settings.config import settings
 
 BUDGETS_FRESH_S: Final = 300

@@ -13,6 +13,8 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.interfaces.reach import NothingKnownError, is_empty, keep_to_team
 from loadfactor.interfaces.reports.inquiry import Inquiry
 from loadfactor.interfaces.requests import ShowRequest
+from loadfactor.interfaces.web.plans import PlanForm
+from loadfactor.interfaces.web.standing import Standing
 
 FIELDS: Final = {
     "last": "last",
@@ -41,6 +43,7 @@ class Ask:
     """A question to a page: the name in its path, the state in its address, the books, and of which team alone.
 
     `is_live`: whether the books go on; without a window such a page shows the last days, and books at rest all of theirs.
+    `standing`: long answers as far as they are made, `forms`: of which plans, on pages of those.
     """
 
     books: Books
@@ -50,18 +53,13 @@ class Ask:
     state: State
     team: str | None = None
     is_live: bool = False
+    standing: Sequence[Standing] = ()
+    forms: Sequence[PlanForm] = ()
 
     @cached_property
     def request(self) -> ShowRequest:
         """The state as a request. Raises InputError."""
-        given = {
-            FIELDS[name]: ",".join(values) if name in LISTS else values[-1]
-            for name, values in self.state.items()
-            if name in FIELDS and any(values)
-        }
-        if self.is_live and "last" not in given and "start" not in given:
-            given["last"] = LIVE_WINDOW
-        return make_request(ShowRequest, given)
+        return read_state(self.state, self.is_live)
 
     def text(self, name: str) -> str:
         """One text of the state; empty where it is not given."""
@@ -86,19 +84,31 @@ class Ask:
         words = [*kept, *((name, value) for name, value in changed.items() if value)]
         return path + (f"?{urlencode(words)}" if words else "")
 
-    def say_options(self) -> str:
-        """The state as options of a command."""
+    def say_options(self, without: Sequence[str] = ()) -> str:
+        """The state as options of a command, but for these names."""
         words = [
             f"{option} {quote(value)}"
             for name, option in OPTIONS.items()
             for value in self.state.get(name, ())
-            if value
+            if value and name not in without
         ]
         if self.is_live and not self.text("last") and not self.text("from"):
             words.insert(0, f"--last {LIVE_WINDOW}")
         if self.team is None:
             words.append(f"--store {quote(str(self.books.store.folder))}")
         return " ".join(words)
+
+
+def read_state(state: State, is_live: bool) -> ShowRequest:
+    """The state of an address as a request. Raises InputError."""
+    given = {
+        FIELDS[name]: ",".join(values) if name in LISTS else values[-1]
+        for name, values in state.items()
+        if name in FIELDS and any(values)
+    }
+    if is_live and "last" not in given and "start" not in given:
+        given["last"] = LIVE_WINDOW
+    return make_request(ShowRequest, given)
 
 
 def shift(inquiry: Inquiry) -> Inquiry | None:

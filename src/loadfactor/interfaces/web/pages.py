@@ -6,8 +6,11 @@ from shlex import quote
 from typing import Final
 
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.web import builders
 from loadfactor.interfaces.web.ask import Ask
+from loadfactor.interfaces.web.insights import build_standing
+from loadfactor.interfaces.web.plans import show_plans
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class Page:
 
     `cells`: what writes its heat map, for the script that draws it.
     `of_fleet`: it says what only who reads everything may know. `has_window`: the state of its address is a window.
+    `answer`: the long answer that it shows, `plan` for a plan.
     """
 
     path: str
@@ -28,6 +32,7 @@ class Page:
     has_window: bool = True
     has_search: bool = False
     cells: Callable[[Ask], bytes] | None = None
+    answer: str = ""
 
     def ask_question(self, name: str) -> str:
         """Its title, of this thing."""
@@ -46,6 +51,11 @@ def _show_time(ask: Ask) -> str:
 
 def _of_thing(words: str) -> Callable[[Ask], str]:
     return lambda ask: f"{words.replace('{id}', quote(ask.name))} {ask.say_options()}"
+
+
+def _diagnose(ask: Ask) -> str:
+    words = [f"--{name} {quote(value)}" for name, value in ask.request.filters.items()]
+    return " ".join(["loadfactor diagnose", *words, ask.say_options(without=("where",))])
 
 
 def _plain(words: str) -> Callable[[Ask], str]:
@@ -107,6 +117,23 @@ PAGES: Final[tuple[Page, ...]] = (
         up="/gpus",
     ),
     Page(
+        "/diagnosis",
+        "Why were GPUs not fuller?",
+        build_standing,
+        _diagnose,
+        "Diagnosis",
+        answer="diagnosis",
+    ),
+    Page(
+        "/savings",
+        "What should change, and what would it save?",
+        build_standing,
+        lambda ask: f"loadfactor savings {ask.say_options()}",
+        "Savings",
+        of_fleet=True,
+        answer="savings",
+    ),
+    Page(
         "/queue",
         "Who waits, and how long?",
         builders.build_queue,
@@ -135,6 +162,19 @@ PAGES: Final[tuple[Page, ...]] = (
         _plain("loadfactor doctor"),
         "Quality",
         of_fleet=True,
+    ),
+    *(
+        Page(
+            f"/plan/{kind.name}",
+            kind.question,
+            lambda ask: show_plans(ask.forms, ask.standing),
+            lambda ask: ask.forms[0].command,
+            "Plan" if kind.name == "serve" else "",
+            "" if kind.name == "serve" else "/plan/serve",
+            has_window=False,
+            answer="plan",
+        )
+        for kind in PLANS
     ),
     Page(
         "/settings",

@@ -1,11 +1,14 @@
 """A page whole: the document in its frame, with navigation, the way up, the window, who is signed in, and other forms of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlencode
 
 from loadfactor.base.errors import InputError
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import make_visible
+from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError
 from loadfactor.interfaces.render.html import render_content
 from loadfactor.interfaces.web.ask import KEPT, LIVE_WINDOW, Ask
@@ -13,6 +16,7 @@ from loadfactor.interfaces.web.builders import PAGE_ROWS
 from loadfactor.interfaces.web.frame import render
 from loadfactor.interfaces.web.links import Linker
 from loadfactor.interfaces.web.pages import PAGES, Page
+from loadfactor.interfaces.web.plans import AGAINST, AS_IT_IS
 from loadfactor.settings.config import settings
 
 WINDOWS: Final = (("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
@@ -67,25 +71,31 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
     tables = [table for section in document.sections for table in section.tables]
     is_paged = page.has_search or page.path == "/gpus"
     return render(
-        "page.html",
+        "plan.html" if ask.forms else "page.html",
         title=make_visible(page.ask_question(ask.name)),
         page=page,
         ask=make_visible_state(ask),
         viewer=viewer,
         content=render_content(document, Linker(ask)),
-        is_empty=not any(table.rows for table in tables) and not document.tiles and not document.charts,
+        is_empty=not ask.forms
+        and not any(table.rows for table in tables)
+        and not document.tiles
+        and not document.charts,
         navigation=[
-            (p.name, ask.link(p.path), p.path == page.path or p.path == page.up != "/")
+            (p.name, ask.link(p.path, _keep(page, p)), p.path == page.path or p.path == page.up != "/")
             for p in PAGES
             if _lists(p, viewer)
         ],
-        up=up and (up.name, ask.link(up.path)),
+        up=up and (up.name, ask.link(up.path, _keep(page, up))),
+        plans=[(kind.name, f"/plan/{kind.name}") for kind in PLANS] if page.answer == "plan" else [],
+        form=ask.forms[0] if ask.forms else None,
+        against=_put_against(ask) if ask.forms else None,
         windows=WINDOWS,
         zones=ZONES,
         zone=settings().timezone,
         chosen=chosen,
         kept=[(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
-        forms=[(form, ask.link(ask.path, WHOLE, format=form)) for form in FORMS],
+        forms=[(form, _name_form(ask, form)) for form in FORMS],
         command=make_visible(page.command(ask)),
         cells=ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
         poll_s=POLL_S if ask.is_live and (page.has_window or page.path == "/alerts") else 0,
@@ -100,6 +110,33 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
             for value in ask.state.get("where", ())
         ],
     )
+
+
+def _keep(page: Page, to: Page) -> Sequence[str]:
+    """What a link from a page takes along: windows and filters, but of plans, which have neither; long answers take a window."""
+    if "plan" in (page.answer, to.answer):
+        return ()
+    return [name for name in KEPT if name != "where"] if to.answer else KEPT
+
+
+def _name_form(ask: Ask, form: str) -> str:
+    """The address of the same page in another form."""
+    if not ask.forms:
+        return ask.link(ask.path, WHOLE, format=form)
+    query = ask.forms[0].query
+    return f"{ask.path}?{query}&format={form}" if query else f"{ask.path}?format={form}"
+
+
+def _put_against(ask: Ask) -> dict[str, str]:
+    """Addresses that put a plan against others: it as the other one, and what is against it now."""
+    here = ask.forms[0].query
+    found = {"keep": f"{ask.path}?{'&'.join(filter(None, (here, urlencode({AGAINST: here or AS_IT_IS}))))}"}
+    if len(ask.forms) > 1:
+        other = ask.forms[1].query
+        found["other"] = other or AS_IT_IS
+        found["swap"] = f"{ask.path}?{'&'.join(filter(None, (other, urlencode({AGAINST: here or AS_IT_IS}))))}"
+        found["alone"] = f"{ask.path}?{here}" if here else ask.path
+    return found
 
 
 def make_visible_state(ask: Ask) -> dict[str, str]:
