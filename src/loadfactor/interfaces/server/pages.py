@@ -41,7 +41,6 @@ PAGE_NEEDS: Final[dict[tuple[str, str], Need]] = {
 MOST_VALUES: Final = 64
 WAIT_S: Final = 0.4
 """So long a page waits for a long answer; then it shows how far that is."""
-LOOK_AGAIN_S: Final = 2
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,6 @@ def _make_endpoint(page: Page, served: Served) -> Callable[[Request], object]:
         marks = tuple(each.mark for each in standing)
         answer = await reply(request, served.pool, served.books.store.folder, lambda: WebAnswer(write), form, marks)
         answer.headers.update(PAGE_HEADERS)
-        if any(each.is_making for each in standing):
-            answer.headers["Refresh"] = str(LOOK_AGAIN_S)
         return answer
 
     return show

@@ -30,6 +30,7 @@ FORMS: Final = ("json", "csv")
 SHOWN: Final = ("last", "from", "to", "tz", "q")
 """Of the state, what the fields of the frame show."""
 POLL_S: Final = 30
+MAKING_POLL_S: Final = 2
 """How often a page over books that go on asks whether they did, while somebody looks at it."""
 WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "rows", "offset")))
 
@@ -98,7 +99,8 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
         forms=[(form, _name_form(ask, form)) for form in FORMS],
         command=make_visible(page.command(ask)),
         cells=ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
-        poll_s=POLL_S if ask.is_live and (page.has_window or page.path == "/alerts") else 0,
+        is_making=any(each.is_making for each in ask.standing),
+        poll_s=_choose_poll_s(page, ask),
         earlier=ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
         later=(
             ask.link(ask.path, WHOLE, offset=str(offset + PAGE_ROWS))
@@ -110,6 +112,13 @@ def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
             for value in ask.state.get("where", ())
         ],
     )
+
+
+def _choose_poll_s(page: Page, ask: Ask) -> int:
+    """How often the page asks for itself: soon while an answer of it is being made, else as books go on; 0 for never."""
+    if any(each.is_making for each in ask.standing):
+        return MAKING_POLL_S
+    return POLL_S if ask.is_live and (page.has_window or page.path == "/alerts") else 0
 
 
 def _keep(page: Page, to: Page) -> Sequence[str]:

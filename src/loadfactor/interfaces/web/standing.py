@@ -47,6 +47,6 @@ def show_standing(standing: Standing) -> Document:
     if standing.error:
         raise InputError(standing.error)
     far = [percent(standing.share)] if standing.share else []
-    words = ", ".join([*far, *filter(None, [standing.what])])
-    headline = f"The answer is being made{': ' if words else ''}{words}."
+    known = ", ".join([*far, *filter(None, [standing.what])])
+    headline = f"The answer is being made{': ' if known else ''}{known}."
     return Document(headline, subtitle="This page looks again by itself.", data=BeingMade(True, standing.share))
