@@ -247,7 +247,7 @@ def test_a_page_that_cannot_ask_says_as_of_when_it_is(watched: Any) -> None:
     watched.route("**/teams", lambda route: route.fulfill(status=503))
     for seconds in (POLL_S, 2 * POLL_S, 4 * POLL_S):
         assert poll(watched, seconds) == 503
-        watched.locator(".as-of", has_text="3 min ago").wait_for()
+    watched.locator(".as-of", has_text="3 min ago").wait_for()
     watched.unroute("**/teams")
     assert poll(watched, 8 * POLL_S) == 304
     watched.locator(".as-of").wait_for(state="hidden")
