@@ -157,6 +157,11 @@ def test_the_heat_map_says_what_a_cell_is(page: Any) -> None:
     assert page.locator("figure[data-heat] svg").count() == 0  # the picture of those without scripts
     point(page, field, 0.7)
     assert re.search(r"\d\d:00: (\d.* % utilization|held|down|nothing)", field.locator(".readout").inner_text())
+    with page.expect_response("**format=cells**"):  # what a page over books that go on does when they did
+        page.evaluate("() => { document.querySelector('[data-heat]').dataset.heat = 'stale'; }")
+        page.evaluate("() => document.dispatchEvent(new Event('loadfactor:shown'))")
+    page.locator("[data-heat=drawn]").wait_for()
+    assert page.locator(".heat canvas").count() == 1
     page.mouse.move(5, 5)
     field.focus()
     for key in ("ArrowDown", "ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight"):

@@ -169,7 +169,8 @@ def build_gpu(ask: Ask) -> Document:
     built = [_over_time(inquiry), _as_section("Who held it", jobs)]
     tiles, readings = _tiles(inquiry)
     full = Group({r.metric: r for r in readings}).value("utilization")
-    headline = f"GPU {ask.name} had a utilization of {percent(full)}."
+    known = "was not observed" if full is None else f"had a utilization of {percent(full)}"
+    headline = f"GPU {ask.name} {known}."
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
 
 

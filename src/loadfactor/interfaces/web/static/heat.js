@@ -18,7 +18,8 @@
 
   class HeatMap {
     constructor(figure, told, cells) {
-      Object.assign(this, { figure, cells, rows: told.rows, columns: told.columns, first: told.first, step: told.step, zone: told.zone });
+      this.figure = figure;
+      this.read(told, cells);
       this.at = null; // [row, column]
       this.from = null; // the column where a choice began
       this.ofNodes = this.rows[0].length === 1;
@@ -43,6 +44,18 @@
       figure.append(this.makeKey(), this.field, this.said);
       this.listen();
       new ResizeObserver(() => this.draw()).observe(this.field);
+    }
+
+    read(told, cells) {
+      Object.assign(this, { cells, rows: told.rows, columns: told.columns, first: told.first, step: told.step, zone: told.zone });
+      this.figure.dataset.heat = "drawn";
+    }
+
+    // The same rows and hours, or others, as the books are now.
+    renew(told, cells) {
+      this.read(told, cells);
+      if (this.at && (this.at[0] >= this.rows.length || this.at[1] >= this.columns)) this.at = this.from = null;
+      this.draw();
     }
 
     makeKey() {
@@ -305,14 +318,16 @@
     maps = maps.filter((map) => map.figure.isConnected);
     const address = document.querySelector("#main")?.dataset.cells;
     const figure = address && document.querySelector("figure[data-heat]");
-    if (!figure || maps.some((map) => map.figure === figure)) return;
+    if (!figure || figure.dataset.heat === "drawn") return;
     const response = await fetch(address).catch(() => null); // then the picture stays
     if (!response?.ok || !figure.isConnected) return;
     const bytes = new Uint8Array(await response.arrayBuffer());
     const end = bytes.indexOf(10);
     const told = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
-    if (!told.rows?.length || !figure.isConnected || maps.some((map) => map.figure === figure)) return;
-    maps.push(new HeatMap(figure, told, bytes.subarray(end + 1)));
+    if (!told.rows?.length || !figure.isConnected || figure.dataset.heat === "drawn") return;
+    const known = maps.find((map) => map.figure === figure);
+    if (known) known.renew(told, bytes.subarray(end + 1));
+    else maps.push(new HeatMap(figure, told, bytes.subarray(end + 1)));
   }
 
   document.addEventListener("loadfactor:shown", attach);

@@ -81,6 +81,11 @@ window.loadfactor = (() => {
       if (old.data !== fresh.data) old.data = fresh.data;
     } else if (old.nodeName === "FIGURE") {
       if (drawn.get(old) === fresh.outerHTML) return;
+      if (old.dataset.heat === "drawn") {
+        drawn.set(old, fresh.outerHTML);
+        old.dataset.heat = "stale"; // its script asks for the cells anew, and keeps the canvas
+        return;
+      }
       const isFocused = old === document.activeElement;
       old.replaceWith(fresh);
       if (isFocused) setTimeout(() => fresh.focus({ preventScroll: true })); // when its script made that possible
