@@ -12,6 +12,7 @@ from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
+from loadfactor.books.charging import fleet_chargeback
 from loadfactor.money.commitments import CommitmentUse
 from loadfactor.money.project_cost import HeldCost, ProjectSpending, forecast_project
 from loadfactor.money.spending import DailySpending, DaySpend, find_period, follow_budget
@@ -287,6 +288,22 @@ def test_spent_is_what_statements_charge(seed: int, tmp_path: Path, write: Write
     assert [status.spent for status in review.statuses] == charged
     assert charged == pytest.approx(list(expected.values()), abs=Decimal("0.01"))
     assert review.tag_coverage_share == found.tag_coverage_share
+
+
+def test_a_snapshot_charges_a_month_once(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements, budgets and bridges of one snapshot divide the bill no oftener than budgets and one bridge alone."""
+    write('[[budget]]\namount = 100\n[[budget]]\nteam = "vision"\namount = 100\n')
+    june = datetime(2026, 6, 1, tzinfo=UTC)
+    rows = [charge(june + timedelta(n), 1, "10", Tags=tagged(team)) for n in range(9) for team in ("vision", "nlp")]
+    divided, divide = [], fleet_chargeback._charge_bill
+    monkeypatch.setattr(fleet_chargeback, "_charge_bill", lambda *given: divided.append(given[1]) or divide(*given))
+    with bill(tmp_path / "b", rows).snapshot() as snapshot:
+        snapshot.budgets("2026-06"), snapshot.bridge(None, "2026-06")
+        once = len(divided)
+        amounts = [snapshot.bridge(team, "2026-06").steps[-1].amount for team in ("vision", None)]
+        (vision, _) = sorted(snapshot.chargeback("2026-06").statements, key=lambda of: of.by["team"] != "vision")
+        assert (vision.amounts["EffectiveCost"], amounts) == (90, [90, 180])
+    assert len(divided) == once == 2
 
 
 def test_fixed_cost_is_not_carried_on_and_a_daily_one_goes_on(tmp_path: Path, write: Write) -> None:

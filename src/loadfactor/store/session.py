@@ -10,7 +10,7 @@ The store knows neither keys nor rules: it is given functions.
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -102,7 +102,7 @@ class Session:
         self.raw = raw
         self.currency = currency
         self.entry = Entry()
-        self.derived: dict[str, Any] = {}  # what was found out of these tables, to be found out once
+        self.derived: dict[Hashable, Any] = {}  # what was found out of these tables, to be found out once
         self._standing: dict[str, object] = {}  # views by their SQL and registered tables by their key, as they stand
         # what is in no file yet, as the overlay has it
         self._overlay: Overlay | None = None

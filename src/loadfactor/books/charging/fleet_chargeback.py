@@ -345,10 +345,18 @@ ViewLedger = Callable[[Window | None], bool]
 
 
 def charge_fleet(session: Session, question: ChargeQuestion, basis: str, view_ledger: ViewLedger) -> FleetChargeback:
-    """Statements that sum to the bill of the month, rounded; without a bill, to price × installed time.
+    """Statements that sum to the bill of the month, rounded; without a bill, to price × installed time. Once a session.
 
     Raises InputError where the books know nothing of the month, or a rate of exchange is missing.
     """
+    key = "charged", question, basis, view_ledger
+    if key not in session.derived:
+        session.derived[key] = _charge_fleet(session, question, basis, view_ledger)
+    found: FleetChargeback = session.derived[key]
+    return found
+
+
+def _charge_fleet(session: Session, question: ChargeQuestion, basis: str, view_ledger: ViewLedger) -> FleetChargeback:
     hours = read_ledger_hours(session, question.by, basis) if view_ledger(question.window) else []
     if view_charges(session, question.window):
         return _charge_bill(session, question, hours)[0]
@@ -391,10 +399,20 @@ class ChargedDays:
 def charge_days(
     session: Session, question: ChargeQuestion, basis: str, view_ledger: ViewLedger, column: str
 ) -> ChargedDays | None:
-    """The statements of a month and the days they are for; None where the books know no cost of it.
+    """The statements of a month and the days they are for; None where the books know no cost of it. Once a session.
 
     Raises InputError where a rate of exchange is missing.
     """
+    key = "charged days", question, basis, view_ledger, column
+    if key not in session.derived:
+        session.derived[key] = _charge_days(session, question, basis, view_ledger, column)
+    found: ChargedDays | None = session.derived[key]
+    return found
+
+
+def _charge_days(
+    session: Session, question: ChargeQuestion, basis: str, view_ledger: ViewLedger, column: str
+) -> ChargedDays | None:
     window = question.window or Window(*session.span(), question.zone)
     hours = read_ledger_hours(session, question.by, basis) if view_ledger(question.window) else []
     if not view_charges(session, question.window):
