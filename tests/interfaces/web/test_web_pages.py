@@ -1,5 +1,6 @@
 """The pages over the books of two teams: every page, with every kind of token, in every form, and names that are hostile."""
 
+import asyncio
 import json
 import re
 from datetime import datetime
@@ -14,10 +15,13 @@ from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOUR, LOCAL, MINE, START, THEIRS, Remembering, write_csv, write_fleet
 from tests.long import rest_long
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.guard import Guard
+from loadfactor.interfaces.server.pages import MOST_KEPT_BYTES, KeptParts
+from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.web.pages import PAGES
 from loadfactor.store.tokens import TokenFile, create_token
 
@@ -320,3 +324,60 @@ def test_the_heat_map_is_one_byte_a_cell(books: Books, tokens: dict[str, str]) -
         f"GPU-{MINE}-{n}" for n in (0, 1)
     ]
     assert len(json.loads(by_node.content.partition(b"\n")[0])["rows"][0]) == 1
+
+
+def test_a_kept_page_is_of_its_reader_and_its_books(tmp_path: Path) -> None:
+    """What was worked out for who reads everything is not given to a team, nor after an import."""
+    books = Books(tmp_path / "books")
+    books.add("tables", [write_fleet(tmp_path / "fleet")])
+    right = {team: create_token(books.store.folder, "read-team", team, "", 1)[1] for team in (MINE, THEIRS)}
+    right["all"] = create_token(books.store.folder, "read", None, "", 1)[1]
+    with serve(books) as browser:
+
+        def read(who: str) -> str:
+            answer = browser.get("/teams", headers={"authorization": f"Bearer {right[who]}"})
+            return re.sub(r"token \w+", "", answer.text)
+
+        first = read("all")
+        assert MINE in first
+        assert THEIRS in first
+        assert THEIRS not in read(MINE)
+        assert MINE not in read(THEIRS)
+        assert read("all") == first
+        (tmp_path / "more").mkdir()
+        held = {"from_utc": START + HOUR * 5, "to_utc": START + HOUR * 6}
+        row = {"device_id": f"GPU-{MINE}-0", "job_id": "later", "team": "third", **held}
+        write_csv(tmp_path / "more" / "allocations.csv", [row])
+        books.add("tables", [tmp_path / "more"])
+        assert "third" in read("all")
+
+
+def test_many_readers_of_a_page_are_one_question() -> None:
+    """Fifty at once wait for one answer; one that fails is not kept, and the oldest go where all would be too large."""
+    questions: list[str] = []
+
+    def build(content: str) -> dict[str, str]:
+        questions.append(content)
+        if not content:
+            raise InputError("nothing")
+        return {"content": content}
+
+    async def ask() -> None:
+        pool = QuestionPool(1, 1, 1)
+        kept = KeptParts(pool)
+        answers = await asyncio.gather(*(kept.find("a", lambda: build("x")) for _ in range(50)))
+        assert answers == [{"content": "x"}] * 50
+        assert questions == ["x"]
+        for _ in range(2):
+            with pytest.raises(InputError):
+                await kept.find("b", lambda: build(""))
+        large = "y" * (MOST_KEPT_BYTES - 1)
+        await kept.find("c", lambda: build(large))  # with it "a" is as much as may be kept
+        await kept.find("a", lambda: build("x"))
+        await kept.find("d", lambda: build("z"))
+        await kept.find("a", lambda: build("x"))
+        await kept.find("c", lambda: build("c"))
+        assert questions == ["x", "", "", large, "z", "c"]
+        pool.close()
+
+    asyncio.run(ask())

@@ -1,8 +1,10 @@
 """The pages over HTTP: each of `PAGES` as HTML, JSON and CSV, in the reach of who asks, and the forms that write."""
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from time import time
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import FastAPI
@@ -10,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loadfactor.base.errors import BusyError, InputError
+from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.insights import find_savings
 from loadfactor.interfaces.pages.alerts import make_silence
@@ -18,8 +21,21 @@ from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.server.door import read_checked_form
 from loadfactor.interfaces.server.gate import PAGE_HEADERS
 from loadfactor.interfaces.server.guard import Access, Need
+from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.questions import Progress, answer_diagnosis, limit_time
-from loadfactor.interfaces.server.replies import MEDIA, PAGE_PIECE_BYTES, PageForm, Served, access_of, pack, reply
+from loadfactor.interfaces.server.replies import (
+    MEDIA,
+    PAGE_PIECE_BYTES,
+    Begun,
+    PageForm,
+    Served,
+    access_of,
+    begin,
+    digest_state,
+    pack,
+    reply,
+    send,
+)
 from loadfactor.interfaces.web.ask import Ask, State, read_state
 from loadfactor.interfaces.web.insights import (
     list_causes_of_jobs,
@@ -30,7 +46,7 @@ from loadfactor.interfaces.web.insights import (
 )
 from loadfactor.interfaces.web.pages import PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, PlanForm, check_plan, find_kind, read_forms
-from loadfactor.interfaces.web.shell import Viewer, build_document, render_page
+from loadfactor.interfaces.web.shell import Viewer, build_document, build_parts, render_page
 from loadfactor.interfaces.web.standing import Standing
 from loadfactor.settings.config import settings
 
@@ -39,6 +55,8 @@ PAGE_NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("POST", "/alerts"): "write",
 }
 MOST_VALUES: Final = 64
+MOST_KEPT_BYTES: Final = 32 * BYTES_PER_MIB
+BuiltT = TypeVar("BuiltT")
 WAIT_S: Final = 0.4
 """So long a page waits for a long answer; then it shows how far that is."""
 
@@ -59,8 +77,10 @@ class WebAnswer:
 
 def add_pages(app: FastAPI, served: Served) -> None:
     """Add them to an app."""
+    kept = KeptParts(served.pool)
     for page in PAGES:
-        app.get(page.path.replace("{id}", "{name:path}"), include_in_schema=False)(_make_endpoint(page, served))
+        show = _make_endpoint(page, served, kept)
+        app.get(page.path.replace("{id}", "{name:path}"), include_in_schema=False)(show)
 
     @app.post("/alerts", include_in_schema=False)
     async def silence(request: Request) -> Response:
@@ -73,7 +93,42 @@ def add_pages(app: FastAPI, served: Served) -> None:
         return Response(None, 303, {"Location": "/alerts"})
 
 
-def _make_endpoint(page: Page, served: Served) -> Callable[[Request], object]:
+class KeptParts:
+    """Parts of pages by what they depend on, worked out once for all who ask at once. For one event loop.
+
+    A page that shows what the clock says, as a silence that ends, is at most a minute old.
+    """
+
+    def __init__(self, pool: QuestionPool) -> None:
+        self._pool = pool
+        self._found: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+
+    async def find(self, key: str, build: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Those of this key. Raises as `build`, and BusyError where too many questions wait."""
+        found = self._found.pop(key, None) or asyncio.ensure_future(self._pool.ask(build))
+        self._found[key] = found  # the last that will be dropped
+        try:
+            return await asyncio.shield(found)
+        except Exception:
+            self._found.pop(key, None)
+            raise
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Drop those that were asked for longest ago until the others are few enough."""
+        while sum(_size(of) for of in self._found.values()) > MOST_KEPT_BYTES:
+            self._found.pop(next(key for key, of in self._found.items() if of.done()))
+
+
+def _size(found: "asyncio.Future[Mapping[str, Any]]") -> int:
+    is_there = found.done() and not found.cancelled() and not found.exception()
+    return len(found.result()["content"]) if is_there else 0
+
+
+def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Request], object]:
+    folder = served.books.store.folder
+
     async def show(request: Request) -> Response:
         form, access = _choose_form(request, page), access_of(request)
         state: State = {name: request.query_params.getlist(name)[:MOST_VALUES] for name in request.query_params}
@@ -95,19 +150,29 @@ def _make_endpoint(page: Page, served: Served) -> Callable[[Request], object]:
         if form != "html" and any(each.is_making and each.document is None for each in standing):
             raise BusyError("others wait for long answers; ask again a little later", served.bounds.retry_after_s)
 
-        def write(as_form: PageForm) -> str | bytes:
+        def build(builder: Callable[[Page, Ask], BuiltT]) -> BuiltT:
             with served.books.snapshot() as snapshot:
                 path, team, is_live = request.url.path, access.team, served.is_live
-                ask = Ask(served.books, snapshot, path, name, state, team, is_live, standing, plans)
-                if as_form == "html":
-                    return render_page(page, ask, _view(access))
-                if as_form == "cells" and page.cells:
-                    return page.cells(ask)
-                document = build_document(page, ask)
+                return builder(page, Ask(served.books, snapshot, path, name, state, team, is_live, standing, plans))
+
+        def write(as_form: PageForm) -> str | bytes:
+            if as_form == "cells" and (cells := page.cells):
+                return build(lambda _page, ask: cells(ask))
+            document = build(build_document)
             return f"{render_json(document)}\n" if as_form == "json" else _write_csv(document)
 
         marks = tuple(each.mark for each in standing)
-        answer = await reply(request, served.pool, served.books.store.folder, lambda: WebAnswer(write), form, marks)
+
+        async def begin_page(packed: bool) -> Begun:
+            reach = (access.team, access.grants("fleet"), int(time() / S_PER_MIN))
+            key = digest_state(request, folder, reach, marks)
+            parts = await kept.find(key, lambda: build(build_parts))
+            return begin(WebAnswer(lambda _form: render_page(parts, _view(access))).write(form, packed))
+
+        if form == "html":
+            answer = await send(request, folder, begin_page, form, marks)
+        else:
+            answer = await reply(request, served.pool, folder, lambda: WebAnswer(write), form, marks)
         answer.headers.update(PAGE_HEADERS)
         return answer
 

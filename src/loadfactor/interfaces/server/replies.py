@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -201,7 +201,10 @@ def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def begin(pieces: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
+Begun = tuple[list[bytes], Iterator[bytes]]
+
+
+def begin(pieces: Iterator[bytes]) -> Begun:
     """The first pieces, worked out now, and all of them; fewer than `MOST_AT_ONCE` are the whole of it."""
     first = list(islice(pieces, MOST_AT_ONCE))
     return first, chain(first, pieces)
@@ -225,27 +228,36 @@ async def reply(
     marks: tuple[Any, ...] = (),
 ) -> Response:
     """Work an answer out and send it, or say that the one the client has is still right. `marks`: what else it depends on."""
+    return await send(request, folder, lambda packed: pool.ask(lambda: begin(work().write(form, packed))), form, marks)
+
+
+async def send(
+    request: Request,
+    folder: Path,
+    work: Callable[[bool], Awaitable["Begun"]],
+    form: Form | PageForm,
+    marks: tuple[Any, ...] = (),
+) -> Response:
+    """The same of an answer that `work` begins to write, with gzip where it is given True."""
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))
-    tag = make_tag(request, folder, packed, form, marks)
+    tag = f'"{digest_state(request, folder, packed, form, access_of(request), marks)}"'
     headers = {"ETag": tag, "Vary": VARY} | ({"Content-Encoding": "gzip"} if packed else {})
     tags = request.headers.get("if-none-match", "")
     if any(part.strip().removeprefix("W/") in (tag, "*") for part in tags.split(",")):
         return Response(None, 304, {"ETag": tag, "Vary": VARY})
 
-    begun, pieces = await pool.ask(lambda: begin(work().write(form, packed)))
+    begun, pieces = await work(packed)
     if len(begun) < MOST_AT_ONCE:
         return Response(b"".join(begun), 200, headers, MEDIA[form])
     return StreamingResponse(pieces, 200, headers, MEDIA[form])
 
 
-def make_tag(
-    request: Request, folder: Path, packed: bool, form: Form | PageForm = "json", marks: tuple[Any, ...] = ()
-) -> str:
-    """The tag of an answer: whatever it depends on, the books (files and live batches), settings and program among them."""
+def digest_state(request: Request, folder: Path, *of: object) -> str:
+    """What an answer depends on, digested: the books (files and live batches), settings, program and address, and `of`."""
     state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX, ALERTS, ALERTS + LOG_SUFFIX)]
     program = (__version__, digest_catalog(), repr(settings()))
-    identity = (program, state, request.url.path, request.url.query, packed, form, access_of(request), marks)
-    return f'"{hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
+    identity = (program, state, request.url.path, request.url.query, *of)
+    return hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:

@@ -176,7 +176,7 @@ def build_gpu(ask: Ask) -> Document:
 
 def build_queue(ask: Ask) -> Document:
     """How long jobs waited, by who waited."""
-    inquiry = ask.inquire()
+    inquiry = ask.inquire(("team",))
     page = readings_page.build_document(inquiry.ask(*OF_A_WAIT, by=("team", "pool")).arrange("queue_waiting", True))
     facts = sections.build_waits(inquiry)
     if facts is None:

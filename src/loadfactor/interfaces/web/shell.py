@@ -1,8 +1,8 @@
 """A page whole: the document in its frame, with navigation, the way up, the window, who is signed in, and other forms of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from loadfactor.base.errors import InputError
@@ -63,55 +63,63 @@ def build_document(page: Page, ask: Ask) -> Document:
         raise RefusedError(404, str(error)) from error
 
 
-def render_page(page: Page, ask: Ask, viewer: Viewer) -> str:
-    """A page as HTML."""
+def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
+    """The parts of a page that are the same for everybody of one reach: the document as HTML, and words of its frame.
+
+    Raises as `build_document`.
+    """
     document = build_document(page, ask)
     up = next((p for p in PAGES if p.path == page.up), None)
     chosen = ask.text("last") or (LIVE_WINDOW if ask.is_live and not ask.text("from") else "")
     offset = int(ask.text("offset")) if ask.text("offset").isdecimal() else 0
     tables = [table for section in document.sections for table in section.tables]
     is_paged = page.has_search or page.path == "/gpus"
-    return render(
-        "plan.html" if ask.forms else "page.html",
-        title=make_visible(page.ask_question(ask.name)),
-        page=page,
-        ask=make_visible_state(ask),
-        viewer=viewer,
-        content=render_content(document, Linker(ask)),
-        is_empty=not ask.forms
+    return {
+        "title": make_visible(page.ask_question(ask.name)),
+        "page": page,
+        "ask": make_visible_state(ask),
+        "content": render_content(document, Linker(ask)),
+        "is_empty": not ask.forms
         and not any(table.rows for table in tables)
         and not document.tiles
         and not document.charts,
-        navigation=[
-            (p.name, ask.link(p.path, _keep(page, p)), p.path == page.path or p.path == page.up != "/")
+        "links": [
+            (p, ask.link(p.path, _keep(page, p)), p.path == page.path or p.path == page.up != "/")
             for p in PAGES
-            if _lists(p, viewer)
+            if p.name
         ],
-        up=up and (up.name, ask.link(up.path, _keep(page, up))),
-        plans=[(kind.name, f"/plan/{kind.name}") for kind in PLANS] if page.answer == "plan" else [],
-        form=ask.forms[0] if ask.forms else None,
-        against=_put_against(ask) if ask.forms else None,
-        windows=WINDOWS,
-        zones=ZONES,
-        zone=settings().timezone,
-        chosen=chosen,
-        kept=[(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
-        forms=[(form, _name_form(ask, form)) for form in FORMS],
-        command=make_visible(page.command(ask)),
-        cells=ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
-        is_making=any(each.is_making for each in ask.standing),
-        poll_s=_choose_poll_s(page, ask),
-        earlier=ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
-        later=(
+        "up": up and (up.name, ask.link(up.path, _keep(page, up))),
+        "plans": [(kind.name, f"/plan/{kind.name}") for kind in PLANS] if page.answer == "plan" else [],
+        "form": ask.forms[0] if ask.forms else None,
+        "against": _put_against(ask) if ask.forms else None,
+        "windows": WINDOWS,
+        "zones": ZONES,
+        "zone": settings().timezone,
+        "chosen": chosen,
+        "kept": [(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
+        "forms": [(form, _name_form(ask, form)) for form in FORMS],
+        "command": make_visible(page.command(ask)),
+        "cells": ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
+        "is_making": any(each.is_making for each in ask.standing),
+        "poll_s": _choose_poll_s(page, ask),
+        "earlier": ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
+        "later": (
             ask.link(ask.path, WHOLE, offset=str(offset + PAGE_ROWS))
             if is_paged and tables and len(tables[0].rows) == PAGE_ROWS
             else ""
         ),
-        filters=[
+        "filters": [
             (make_visible(value), ask.link(ask.path, [n for n in WHOLE if n != "where"]))
             for value in ask.state.get("where", ())
         ],
-    )
+    }
+
+
+def render_page(parts: Mapping[str, Any], viewer: Viewer) -> str:
+    """A page as HTML, for this viewer."""
+    navigation = [(p.name, *of) for p, *of in parts["links"] if viewer.reads_fleet or not p.of_fleet]
+    name = "plan.html" if parts["form"] else "page.html"
+    return render(name, viewer=viewer, navigation=navigation, **parts)
 
 
 def _choose_poll_s(page: Page, ask: Ask) -> int:
@@ -151,7 +159,3 @@ def _put_against(ask: Ask) -> dict[str, str]:
 def make_visible_state(ask: Ask) -> dict[str, str]:
     """The texts of the state that fields of the frame show again."""
     return {name: ask.text(name) for name in SHOWN}
-
-
-def _lists(page: Page, viewer: Viewer) -> bool:
-    return bool(page.name) and (viewer.reads_fleet or not page.of_fleet)
