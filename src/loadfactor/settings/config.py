@@ -174,8 +174,7 @@ def read_settings(path: Path) -> Settings:
     """Settings from a file like loadfactor.toml, under those of the environment. Raises as `settings`; no file is an empty one."""
     try:
         written = loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        given = {name: os.environ.get(f"LOADFACTOR_{name.upper()}") for name in Settings.model_fields}
-        return Settings(**{**written, **{name: value for name, value in given.items() if value}})
+        return Settings(**{**written, **read_environment()})
     except TOMLDecodeError as error:
         raise InputError(f"{path}: {str(error)[:1].lower()}{str(error)[1:]}") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -187,6 +186,12 @@ def read_settings(path: Path) -> Settings:
         if first["type"] == UNKNOWN_SETTING:
             raise InputError(f"{path}: {f'{name}: ' if name else ''}{message}") from error
         raise InputError(f"setting {name!r} in {path} or LOADFACTOR_{name.upper()}: {message}") from error
+
+
+def read_environment() -> dict[str, str]:
+    """The settings that the environment gives, by name."""
+    given = {name: os.environ.get(f"LOADFACTOR_{name.upper()}") for name in Settings.model_fields}
+    return {name: value for name, value in given.items() if value}
 
 
 def is_debugging() -> bool:

@@ -23,6 +23,7 @@ from loadfactor.interfaces.server.guard import Guard
 from loadfactor.interfaces.server.pages import MOST_KEPT_BYTES, KeptParts
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.web.pages import PAGES
+from loadfactor.store.source_status import Failure, Skipped, SourceStatus, write_statuses
 from loadfactor.store.tokens import TokenFile, create_token
 
 HTML = {"accept": "text/html"}
@@ -36,7 +37,7 @@ HOURS = {
     "down_gpu_hours": 254,
 }
 """Hours of a cell of the heat map, and the byte of one that is mostly so."""
-OF_FLEET = ("/quality", "/settings", "/savings")
+OF_FLEET = ("/quality", "/settings", "/savings", "/sources")
 WITHOUT_BOOKS = ("/settings", "/docs", "/plan/")
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -201,6 +202,27 @@ def test_what_is_not_there_is_said_as_a_page(books: Books, tokens: dict[str, str
         for path in ("/teams/nobody", "/jobs/nobody", "/gpus/nobody"):
             assert browser.get(path, headers=bearer).status_code == 404, path
             assert browser.get(f"{path}?last=x", headers=bearer).status_code == 400, path
+
+
+def test_sources_say_how_they_do(tmp_path: Path) -> None:
+    """Each live one with what is wrong and what is not kept, times without samples, and what was imported."""
+    books = Books(tmp_path / "books")
+    books.add("tables", [write_fleet(tmp_path / "fleet")])
+    skipped = (Skipped("no_name", 3, START, "{job up}"),)
+    failures = (Failure(START, START + HOUR, "connection refused"),)
+    well = SourceStatus("dcgm a", "ok", START + HOUR, targets=4, answering=3, skipped=skipped)
+    write_statuses(books.store.folder, [well, SourceStatus("slurm", "failing", None, "no answer", START, failures)])
+    with serve(books) as browser:
+        text = unescape(browser.get("/sources").text)
+        for words in (
+            "1 source of 2 is not well: slurm (failing)",
+            "3 of 4",
+            "3 samples without a name",
+            "connection refused",
+            "tables",
+        ):
+            assert words in text, words
+        assert browser.get("/sources?format=json").json()["live"][1]["error"] == "no answer"
 
 
 def test_empty_books_say_so(tmp_path: Path) -> None:

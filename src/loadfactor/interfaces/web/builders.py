@@ -16,7 +16,7 @@ from loadfactor.interfaces.formats import counted, instant, number, percent
 from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
-from loadfactor.interfaces.pages.lists import build_metrics, build_settings
+from loadfactor.interfaces.pages.lists import build_metrics
 from loadfactor.interfaces.pages.readings import coverage_text, value_text
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reach import NothingKnownError
@@ -207,11 +207,6 @@ def build_quality(ask: Ask) -> Document:
     nodes = inquiry.ask("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours", by=("node",))
     listed = _as_section("How much of each node was observed", nodes.arrange("unobserved_gpu_hours", True, PAGE_ROWS))
     return replace(page, is_no=False, sections=[*page.sections, *([listed] if listed else ())])
-
-
-def build_settings_page(_ask: Ask) -> Document:
-    """Every setting there is."""
-    return build_settings()
 
 
 def build_docs(_ask: Ask) -> Document:

@@ -9,6 +9,7 @@ from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.web import builders
 from loadfactor.interfaces.web.ask import Ask
+from loadfactor.interfaces.web.configured import build_settings_page, build_sources
 from loadfactor.interfaces.web.insights import build_standing
 from loadfactor.interfaces.web.plans import show_plans
 
@@ -163,6 +164,15 @@ PAGES: Final[tuple[Page, ...]] = (
         "Quality",
         of_fleet=True,
     ),
+    Page(
+        "/sources",
+        "How does each source do?",
+        build_sources,
+        _plain("loadfactor check"),
+        "Sources",
+        of_fleet=True,
+        has_window=False,
+    ),
     *(
         Page(
             f"/plan/{kind.name}",
@@ -178,8 +188,8 @@ PAGES: Final[tuple[Page, ...]] = (
     ),
     Page(
         "/settings",
-        "What can be set?",
-        builders.build_settings_page,
+        "What is set, and what can be?",
+        build_settings_page,
         _plain("loadfactor settings"),
         "Settings",
         of_fleet=True,
