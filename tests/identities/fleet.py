@@ -161,7 +161,7 @@ class Fleet:
     @cached_property
     def _client(self) -> TestClient:
         end_s = self.books.span[1].timestamp()
-        guard, window = Guard(TokenFile(self.books.store.folder)), GaugeWindow(wait_s=60)
+        guard, window = Guard(TokenFile(self.books.store.folder)), GaugeWindow(wait_s=3600)
         app = make_app(self.books, Remembering(), guard, window=window, clock_s=lambda: end_s)
         return self._open.enter_context(TestClient(app, "http://127.0.0.1", client=("127.0.0.1", 5000)))
 
