@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from loadfactor.interfaces.insights import diagnose, savings
     from loadfactor.interfaces.pages.compare import compare
     from loadfactor.interfaces.pages.statement import statement
+    from loadfactor.interfaces.pages.users import users
     from loadfactor.interfaces.pages.why_changed import why_changed
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
     from loadfactor.interfaces.plans.forecast import forecast
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from loadfactor.interfaces.plans.serve import plan_serving
     from loadfactor.interfaces.plans.size import plan_size
     from loadfactor.interfaces.plans.train import plan_training
+    from loadfactor.interfaces.reports.seff import seff
     from loadfactor_track import run as track
 
 __all__ = [
@@ -34,8 +36,10 @@ __all__ = [
     "plan_size",
     "plan_training",
     "savings",
+    "seff",
     "statement",
     "track",
+    "users",
     "why_changed",
 ]
 __version__ = "0.1.0"
@@ -48,7 +52,9 @@ _LAZY: dict[str, str] = {
     "diagnose": "loadfactor.interfaces.insights",
     "forecast": "loadfactor.interfaces.plans.forecast",
     "savings": "loadfactor.interfaces.insights",
+    "seff": "loadfactor.interfaces.reports.seff",
     "statement": "loadfactor.interfaces.pages.statement",
+    "users": "loadfactor.interfaces.pages.users",
     "plan_training": "loadfactor.interfaces.plans.train",
     "plan_serving": "loadfactor.interfaces.plans.serve",
     "plan_size": "loadfactor.interfaces.plans.size",

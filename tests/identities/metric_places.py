@@ -418,6 +418,24 @@ def read_job_page(fleet: Fleet) -> ByMetric:
     return {name: found[name] for name in (*OF_JOBS, *OF_HELD) if name in found}
 
 
+SEEN_OF_A_JOB: Final = {
+    "gpu_hours": "allocated_gpu_hours", "idle_gpu_hours": "idle_gpu_hours", "cost": "cost", "utilization": "utilization",
+    "effective_gpu_hours": "effective_gpu_hours",
+}  # fmt: skip
+
+
+def read_seff(ask: Callable[[Fleet, str], Any]) -> Callable[[Fleet], ByMetric]:
+    """What `seff` or its endpoint says of a job."""
+
+    def read(fleet: Fleet) -> ByMetric:
+        known = {of["by"]["job"] for of in fleet.show("all", ("job",), (*OF_JOBS, *OF_HELD))}
+        job = fleet.random.choice(sorted(of for of in known if of not in (None, UNKNOWN_HOLDER)))
+        (found,) = ask(fleet, job)["jobs"]
+        return {metric: {key("all", ("job",), job): found[name]} for name, metric in SEEN_OF_A_JOB.items()}
+
+    return read
+
+
 METRIC_PLACES: Final = (
     MetricPlace("`show`, JSON", read_show),
     MetricPlace("`show`, terminal", read_text("terminal")),
@@ -430,6 +448,10 @@ METRIC_PLACES: Final = (
     MetricPlace("`report`, cost by team, terminal", read_groups_text("terminal"), CELLS),
     MetricPlace("`report`, cost by team, HTML", read_groups_text("HTML"), CELLS),
     MetricPlace("`report --job`", read_job_page, set(OF_JOBS) - {"paid_gpu_hours", "cost_per_effective_gpu_hour"}),
+    MetricPlace("`seff`", read_seff(lambda fleet, job: fleet.page("seff", job=job)), SEEN_OF_A_JOB.values()),
+    MetricPlace(
+        "`GET /api/v1/seff`", read_seff(lambda fleet, job: fleet.get("/api/v1/seff", job=job)), SEEN_OF_A_JOB.values()
+    ),
     MetricPlace("`compare`", read_compared, COMPARED),
     MetricPlace("`GET /api/v1/compare`", get_compared, COMPARED),
     MetricPlace("`why-changed`", read_changed, CHANGED),

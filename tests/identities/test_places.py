@@ -40,6 +40,7 @@ COMMANDS_WITHOUT = {
     "metrics": NO_NUMBER,
     "tables": NO_NUMBER,
     "settings": NO_NUMBER,
+    "users": "metrics of `show --by user`, which it asks for, and the rule of [wasteful] (tests/insight/test_wasteful.py)",
     "catalog": "list prices of the catalog as they are",
     "retag": KEEPS,
     "imports": KEEPS,

@@ -182,6 +182,7 @@ class Books:
     compare_closed = _ask(Snapshot.compare_closed)
     show_closed = _ask(Snapshot.show_closed)
     read_statements = _ask(Snapshot.read_statements)
+    summarize_jobs = _ask(Snapshot.summarize_jobs)
     check = _ask(Snapshot.check)
 
     @contextmanager

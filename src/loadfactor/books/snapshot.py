@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from loadfactor.books.check import CheckResult
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
+    from loadfactor.books.job_summary import JobSummary
     from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.unheld_work import UnheldWork
     from loadfactor.books.untagged import Untagged
@@ -420,6 +421,16 @@ class Snapshot:
         from loadfactor.books.unheld_work import list_unheld_work
 
         return list_unheld_work(self._session)
+
+    def summarize_jobs(self, job: str) -> "tuple[JobSummary, ...]":
+        """A job as `loadfactor seff` prints it, by its id or number; of an array or a het job each part.
+
+        Raises InputError for one that the books do not know, or that has not held a GPU yet.
+        """
+        from loadfactor.books.job_summary import find_jobs, summarize_job
+
+        jobs = find_jobs(self._session, job)
+        return tuple(summarize_job(self._session, of, self.show, self.read_waterfall, self.span) for of in jobs)
 
     def find_alike(self, job: str, start: datetime, end: datetime) -> "AlikeJobs":
         """Jobs like one, by team or experiment, purpose and GPUs, of those that held GPUs within [start, end)."""

@@ -361,6 +361,32 @@ class ForecastRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeffRequest(StoreRequest):
+    """Options of `loadfactor seff`."""
+
+    job: str = option("The job as Slurm writes it: 4711, 4711_3 of an array, 4711+0 of a het job.", is_argument=True)
+    server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
+    token_file: Path | None = option("File with the token that server asks for.", None)
+    notice: bool = option(
+        "For the output of the job itself: nothing where its user is in opt_out of [notices], and never a failure.",
+        False,
+    )
+    store: Path | None = option(STORE_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsersRequest(SpanRequest):
+    """Options of `loadfactor users`."""
+
+    wasteful: bool = option("Only users that the rule of [wasteful] names, with what decided.", False)
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+    where: tuple[str, ...] = option("Only these: team=vision,pool=h100.", ())
+    last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w. [default: 7d]", None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest(SpanRequest):
     """Options of `loadfactor alerts test`."""
 

@@ -20,6 +20,7 @@ from loadfactor.base.paths import read_store
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
+from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.server import ServerSettings
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
@@ -76,6 +77,8 @@ class Settings(SettingsTable):
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
     alert: AlertTables = Field(default=(), description="Rules of alerts that are changed or added.")
     alerts: AlertsTable = Field(default=AlertsTable(), description="How alerts are judged, and who is notified.")
+    notices: NoticesTable = Field(default=NoticesTable(), description="Whom notices of their own jobs reach.")
+    wasteful: WastefulRule = Field(default=WastefulRule(), description="Which users `users --wasteful` names.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")

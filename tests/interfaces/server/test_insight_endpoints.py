@@ -26,6 +26,7 @@ from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
 from loadfactor.books.charging.bridge import Bridge
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.books.job_summary import JobLoss, JobSummary
 from loadfactor.insight.changes import Change, ChangedHolder, ChangePart
 from loadfactor.insight.comparison import ComparedValue, RunComparison
 from loadfactor.insight.diagnosis.finding import (
@@ -53,6 +54,7 @@ from loadfactor.interfaces.pages.chargeback import build_page as build_statement
 from loadfactor.interfaces.pages.compare import build_page as build_comparison
 from loadfactor.interfaces.pages.why_changed import build_page as build_change_page
 from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.reports.seff import SeffAnswer
 from loadfactor.interfaces.requests import (
     BridgeRequest,
     ChargebackRequest,
@@ -110,6 +112,7 @@ def test_savings_are_what_savings_prints(
     [
         *(FleetDiagnosis, JobDiagnosis, CauseFinding, CauseTotal, CannotTell, Range, FleetSavings, LeverSaving),
         *(RunComparison, ComparedValue, Change, ChangePart, ChangedHolder, FleetChargeback, Statement, Bridge),
+        *(SeffAnswer, JobSummary, JobLoss),
         *(LeverHolder, GroupSaving, UnknownHours, PriceSaving, LeverFollowUp, WorkPerCost),
     ],
 )
@@ -162,6 +165,21 @@ def test_statements_and_bridges_are_what_the_commands_print(
     ):
         answer = client.get(f"/api/v1/{query}")
         assert (answer.status_code, answer.json()) == (200, json.loads(render_json(page))), query
+
+
+def test_a_token_of_a_team_sees_its_jobs_alone_by_seff(team_books: Books, tmp_path: Path) -> None:
+    """Another team's job and one that there is not are answered alike."""
+    shutil.copytree(team_books.store.folder, tmp_path / "books")
+    _, secret = create_token(tmp_path / "books", "read-team", MINE, "", 1)
+    with serve(Books(tmp_path / "books")) as client:
+        asked = {"Authorization": f"Bearer {secret}"}
+        mine, theirs, none = (
+            client.get(f"/api/v1/seff?job={job}", headers=asked)
+            for job in (f"job-{MINE}", f"job-{THEIRS}", "job-of-none")
+        )
+    assert (mine.status_code, [of["job"] for of in mine.json()["jobs"]]) == (200, [f"job-{MINE}"])
+    assert theirs.status_code == none.status_code == 400
+    assert theirs.json()["error"].replace(THEIRS, "") == none.json()["error"].replace("of-none", "")
 
 
 @pytest.mark.parametrize(

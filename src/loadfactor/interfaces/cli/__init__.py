@@ -43,6 +43,22 @@ COMMANDS = (
         "loadfactor.interfaces.requests.ReportRequest",
     ),
     CommandEntry(
+        "seff",
+        "Show one job in ten lines: state, GPUs, utilization, memory, cost, and one finding.\n\n"
+        "By its id in Slurm, of an array or a het job each part; from the books, or from a server with --server. What is not"
+        " known is said. --notice is for a line in epilogs.",
+        "loadfactor.interfaces.cli.actions.build_seff",
+        "loadfactor.interfaces.requests.SeffRequest",
+    ),
+    CommandEntry(
+        "users",
+        "List users with their GPU-hours, cost, utilization and idle time; --wasteful: those that the rule names.\n\n"
+        "The rule is [wasteful] of loadfactor.toml: low utilization over enough GPU-hours, or many idle GPU-hours; users in"
+        " opt_out of [notices] are counted and not named.",
+        "loadfactor.interfaces.pages.users.build_page",
+        "loadfactor.interfaces.requests.UsersRequest",
+    ),
+    CommandEntry(
         "show",
         "Show metrics, in all or split by device, team, day and others.",
         "loadfactor.interfaces.pages.readings.build_page",

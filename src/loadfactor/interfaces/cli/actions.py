@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.errors import InputError, LoadfactorError, no_such
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.interfaces.cli.commands import Brief, Json, Output, name_formats
 from loadfactor.interfaces.document import Document, Section, Suggestion
-from loadfactor.interfaces.requests import LISTEN, STORE_HELP, DemoRequest, StoreRequest, TopRequest, find_store
+from loadfactor.interfaces.requests import (
+    LISTEN,
+    STORE_HELP,
+    DemoRequest,
+    SeffRequest,
+    StoreRequest,
+    TopRequest,
+    find_store,
+)
 
 if TYPE_CHECKING:
     from loadfactor.planner.serving.request import ServingRequest
@@ -187,6 +195,32 @@ def prometheus_rules(
         beside.write_text(text, encoding="utf-8")
     left = f"; {left_out} that PromQL cannot say are named in it, with the reason" if left_out else ""
     typer.echo(f"Wrote {written} rules into {output}{left}. Name the file under rule_files in prometheus.yml.")
+
+
+def build_seff(request: SeffRequest) -> Document:
+    """A job by the books or by a server; with --notice nothing, rather than a failure."""
+    from loadfactor.interfaces.reports import seff
+
+    if request.server is not None and request.store is not None:
+        raise InputError("--server and --store both say where to read; give one of them")
+    try:
+        if request.server is None:
+            return _leave_empty(seff.build_page(request))
+        from loadfactor.interfaces.top.readers import ServerReader
+
+        payload = ServerReader(request.server, request.token_file).get("/api/v1/seff", "jobs", {"job": request.job})
+        return _leave_empty(seff.build_seff(seff.read_answer(payload), request))
+    except LoadfactorError:
+        if request.notice:
+            raise typer.Exit from None
+        raise
+
+
+def _leave_empty(page: Document) -> Document:
+    """The page; ends the command where it has nothing to say."""
+    if not page.headline:
+        raise typer.Exit
+    return page
 
 
 def build_top(request: TopRequest) -> Document:

@@ -34,6 +34,7 @@ from loadfactor.interfaces.insights import find_savings
 from loadfactor.interfaces.pages.alerts import end_silence as lift
 from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.pages.lists import list_entries
+from loadfactor.interfaces.reports.seff import SeffAnswer
 from loadfactor.interfaces.requests import (
     BridgeRequest,
     ChargebackRequest,
@@ -67,6 +68,7 @@ from loadfactor.interfaces.server.questions import (
     answer_diagnosis,
     answer_jobs,
     answer_readings,
+    answer_seff,
     answer_statements,
     limit_time,
     read_long_question,
@@ -92,6 +94,7 @@ COMPARE: Final = "/api/v1/compare"
 WHY_CHANGED: Final = "/api/v1/why-changed"
 STATEMENTS: Final = "/api/v1/statements"
 BRIDGE: Final = "/api/v1/bridge"
+SEFF: Final = "/api/v1/seff"
 UNCHANGED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "unchanged since the answer of this ETag"}}
 
 NAMES: Final = "Names, repeated or separated by commas."
@@ -315,6 +318,12 @@ def add_insight(app: FastAPI, served: Served) -> None:
         """Who is charged what, as `loadfactor chargeback --format json` prints it; a token of a team has its own statements."""
         question, access = read_long_question(ChargebackRequest, vars(query)), access_of(request)
         return await reply(request, pool, folder, lambda: answer_statements(books, question, access))
+
+    @app.get(SEFF, **describe(SeffAnswer, "the job, or its parts"))
+    async def seff(request: Request, job: Annotated[str, Query(max_length=200)]) -> Response:
+        """One job in a few numbers, as `loadfactor seff --format json` prints it; for a token of a team its own jobs."""
+        access = access_of(request)
+        return await reply(request, served.pool, folder, lambda: answer_seff(books, job, access))
 
     @app.get(BRIDGE, **describe(Bridge, "the steps"))
     async def bridge(request: Request, query: Annotated[BridgeQuery, Depends()]) -> Response:

@@ -20,6 +20,7 @@ from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
 from loadfactor.interfaces.pages.compare import compare_books
 from loadfactor.interfaces.pages.why_changed import build_change, explain_request
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError, is_empty, keep_to_team, names_of_team
+from loadfactor.interfaces.reports.seff import SeffAnswer
 from loadfactor.interfaces.requests import (
     BridgeRequest,
     ChargebackRequest,
@@ -255,6 +256,26 @@ def answer_bridge(books: Books, request: BridgeRequest, access: Access) -> PageA
     return PageAnswer(Document("", data=found))
 
 
+def answer_seff(books: Books, job: str, access: Access) -> PageAnswer:
+    """The answer of `loadfactor seff --format json`; for a token of one team those jobs and parts that are of it.
+
+    Raises InputError for a job that the books do not know, as for one of another team.
+    """
+    with books.snapshot() as snapshot:
+        _check_known(snapshot, access.team)
+        try:
+            found = snapshot.summarize_jobs(job)
+        except InputError as error:
+            if access.team is None:
+                raise
+            raise InputError(f"no job called {job!r} of team {access.team!r}") from error
+        shared = frozenset() if access.team is None else _list_shared_jobs(snapshot, access.team)
+    own = tuple(of for of in found if access.team in (None, of.team) and of.job not in shared)
+    if not own:
+        raise InputError(f"no job called {job!r} of team {access.team!r}")
+    return PageAnswer(Document("", data=SeffAnswer(own)))
+
+
 def _check_known(snapshot: Snapshot, team: str | None) -> None:
     """Raises InputError where the books do not know the team of a token: other names are none of its business."""
     try:
@@ -280,6 +301,16 @@ def limit_time(
     return tell
 
 
+def _list_shared_jobs(snapshot: Snapshot, team: str) -> frozenset[str]:
+    """Jobs that this team held and somebody else, too."""
+    rows = snapshot.view("allocations")
+    jobs = rows.group_by("job_id").aggregate(
+        is_theirs=(rows.team == team).any(), is_others=(rows.team != team).any() | rows.team.isnull().any()
+    )
+    found = snapshot.fetch(jobs.filter(jobs.is_theirs & jobs.is_others).select("job_id"))
+    return frozenset(found["job_id"].to_pylist())
+
+
 def _keep_diagnosis_to_team(
     books: Books, request: DiagnoseRequest, team: str
 ) -> tuple[DiagnoseRequest, frozenset[str]]:
@@ -291,13 +322,7 @@ def _keep_diagnosis_to_team(
             keep_to_team(snapshot, {"job": request.job} if request.job else {}, team)
         except NothingKnownError as error:
             raise InputError("the books know nothing yet of what this token may read") from error
-        # Jobs that this team held and somebody else, too.
-        rows = snapshot.view("allocations")
-        jobs = rows.group_by("job_id").aggregate(
-            is_theirs=(rows.team == team).any(), is_others=(rows.team != team).any() | rows.team.isnull().any()
-        )
-        found = snapshot.fetch(jobs.filter(jobs.is_theirs & jobs.is_others).select("job_id"))
-        shared = frozenset(found["job_id"].to_pylist())
+        shared = _list_shared_jobs(snapshot, team)
     if request.job in shared:
         raise InputError(f"job {request.job!r} is not of this team alone; ask with a token that reads everything")
     return (request if request.job else replace(request, team=team)), shared

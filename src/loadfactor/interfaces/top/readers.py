@@ -233,22 +233,20 @@ class ServerReader:
             "to": question.end,
             "where": list(question.where),
         }
+        payload = self.get("/api/v1/readings", "readings", {name: value for name, value in given.items() if value})
+        return list(payload["readings"])
+
+    def get(self, path: str, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer at a path, whose list has this name. InputError for what is refused, FetchError where the server fails."""
         try:
-            parameters = {name: value for name, value in given.items() if value}
-            answer = self.client.get(
-                f"{self.url.rstrip('/')}/api/v1/readings", params=parameters, headers=self._headers()
-            )
+            answer = self.client.get(f"{self.url.rstrip('/')}{path}", params=parameters, headers=self._headers())
             payload = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(
                 f"{self.url} does not answer as `loadfactor up` does ({error or type(error).__name__})"
             ) from error
-        if (
-            answer.status_code == httpx.codes.OK
-            and isinstance(payload, dict)
-            and isinstance(payload.get("readings"), list)
-        ):
-            return list(payload["readings"])
+        if answer.status_code == httpx.codes.OK and isinstance(payload, dict) and isinstance(payload.get(name), list):
+            return payload
         why = payload.get("error", answer.reason_phrase) if isinstance(payload, dict) else answer.reason_phrase
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             why = f"{why}; give a token that may read with --token-file"
