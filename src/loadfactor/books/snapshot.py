@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.books.waterfall import FleetWaterfall
+    from loadfactor.planner.economics.commitment_choice import CommitmentChoice
     from loadfactor.settings.money import ChargebackPolicy
 
 
@@ -471,6 +472,23 @@ class Snapshot:
         from loadfactor.books.billed_costs import find_commitments
 
         return find_commitments(self._session)
+
+    def choose_commitment(
+        self,
+        commit_price: float,
+        rent_price: float | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+    ) -> "CommitmentChoice":
+        """How many of the GPUs that were held to commit to at a price of a GPU-hour, and the regret of other choices.
+
+        `rent_price` of the rest is by default what a held GPU-hour costs in the books. Raises InputError where nothing was held.
+        """
+        from loadfactor.books.commitment_demand import choose_for_demand
+
+        ask = partial(self.show, start=start, end=end, timezone=timezone)
+        return choose_for_demand(ask, commit_price, rent_price, self._session.currency, timezone)
 
     def compare_bills(self, month: str | None = None, timezone: tzinfo = UTC) -> BillComparison:
         """Compare bills of GPUs with the books, in a month, 2026-10, or all of their time: what `bill compare` prints.

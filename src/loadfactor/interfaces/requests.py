@@ -308,6 +308,18 @@ class BillRequest(MonthRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CommitmentsRequest(SpanRequest):
+    """Options of `loadfactor bill commitments`."""
+
+    commit_price: float | None = option(
+        "Price of a committed or owned GPU-hour: how many to commit to, by the hours that were held.", None, above=0
+    )
+    rent_price: float | None = option(
+        "With --commit-price: price of a rented GPU-hour. [default: what a held one costs in the books]", None, above=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class BridgeRequest(MonthRequest):
     """Options of `loadfactor bill bridge`."""
 

@@ -308,3 +308,22 @@ def test_a_wrong_network_is_said_in_one_line(
     code, _, err = run("waterfall", "--store", october_store)
     assert (code, len(err.strip().splitlines())) == (2, 1)
     assert named in err
+
+
+def test_what_to_commit_to_is_the_cheapest_of_all_numbers(run: Run, october_store: Path) -> None:
+    """By hand, hour by hour at both prices: the page has the number of GPUs that costs least, and what others would have cost."""
+    code, out, err = run("bill", "commitments", "--commit-price", 1.2, "--store", october_store, "--json")
+    assert code == 0, err
+    choice = json.loads(out)["choice"]
+    books = Books(october_store)
+    hours = [float(r.value or 0) for r in books.show("allocated_gpu_hours", "hour")]  # type: ignore[arg-type]
+    costs = [sum(1.2 * gpus + 2.35 * max(0.0, held - gpus) for held in hours) for gpus in range(9)]
+    best = costs.index(min(costs))
+    assert (choice["gpus"], choice["rent_price"]) == (best, pytest.approx(2.35))
+    assert choice["saved"] == pytest.approx(costs[0] - costs[best])
+    assert choice["covered_share"] == pytest.approx(sum(min(best, held) for held in hours) / sum(hours))
+    for option in choice["options"]:
+        assert option["cost"] == pytest.approx(costs[option["gpus"]])
+        assert option["regret"] == pytest.approx(costs[option["gpus"]] - costs[best], abs=1e-9)
+    assert run("bill", "commitments", "--commit-price", 3, "--store", october_store)[1].startswith("Commit to nothing")
+    assert "go with --commit-price" in run("bill", "commitments", "--rent-price", 3, "--store", october_store)[2]

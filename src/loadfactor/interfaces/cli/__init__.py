@@ -147,9 +147,10 @@ COMMANDS = (
                 "commitments",
                 "Show what commitments, reservations and spot capacity saved.\n\n"
                 "Effective savings rate, coverage, utilization and unused cost of each, by the bills that were "
-                "imported.",
+                "imported. With --commit-price, without a bill too: how many GPUs to commit to or own by the hours that "
+                "were held, and the regret of having chosen otherwise.",
                 "loadfactor.interfaces.pages.bills.build_commitments_page",
-                "loadfactor.interfaces.requests.StoreRequest",
+                "loadfactor.interfaces.requests.CommitmentsRequest",
             ),
             CommandEntry(
                 "compare",

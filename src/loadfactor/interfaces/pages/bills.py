@@ -1,16 +1,18 @@
 """The page of `loadfactor bill commitments`: what commitments and spot capacity saved, and what of them was not used."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.billed_costs import BilledCommitments
+from loadfactor.books.commitment_demand import CommitmentChoice, CommitmentOption
 from loadfactor.books.owned_prices import OwnedUse
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section
 from loadfactor.interfaces.formats import counted, instant, money, number, percent
 from loadfactor.interfaces.pages.bridge import link_bridge
-from loadfactor.interfaces.requests import BillRequest, StoreRequest
+from loadfactor.interfaces.requests import BillRequest, CommitmentsRequest, StoreRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.money.commitments import CommitmentUse
 from loadfactor.settings.config import FILE
@@ -27,6 +29,8 @@ TERMS = {
     "cost_per_available_gpu_hour": "per available GPU-hour",
 }
 """Terms of the year of an owned server, as people read them."""
+MONEY_SHOWN = 0.005
+"""Less of it is nothing."""
 PRICES = ("price_per_gpu_hour", "cost_per_available_gpu_hour")
 """Those that are shown also where they are nothing."""
 
@@ -125,9 +129,89 @@ def build_comparison_page(request: BillRequest) -> Document:
     )
 
 
-def build_commitments_page(request: StoreRequest) -> Document:
-    """Every commitment of the bills, use that none covered, spot, and all together."""
-    found = request.books.commitments()
+@dataclass(frozen=True)
+class CommitmentsPage:
+    """What the commitments of the bills saved, None without a bill, and what to commit to by the hours that were held."""
+
+    billed: BilledCommitments | None
+    choice: CommitmentChoice
+
+
+def build_commitments_page(request: CommitmentsRequest) -> Document:
+    """Every commitment of the bills, use that none covered, spot, and all together; with a price, what to commit to."""
+    with request.books.snapshot() as snapshot:
+        if request.commit_price is None:
+            given = [flag for flag in ("rent_price", "start", "end", "last") if getattr(request, flag) is not None]
+            if given:
+                raise InputError(
+                    "a window and --rent-price go with --commit-price: what a committed GPU-hour would cost"
+                )
+            return build_commitments(snapshot.commitments())
+        window = request.window(snapshot)
+        choice = snapshot.choose_commitment(request.commit_price, request.rent_price, *window, request.zone)
+        billed = snapshot.commitments() if snapshot.has_bill else None
+    sections = build_commitments(billed).sections if billed else ()
+    return Document(
+        _say_choice(choice),
+        (*_list_choice(choice), *sections),
+        assumptions=(
+            Assumption(
+                "rented", f"{money(choice.rent_price, choice.currency)} per GPU-hour", "--rent-price, else the books"
+            ),
+            Assumption("rule", "commit to GPU k while it is needed commit ÷ rent price of the time", "newsvendor"),
+            Assumption("regret", "cost less that of the best choice, known afterwards", "the same hours"),
+        ),
+        notes=billed.remarks if billed else (),
+        data=CommitmentsPage(billed, choice),
+    )
+
+
+def _say_choice(found: CommitmentChoice) -> str:
+    price = f"at {money(found.commit_price, found.currency)} instead of {money(found.rent_price, found.currency)} a GPU-hour"
+    if not found.gpus:
+        return f"Commit to nothing {price}: no GPU was held often enough."
+    best = next(of for of in found.options if of.is_best)
+    worst = ""
+    if best.worst_month_regret > MONEY_SHOWN:
+        less = money(best.worst_month_regret, found.currency)
+        worst = f"; its worst month ({best.worst_month}) would have cost {less} less with a choice of its own"
+    return (
+        f"Commit to {counted(found.gpus, 'GPU')} {price}: {percent(found.covered_share)} of what was held, used"
+        f" {percent(found.used_share)} of the time, {money(found.saved, found.currency)} less than renting it all{worst}."
+    )
+
+
+def _list_choice(found: CommitmentChoice) -> tuple[Section, ...]:
+    def name(of: CommitmentOption) -> str:
+        words = [word for word, holds in (("best", of.is_best), ("safest", of.is_safest)) if holds]
+        return f"{of.gpus:,} {' and '.join(words)}".rstrip()
+
+    options = table(
+        found.options,
+        col("GPUs committed", name),
+        col("cost", "cost", "money"),
+        col("regret", "regret", "money"),
+        col("of the worst month", "worst_month_regret", "money"),
+        col("which", "worst_month"),
+        currency=found.currency,
+        note="safest: the least regret in its worst month",
+    )
+    months = table(
+        found.months,
+        col("month", "month"),
+        col("GPUs held", "mean_gpus", "number"),
+        col("best", "best_gpus", "number"),
+        col("chosen by the months before", lambda of: "" if of.chosen_gpus is None else of.chosen_gpus, "number"),
+        col("regret", lambda of: "" if of.regret is None else of.regret, "money"),
+        currency=found.currency,
+    )
+    return Section("What to commit to", tables=(options,)), Section(
+        "Had you chosen by the months before", tables=(months,)
+    )
+
+
+def build_commitments(found: BilledCommitments) -> Document:
+    """The commitments of the bills."""
     currency = found.currency
     uses = [(item.label, item.use) for item in found.commitments]
     uses += [("use that none covers", found.uncovered), ("all of these", found.together)]
