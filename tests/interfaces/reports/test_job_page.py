@@ -244,7 +244,8 @@ def test_the_page_of_a_job_has_its_diagnosis_and_its_traces(october: Path) -> No
     (why,) = [facts for facts in document.data.sections if isinstance(facts, WhyFacts)]
     (job,) = why.diagnosis.jobs
     assert (job.job, job.findings[0].cause, job.findings[0].class_) == (JOB, "idle_notebook", "scheduling")
-    assert why.says.startswith(f"Job {JOB} lost 24.2 of 26 GPU-hours, first to idle notebook")
+    assert why.says.startswith("Idle notebook: it took $")
+    assert f"of job {JOB}, which lost 24.2 of 26 GPU-hours. How sure: high." in why.says
     (traces,) = [facts for facts in document.data.sections if isinstance(facts, TraceFacts)]
     assert traces.traced.in_books is not None
     (cost,) = traces.traced.in_books.costs

@@ -106,13 +106,22 @@ def list_jobs(found: FleetDiagnosis) -> DataTable:
 
 
 def say_job(job: JobDiagnosis, currency: str) -> str:
-    """Losses of a job, and their first cause."""
-    lost = f"Job {job.job} lost {number(job.lost_gpu_hours)} of {number(job.held_gpu_hours)} GPU-hours"
+    """What is wrong with a job, in the words of its first cause, and what that took; of a job without one, what it lost."""
+    lost = f"lost {number(job.lost_gpu_hours)} of {number(job.held_gpu_hours)} GPU-hours"
     if not job.findings:
-        return f"{lost}; {'why cannot be told' if job.cannot_tell else 'no cause was found'}."
-    first = job.findings[0]
+        return f"Job {job.job} {lost}; {'why cannot be told' if job.cannot_tell else 'no cause was found'}."
+    first, *others = job.findings
+    took = say_stake(first.gpu_hours, first.cost, currency)
     stake = say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
-    return f"{lost}, first to {first.title} ({first.sureness} sureness). All causes together: {stake}."
+    return (
+        f"{capitalize(first.title)}: it took {took} of job {job.job}, which {lost}. How sure: {first.sureness}."
+        f"{f' All causes together: {stake}.' if others else ''}"
+    )
+
+
+def capitalize(title: str) -> str:
+    """A title as a heading."""
+    return title[:1].upper() + title[1:]
 
 
 def _say_nothing(job: JobDiagnosis) -> str:

@@ -23,7 +23,7 @@ from loadfactor.insight.traces.report import (
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
-from loadfactor.interfaces.pages.diagnosis import say_job, say_stake
+from loadfactor.interfaces.pages.diagnosis import capitalize, say_job, say_stake
 from loadfactor.interfaces.tables import col, cols, table
 from loadfactor.sources.traces.read import read_trace
 from loadfactor.tables.trace_events import TraceCapture, no_gpu_events, no_host_events
@@ -315,11 +315,6 @@ def _say_where(finding: TraceFinding) -> str:
     """The rank that others wait for, else on how many devices it was found."""
     count = len(finding.found_at)
     return f"rank {finding.rank}" if finding.rank is not None else "1 device" if count == 1 else f"{count:,} devices"
-
-
-def capitalize(title: str) -> str:
-    """A title as a heading."""
-    return title[:1].upper() + title[1:]
 
 
 def _list_tiles(reports: Sequence[DeviceReport]) -> tuple[Tile, ...]:
