@@ -9,6 +9,7 @@ from tests.insight.alerts.small_fleet import make_books
 from tests.ledger.fleets import HOUR, MINUTE, Fleet
 from tests.long import rest_long
 
+from loadfactor.books import watched as watched_books
 from loadfactor.books.booking import book
 from loadfactor.books.kept_holdings import KeptHoldings
 from loadfactor.books.step_totals import CutRows, read_cut_rows
@@ -51,3 +52,28 @@ def test_minutes_cut_from_rates_are_those_of_the_ledger(tmp_path: Path, seed: in
         session.create_view("window_ledger", "SELECT * FROM book")
         cut = sum_rows(read_cut_rows(session, question, MINUTE))
     assert found == pytest.approx(cut, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", rest_long((3, 2, 4)))
+def test_steps_of_jobs_are_those_of_the_ledger(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that are read by minutes and by ten minutes, of one attribution, a few hours of samples at a time."""
+    monkeypatch.setattr(watched_books, "SAMPLES_AT_ONCE", 1)
+    books = make_books(tmp_path, Fleet(random.Random(seed)).tables)
+    with books.store.read() as session:
+        watched = Watched(session, books.idle_below)
+        start, end = watched.span[0] // HOUR * HOUR, -(-watched.span[1] // HOUR) * HOUR
+        hours = tuple((at, at + HOUR) for at in range(start, end, HOUR))
+        jobs = sorted({row["job_id"] for row in watched.list_rows("allocations", "job_id IS NOT NULL")})
+        parts = list(watched.read_job_rates(dict.fromkeys(jobs, (start, end)), METRICS, BY, (start, end)))
+        assert len(parts) > 1
+        for step in (MINUTE, 10 * MINUTE):
+            question = Question(METRICS, BY, Window(start, end), "estimate")
+            book(session, hours, range(start, end, step), books.idle_below)
+            session.create_view("window_ledger", "SELECT * FROM book")
+            cut = read_cut_rows(session, question, step)
+            for job in jobs:
+                found: dict[tuple[object, ...], float] = defaultdict(float)
+                for (first, after), rates in parts:
+                    for (at, *key), amount in sum_rows(rates.of("job", job).cut((first, after), step)).items():
+                        found[(at + (first - start) // step, *key)] += amount  # type: ignore[operator]
+                assert found == pytest.approx(sum_rows(cut.of("job", job)), rel=1e-9), job

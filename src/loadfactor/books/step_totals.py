@@ -91,64 +91,105 @@ def _stack(columns: Sequence[Floats]) -> Floats:
     return np.stack(columns) if len(columns) > 1 else columns[0][np.newaxis]
 
 
-def read_rates(session: Session, question: Question, step_ms: int) -> CutRows:
-    """The ledger that is booked by sample (`booking.book_held`), cut at the end of every step: a row a holding and step.
+@dataclass(frozen=True)
+class Rates:
+    """The ledger as it is booked by sample (`booking.book_held`): what each second of a sample adds, row by row.
 
-    A second of a sample adds the same wherever it lies: to cut samples here costs a part of what it costs in the tables.
+    A second of a sample adds the same wherever it lies: to cut samples here costs a part of what it costs in the tables. `held` are
+    the holdings: from, to and `codes` of each. A row is of the holding `holding`; of those that are `rest`, one a holding, the time
+    is what its samples leave.
     """
-    start, end = question.window.limits
+
+    held: tuple[Ints, Ints]
+    codes: Mapping[str, Ints]
+    names: Mapping[str, list[str]]
+    holding: Ints
+    row: tuple[Ints, Ints]
+    is_rest: NDArray[np.bool_]
+    rates: Mapping[Part, tuple[Floats, ...]]
+
+    def of(self, dimension: str, name: str) -> "Rates":
+        """Those of the holdings that have this name in a dimension."""
+        known = self.names[dimension]
+        chosen = self.codes[dimension] == (known.index(name) if name in known else len(known))
+        number = np.cumsum(chosen) - 1
+        rows = np.flatnonzero(chosen[self.holding])
+        from_ms, to_ms = self.held
+        return replace(
+            self,
+            held=(from_ms[chosen], to_ms[chosen]),
+            codes={by: of[chosen] for by, of in self.codes.items()},
+            holding=number[self.holding[rows]],
+            row=(self.row[0][rows], self.row[1][rows]),
+            is_rest=self.is_rest[rows],
+            rates={part: tuple(of[rows] for of in columns) for part, columns in self.rates.items()},
+        )
+
+    def cut(self, span: Span, step_ms: int) -> CutRows:
+        """Cut what lies in a span of whole steps at the end of every step: a row a holding and step."""
+        start, end = span
+        held_from, held_to, from_ms, to_ms = (np.clip(at, start, end) - start for at in (*self.held, *self.row))
+        cells = _Cells(held_from, held_to, step_ms)
+        to_ms = np.where(self.is_rest, from_ms, to_ms)  # what is left of the rest follows from the samples
+        order = np.argsort(cells.step, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        pieces = [(rows, place[at], of_ms) for rows, at, of_ms in cells.cut(self.holding, from_ms, to_ms)]
+        left_ms = cells.length_ms[order]
+        for _, at, of_ms in pieces:
+            left_ms -= np.bincount(at, of_ms, len(order))
+        is_left = np.flatnonzero(left_ms)  # mostly samples fill what is held
+        left_s = left_ms[is_left] / MS_PER_S
+        pieces = [(rows, at, of_ms / MS_PER_S) for rows, at, of_ms in pieces]
+        rest_of = np.empty(len(held_from), dtype=np.int64)
+        rest_of[self.holding[self.is_rest]] = np.flatnonzero(self.is_rest)
+        own = cells.holding[order]
+        rest = rest_of[own[is_left]]
+        known: dict[float, list[tuple[Floats, Floats]]] = {}
+
+        def add_up(rates: Floats) -> Floats:
+            """The amounts of a column by cell: once for columns that are equal, as most that count seconds are."""
+            equal = known.setdefault(float(rates.sum()), [])
+            for other, total in equal:
+                if np.array_equal(rates, other):
+                    return total
+            total = np.zeros(len(order))
+            if rates.any():
+                for number, (rows, at, of_s) in enumerate(pieces):
+                    amounts = np.bincount(at, rates[rows] * of_s, len(order))
+                    total = total + amounts if number else amounts
+                total[is_left] += rates[rest] * left_s
+            equal.append((rates, total))
+            return total
+
+        return CutRows(
+            start,
+            step_ms,
+            (end - start) // step_ms,
+            cells.step[order],
+            own,
+            {name: of[own] for name, of in self.codes.items()},
+            self.names,
+            {part: _stack([add_up(of) for of in columns]) for part, columns in self.rates.items()},
+        )
+
+
+def read_rates(session: Session, question: Question) -> Rates:
+    """The rates of the table `book`, of `numbered_holdings`."""
     columns = ", ".join(question.keys)
     held = session.fetch(f"SELECT from_utc, to_utc{columns and ', '}{columns} FROM numbered_holdings ORDER BY holding")
-    held_from, held_to = (np.clip(held[at].to_numpy(), start, end) - start for at in ("from_utc", "to_utc"))
-    cells = _Cells(held_from, held_to, step_ms)
-    found = session.fetch(recall(f"rates of {question.shape}", lambda: expressions().write_rates(question))["rows"])
-    is_rest = found["is_rest"].to_numpy(zero_copy_only=False).astype(np.bool_)
-    holding = found["holding"].to_numpy()
-    from_ms, to_ms = (np.clip(found[at].to_numpy(), start, end) - start for at in ("from_utc", "to_utc"))
-    to_ms = np.where(is_rest, from_ms, to_ms)  # what is left of the rest follows from the samples
-    order = np.argsort(cells.step, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    pieces = [(rows, place[at], of_ms) for rows, at, of_ms in cells.cut(holding, from_ms, to_ms)]
-    left_ms = cells.length_ms[order]
-    for _, at, of_ms in pieces:
-        left_ms -= np.bincount(at, of_ms, len(order))
-    is_left = np.flatnonzero(left_ms)  # mostly samples fill what is held
-    left_s = left_ms[is_left] / MS_PER_S
-    pieces = [(rows, at, of_ms / MS_PER_S) for rows, at, of_ms in pieces]
-    rest_of = np.empty(len(held), dtype=np.int64)
-    rest_of[holding[is_rest]] = np.flatnonzero(is_rest)
-    own = cells.holding[order]
-    rest = rest_of[own[is_left]]
-    known: dict[float, list[tuple[Floats, Floats]]] = {}
-
-    def add_up(column: str) -> Floats:
-        """The amounts of a column by cell: once for columns that are equal, as most that count seconds are."""
-        rates = _read_amounts(found[column])
-        equal = known.setdefault(float(rates.sum()), [])
-        for other, total in equal:
-            if np.array_equal(rates, other):
-                return total
-        total = np.zeros(len(order))
-        if rates.any():
-            for number, (rows, at, of_s) in enumerate(pieces):
-                amounts = np.bincount(at, rates[rows] * of_s, len(order))
-                total = total + amounts if number else amounts
-            total[is_left] += rates[rest] * left_s
-        equal.append((rates, total))
-        return total
-
     codes, names = _encode(held, question)
-    return CutRows(
-        start,
-        step_ms,
-        (end - start) // step_ms,
-        cells.step[order],
-        own,
-        {name: of[own] for name, of in codes.items()},
+    found = session.fetch(recall(f"rates of {question.shape}", lambda: expressions().write_rates(question))["rows"])
+    held_from, held_to, from_ms, to_ms = (rows[at].to_numpy() for rows in (held, found) for at in ("from_utc", "to_utc"))
+    return Rates(
+        (held_from, held_to),
+        codes,
         names,
+        found["holding"].to_numpy(),
+        (from_ms, to_ms),
+        found["is_rest"].to_numpy(zero_copy_only=False).astype(np.bool_),
         {
-            part: _stack([add_up(f"p{n}_{k}") for k in range(len(part.columns))])
+            part: tuple(_read_amounts(found[f"p{n}_{k}"]) for k in range(len(part.columns)))
             for n, part in enumerate(question.parts)
         },
     )

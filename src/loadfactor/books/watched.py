@@ -5,7 +5,7 @@ A run of a job is an interval of steps in each of which it holds something. Afte
 requeued and starting again, another run begins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.books.booking import book, book_held, cut_holdings, list_facts
+from loadfactor.books.booking import book, book_held, list_facts
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
-from loadfactor.books.step_totals import CutRows, read_cut_rows, read_rates
+from loadfactor.books.step_totals import CutRows, Rates, read_cut_rows, read_rates
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import Metric
@@ -44,6 +44,8 @@ EVENTS_BEFORE_MS = MS_PER_DAY
 STEPS_AT_ONCE = 2_000_000
 """Steps of single GPUs."""
 LONGEST_CHUNK_DAYS = 31
+SAMPLES_AT_ONCE = 250_000
+"""Samples whose rates are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Watched:
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
         self._idle_below = idle_below
+        self._attributed: frozenset[Span] = frozenset()
+        """The hours of which the table `attributed` says who held what, of all GPUs."""
 
     @property
     def span(self) -> Span:
@@ -112,48 +116,74 @@ class Watched:
             (hour, hour + MS_PER_HOUR) for hour in range(span[0] - span[0] % MS_PER_HOUR, span[1], MS_PER_HOUR)
         )
         kept.show(self._session, span, with_bills=any(metric.is_money for metric in metrics))
-        self._session.materialize("numbered_holdings", "SELECT *, row_number() OVER () - 1 AS holding FROM holdings")
         touching = f"from_utc < {span[1]} AND to_utc > {span[0]}"
         unheld = "device_id IN (SELECT device_id FROM holdings WHERE free)"
         needed = f"({touching}) OR {unheld}"
-        book_held(self._session, hours, self._idle_below, needed=needed, by_sample=True)
-        return read_rates(self._session, question, step_ms)
+        return self._read_rates(question, hours, needed=needed).cut(span, step_ms)
 
-    def read_job_steps(
-        self, jobs: Mapping[str, Span], metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
-    ) -> CutRows:
-        """The same of some jobs: of their own rows, made of the samples of their nodes where nothing is shared with others.
+    def read_job_hours(self, jobs: Collection[str], metrics: Sequence[Metric], by: Sequence[str], span: Span) -> CutRows:
+        """The same of some jobs by hours: no sample is read, as the ledger that is kept says it all."""
+        question = self._ask(metrics, by, span)
+        open_ledger(self._session, self._idle_below)
+        WindowLedger(self._session, self._idle_below).view(question.window, False)
+        own = _name_jobs(jobs)
+        self._session.materialize("ledger_of_jobs", f"SELECT * FROM window_ledger WHERE {own}")
+        self._session.create_view("window_ledger", "SELECT * FROM ledger_of_jobs")
+        return read_cut_rows(self._session, question, MS_PER_HOUR)
 
-        `jobs`: when each is read at least. By whole hours no sample is read, as the ledger that is kept says it all.
+    def read_job_rates(
+        self, jobs: Mapping[str, Span], metrics: Sequence[Metric], by: Sequence[str], span: Span
+    ) -> Iterator[tuple[Span, Rates]]:
+        """What each second adds to the ledger of some jobs, some hours of a span after others; `jobs`: when each holds something.
+
+        Of their own rows, made of the samples of their nodes where nothing is shared with others.
         """
         question = self._ask(metrics, by, span)
-        own = f"job_id IN ({', '.join(map(quote, jobs))})"
-        if step_ms == MS_PER_HOUR:
-            open_ledger(self._session, self._idle_below)
-            WindowLedger(self._session, self._idle_below).view(question.window, False)
-            self._session.materialize("ledger_of_jobs", f"SELECT * FROM window_ledger WHERE {own}")
-            self._session.create_view("window_ledger", "SELECT * FROM ledger_of_jobs")
-            return read_cut_rows(self._session, question, step_ms)
+        own = _name_jobs(jobs)
         near = read_nearby_devices(self._session, own, span)
         among = None
         if near and is_by_gpu(self._session, span, list_facts(self._session)):
             among = "near_devices"
             self._session.put(among, {"device_id": near})
         held = merge(list(jobs.values()))
-        hours = tuple(hour for hour in _list_hours(span) if any(s < hour[1] and e > hour[0] for s, e in held))
-        # who held what is read of no sample
-        book(self._session, hours, (), self._idle_below, "holdings", devices=(), among=among)
-        cut_holdings(self._session, step_ms, f"WHERE h.{own}")
-        book_held(self._session, hours, self._idle_below, near)
-        self._session.create_view("window_ledger", "SELECT * FROM book")
-        return read_cut_rows(self._session, question, step_ms)
+        hours = [h for h in _list_hours(span) if any(s < h[1] and e > h[0] for s, e in held)]
+        self._attribute(hours, among)
+        at_once = self._count_hours(hours, near)
+        for first in range(0, len(hours), at_once):
+            some = hours[first : first + at_once]
+            part = some[0][0], some[-1][1]
+            within = f"from_utc < {part[1]} AND to_utc > {part[0]} AND {own}"
+            self._session.materialize("holdings", f"SELECT * FROM attributed WHERE {within}")
+            yield part, self._read_rates(question, tuple(some), near)
+
+    def _count_hours(self, hours: Sequence[Span], devices: Sequence[str] | None) -> int:
+        """Of how many of these hours the samples of these devices are held at once."""
+        rows = sum(file.rows for file in self._session.covering("samples", *hours))
+        share = 1.0 if devices is None else len(devices) / max(1, list_facts(self._session).gpus)
+        return max(1, int(len(hours) * min(1.0, SAMPLES_AT_ONCE / max(1.0, rows * share))))
 
     def read_held_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> CutRows:
-        """The same without any sample: who held what, and what was free."""
-        cuts = range(span[0] + step_ms, span[1], step_ms)
-        book(self._session, _list_hours(span), cuts, self._idle_below, devices=())
-        self._session.create_view("window_ledger", "SELECT * FROM book")
-        return read_cut_rows(self._session, self._ask(metrics, by, span), step_ms)
+        """The same as `read_steps` without any sample: who held what, and what was free."""
+        self._attribute(_list_hours(span))
+        within = f"from_utc < {span[1]} AND to_utc > {span[0]}"
+        self._session.materialize("holdings", f"SELECT * FROM attributed WHERE {within}")
+        return self._read_rates(self._ask(metrics, by, span), _list_hours(span), ()).cut(span, step_ms)
+
+    def _attribute(self, spans: Sequence[Span], among: str | None = None) -> None:
+        """Put who held what in whole hours into the table `attributed`, which no sample says. `among`: see `booking.book`."""
+        hours = tuple((start - start % MS_PER_HOUR, end + -end % MS_PER_HOUR) for start, end in spans)
+        if not self._attributed.issuperset(hours):
+            book(self._session, hours, (), self._idle_below, "holdings", among=among)
+            self._session.materialize("attributed", "SELECT * FROM holdings")
+            self._attributed = frozenset(hours if among is None else ())
+
+    def _read_rates(
+        self, question: Question, hours: tuple[Span, ...], devices: Sequence[str] | None = None, needed: str = "true"
+    ) -> Rates:
+        """Of the table `holdings`, with samples of some hours; see `book_held`."""
+        self._session.materialize("numbered_holdings", "SELECT *, row_number() OVER () - 1 AS holding FROM holdings")
+        book_held(self._session, hours, self._idle_below, devices, needed=needed, by_sample=True)
+        return read_rates(self._session, question)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
         """Add up the parts of metrics by group over a span: of these jobs, of each since an instant."""
@@ -248,6 +278,10 @@ class Watched:
             open_ledger(self._session, self._idle_below)
             basis = default_basis(self._session)
         return Question(tuple(metrics), tuple(by), Window(*span), basis)
+
+
+def _name_jobs(jobs: Collection[str]) -> str:
+    return f"job_id IN ({', '.join(map(quote, jobs))})"
 
 
 def _list_hours(span: Span) -> tuple[Span, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
+from loadfactor.books.watched import Watched
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats, read_jobs
 from loadfactor.insight.diagnosis.finding import (
     CannotTell,
@@ -165,11 +166,13 @@ def diagnose_books(
     ranked = [job] if job else [name for name in sorted(hours, key=lambda name: -hours[name]) if hours[name] > 0]
     ranked = [name for name in ranked if name != "unknown holder"]
     looked_at = [name for name in ranked if name not in leave_out][:most_jobs]
-    diagnosed = diagnose_jobs(books, looked_at, span, progress)
-    scheduling: tuple[CauseFinding, ...] = ()
-    if not where:
-        with books.snapshot() as snapshot, books.watch() as watched:
-            scheduling = find_scheduling(watched, snapshot, span)
+    with books.watch() as watched:
+        scheduling: tuple[CauseFinding, ...] = ()
+        if not where:
+            progress("diagnosing", 0.0)
+            with books.snapshot() as snapshot:
+                scheduling = find_scheduling(watched, snapshot, span)
+        diagnosed = _diagnose(watched, looked_at, span, progress)
     rest = [name for name in ranked if name not in looked_at]
     return FleetDiagnosis(
         f"job {job}" if job else f"team {team}" if team else "the fleet",
@@ -186,9 +189,13 @@ def diagnose_jobs(
     books: Books, jobs: Sequence[str], span: Span, progress: Progress = lambda _what, _share: None
 ) -> tuple[JobDiagnosis, ...]:
     """Why the GPUs of these jobs were not fuller within a span. Raises InputError for one that held none then."""
-    diagnosed = []
     with books.watch() as watched:
-        for number, job in enumerate(read_jobs(watched, jobs, span)):
-            diagnosed.append(diagnose_job(job))
-            progress("diagnosing", (number + 1) / len(jobs))
+        return _diagnose(watched, jobs, span, progress)
+
+
+def _diagnose(watched: Watched, jobs: Sequence[str], span: Span, progress: Progress) -> tuple[JobDiagnosis, ...]:
+    diagnosed = []
+    for number, job in enumerate(read_jobs(watched, jobs, span)):
+        diagnosed.append(diagnose_job(job))
+        progress("diagnosing", (number + 1) / len(jobs))
     return tuple(diagnosed)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.step_totals import CutRows
 from loadfactor.books.watched import Watched
 from loadfactor.catalog.accelerators import find_accelerator
@@ -201,22 +201,31 @@ def read_jobs(watched: Watched, jobs: Sequence[str], span: Span | None = None) -
     """
     found = [_find_run(watched, job, span) for job in jobs]
     metrics = [metric(name) for name in (*HOURS, *SIGNALS, "cost")]
-    for step_ms in {run.read.step_ms for run in found}:
-        alike = [run for run in found if run.read.step_ms == step_ms]
-        chunk_ms = watched.find_chunk_ms(step_ms)
-        last = max(run.span[1] for run in alike)
-        at = min(run.span[0] for run in alike)
-        while at < last:
-            until = min(at + chunk_ms, last)
-            near = {run.job: run.span for run in alike if run.span[0] < until and run.span[1] > at}
-            if near:
-                rows = watched.read_job_steps(near, metrics, _BY, (at, until), step_ms)
-                for run in alike:
-                    if run.job in near:
-                        run.read.add(rows.of("job", run.job))
-            at = until
+    by_hours = [run for run in found if run.read.step_ms == MS_PER_HOUR]
+    for near, part in _divide(watched, by_hours):
+        rows = watched.read_job_hours(near, metrics, _BY, part)
+        for job, run in near.items():
+            run.read.add(rows.of("job", job))
+    for near, part in _divide(watched, [run for run in found if run.read.step_ms != MS_PER_HOUR]):
+        for (start, end), rates in watched.read_job_rates({job: run.span for job, run in near.items()}, metrics, _BY, part):
+            for job, run in near.items():
+                inside = max(start, run.span[0]), min(end, run.span[1])
+                if inside[0] < inside[1]:
+                    run.read.add(rates.of("job", job).cut(inside, run.read.step_ms))
     for run in found:
         yield _describe_job(watched, run)
+
+
+def _divide(watched: Watched, runs: Sequence["_Run"]) -> Iterator[tuple[dict[str, "_Run"], Span]]:
+    """Parts of the time of some runs that are read at once, each with the runs that last in it."""
+    if not runs:
+        return
+    chunk_ms = watched.find_chunk_ms(min(run.read.step_ms for run in runs))
+    last = max(run.span[1] for run in runs)
+    for at in range(min(run.span[0] for run in runs), last, chunk_ms):
+        part = at, min(at + chunk_ms, last)
+        if near := {run.job: run for run in runs if run.span[0] < part[1] and run.span[1] > at}:
+            yield near, part
 
 
 @dataclass(frozen=True)
@@ -305,14 +314,19 @@ class _Read:
         at = rows.step + (rows.start_ms - self.start_ms) // self.step_ms
         if not len(at):
             return
-        coded = np.stack([rows.codes[by] for by in _OF_GPU])
-        found, which = np.unique(coded, axis=1, return_inverse=True)
-        places = np.array([self._place(rows, codes) for codes in found.T])[which.reshape(-1)]
+        sizes = [len(rows.names[by]) + 1 for by in _OF_GPU]  # the last one stands for a name that is null
+        coded = np.ravel_multi_index([rows.codes[by] % size for by, size in zip(_OF_GPU, sizes, strict=True)], sizes)
+        found, which = np.unique(coded, return_inverse=True)
+        names = [np.unravel_index(code, sizes) for code in found]
+        places = np.array([self._place(rows, codes) for codes in names])[which.reshape(-1)]
+        cells = places * self.steps + at
         for part, values in rows.sums.items():
-            cells = self._sums.get(part, np.zeros((0, self.steps, len(values))))
-            more = np.zeros((len(self.gpus) - len(cells), self.steps, len(values)))
-            self._sums[part] = cells = np.concatenate((cells, more))
-            np.add.at(cells, (places, at), values.T)
+            before = self._sums.get(part, np.zeros((0, self.steps, len(values))))
+            sums = np.zeros((len(self.gpus), self.steps, len(values)))
+            sums[: len(before)] = before
+            for column, amounts in enumerate(values):
+                sums[:, :, column] += np.bincount(cells, amounts, len(self.gpus) * self.steps).reshape(-1, self.steps)
+            self._sums[part] = sums
 
     def work_out(self, name: str) -> Floats:
         """A metric by GPU and step; NaN where it is not known."""
@@ -346,8 +360,8 @@ class _Read:
             inside += np.clip(until - np.maximum(row["from_utc"], edges), 0, None)
         return np.minimum(inside / self.step_ms, 1.0)
 
-    def _place(self, rows: CutRows, codes: NDArray[np.int64]) -> int:
-        names = [rows.names[by][code] if code >= 0 else None for by, code in zip(_OF_GPU, codes, strict=True)]
+    def _place(self, rows: CutRows, codes: Sequence[np.int64]) -> int:
+        names = [[*rows.names[by], None][code] for by, code in zip(_OF_GPU, codes, strict=True)]
         gpu = (names[0] or "", names[1], names[2])
         if gpu not in self.gpus:
             self.gpus.append(gpu)
