@@ -156,7 +156,7 @@ class Rates:
             total = np.zeros(len(order))
             if rates.any():
                 for number, (rows, at, of_s) in enumerate(pieces):
-                    amounts = np.bincount(at, rates[rows] * of_s, len(order))
+                    amounts: Floats = np.bincount(at, rates[rows] * of_s, len(order)).astype(np.float64, copy=False)
                     total = total + amounts if number else amounts
                 total[is_left] += rates[rest] * left_s
             equal.append((rates, total))
@@ -221,11 +221,6 @@ class _Cells:
             goes_on = np.flatnonzero(to_ms > ends)
             rows = rows[goes_on]
             holding, from_ms, to_ms, step = holding[goes_on], ends[goes_on], to_ms[goes_on], step[goes_on] + 1
-
-    def add(self, cells: Ints, amounts: Floats) -> Floats:
-        """Add amounts up by cell."""
-        total: Floats = np.bincount(cells, amounts, len(self.step)).astype(np.float64, copy=False)
-        return total
 
 
 def _encode(rows: pa.Table, question: Question) -> tuple[dict[str, Ints], dict[str, list[str]]]:
