@@ -180,7 +180,9 @@ def read_rates(session: Session, question: Question) -> Rates:
     held = session.fetch(f"SELECT from_utc, to_utc{columns and ', '}{columns} FROM numbered_holdings ORDER BY holding")
     codes, names = _encode(held, question)
     found = session.fetch(recall(f"rates of {question.shape}", lambda: expressions().write_rates(question))["rows"])
-    held_from, held_to, from_ms, to_ms = (rows[at].to_numpy() for rows in (held, found) for at in ("from_utc", "to_utc"))
+    held_from, held_to, from_ms, to_ms = (
+        rows[at].to_numpy() for rows in (held, found) for at in ("from_utc", "to_utc")
+    )
     return Rates(
         (held_from, held_to),
         codes,

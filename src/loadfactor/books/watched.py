@@ -121,7 +121,9 @@ class Watched:
         needed = f"({touching}) OR {unheld}"
         return self._read_rates(question, hours, needed=needed).cut(span, step_ms)
 
-    def read_job_hours(self, jobs: Collection[str], metrics: Sequence[Metric], by: Sequence[str], span: Span) -> CutRows:
+    def read_job_hours(
+        self, jobs: Collection[str], metrics: Sequence[Metric], by: Sequence[str], span: Span
+    ) -> CutRows:
         """The same of some jobs by hours: no sample is read, as the ledger that is kept says it all."""
         question = self._ask(metrics, by, span)
         open_ledger(self._session, self._idle_below)

@@ -207,7 +207,9 @@ def read_jobs(watched: Watched, jobs: Sequence[str], span: Span | None = None) -
         for job, run in near.items():
             run.read.add(rows.of("job", job))
     for near, part in _divide(watched, [run for run in found if run.read.step_ms != MS_PER_HOUR]):
-        for (start, end), rates in watched.read_job_rates({job: run.span for job, run in near.items()}, metrics, _BY, part):
+        for (start, end), rates in watched.read_job_rates(
+            {job: run.span for job, run in near.items()}, metrics, _BY, part
+        ):
             for job, run in near.items():
                 inside = max(start, run.span[0]), min(end, run.span[1])
                 if inside[0] < inside[1]:
