@@ -164,8 +164,8 @@ def _list_notes(answer: TrainingPlans) -> Iterator[str]:
                 f"{about_money(fastest.cost, fastest.currency)})."
             )
     p = answer.plans[-1]
-    yield from (f"{write_layout(c.layout)} {c.why_it_loses}." for c in p.too_large[:1])
-    yield from (f"{write_layout(c.layout)} is next: {c.why_it_loses}." for c in p.rivals[:1])
+    yield from (f"As {say_layout(c.layout)}, the run {c.why_it_loses}." for c in p.too_large[:1])
+    yield from (f"Next: {say_layout(c.layout)}; {c.why_it_loses}." for c in p.rivals[:1])
     if p.open_rivals:
         ways = counted(len(p.open_rivals), "other way")
         yield f"{ways} to cut the run {'is' if len(p.open_rivals) == 1 else 'are'} too close to call: measure them."
