@@ -182,6 +182,26 @@ def test_the_heat_map_says_what_a_cell_is(page: Any) -> None:
     assert is_remembered(page)
 
 
+def test_a_plan_answers_whenever_a_field_was_changed(page: Any) -> None:
+    """In place: the address is the plan, what the reader goes on with keeps its focus, what is wrong stands at its field."""
+    page.goto("/plan/own")
+    page.locator("h1", has_text="Own ").wait_for()
+    remember(page)
+    price = page.locator("#fields [name=rent_price]")
+    page.locator("#fields details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+    price.fill("0.5")
+    page.keyboard.press("Tab")
+    page.wait_for_url("**rent_price=0.5**")
+    page.locator("h1", has_text="Do not own: ").wait_for()
+    assert page.evaluate("() => document.activeElement.name") == "committed_price"
+    price.fill("cheap")
+    page.keyboard.press("Tab")
+    page.locator(".field.wrong .problem").wait_for()
+    assert price.input_value() == "cheap"
+    assert price.is_visible()  # what was unfolded stays so
+    assert is_remembered(page)
+
+
 @pytest.fixture
 def live(store: Path) -> Iterator[str]:
     """The address of a server over these books as if they went on."""

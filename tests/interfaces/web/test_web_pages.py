@@ -146,6 +146,11 @@ def test_pages_are_json_and_csv_too(books: Books, tokens: dict[str, str]) -> Non
         tag = browser.get("/teams", headers=bearer).headers["etag"]
         assert browser.get("/teams", headers=bearer | {"if-none-match": tag}).status_code == 304
         assert tag != by_address.headers["etag"]
+        of_team = browser.get(
+            "/teams", headers={"authorization": f"Bearer {tokens['read-team']}", "if-none-match": tag}
+        )
+        assert (of_team.status_code, of_team.headers["etag"] != tag) == (200, True)
+        assert {"Authorization", "Cookie"} <= {*of_team.headers["vary"].split(", ")}
 
 
 @pytest.mark.parametrize("right", rest_long(["read-team", "nobody's team"]))

@@ -331,6 +331,8 @@
   }
 
   document.addEventListener("loadfactor:shown", attach);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => maps.forEach((map) => map.draw()));
+  for (const look of ["(prefers-color-scheme: dark)", "print"]) {
+    matchMedia(look).addEventListener("change", () => maps.forEach((map) => map.draw()));
+  }
   attach();
 })();

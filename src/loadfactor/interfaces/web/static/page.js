@@ -3,7 +3,7 @@
 // to date in place: nodes that stay as they are keep focus, selection and what is unfolded.
 "use strict";
 window.loadfactor = (() => {
-  const PROGRESS_MS = 200, SCROLL_MS = 150, TYPING_MS = 150;
+  const PROGRESS_MS = 200, SCROLL_MS = 150, CHANGING_MS = 150;
   const OURS = "data-ours"; // of elements that scripts add
   const drawn = new WeakMap(); // figures, whose scripts add to them, as they came
   const said = make("div", { class: "said", role: "status" });
@@ -72,7 +72,8 @@ window.loadfactor = (() => {
     const focused = document.activeElement;
     document.title = page.title;
     renewChildren(document.body, page.body);
-    if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
+    const kept = focused?.isConnected ? focused : focused?.id && document.getElementById(focused.id);
+    if (kept && kept !== document.activeElement) kept.focus({ preventScroll: true });
     tell();
   }
 
@@ -89,7 +90,7 @@ window.loadfactor = (() => {
       const isFocused = old === document.activeElement;
       old.replaceWith(fresh);
       if (isFocused) setTimeout(() => fresh.focus({ preventScroll: true })); // when its script made that possible
-    } else if (old.nodeName !== "FORM" || !old.contains(document.activeElement)) {
+    } else {
       const isUnfolded = old.nodeName === "DETAILS" && old.open;
       for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "tabindex") old.removeAttribute(name);
       for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -118,7 +119,7 @@ window.loadfactor = (() => {
   }
 
   function name(node) {
-    return `${node.nodeName} ${node.id || (node.querySelector?.(":scope > h2, :scope > th")?.textContent ?? "")}`;
+    return `${node.nodeName} ${node.id || (node.querySelector?.(":scope > :is(h2, th, label, legend)")?.textContent ?? "")}`;
   }
 
   // -- what a reader does
@@ -144,12 +145,12 @@ window.loadfactor = (() => {
     visit(address);
   });
 
-  let typing = 0; // a form that says data-live answers while it is filled in
-  document.addEventListener("input", (event) => {
+  let changing = 0; // a form that says data-live answers whenever one of its fields was changed
+  document.addEventListener("change", (event) => {
     const form = event.target.form;
     if (!form || !("live" in form.dataset)) return;
-    clearTimeout(typing);
-    typing = setTimeout(() => form.checkValidity() && visit(addressOf(form), "renew"), TYPING_MS);
+    clearTimeout(changing);
+    changing = setTimeout(() => form.isConnected && visit(addressOf(form), "renew"), CHANGING_MS);
   });
 
   // The address that a form asks for, without fields that are empty; null of one that writes.
