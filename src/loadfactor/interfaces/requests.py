@@ -538,8 +538,8 @@ class ForgetRequest(StoreRequest):
 class TokenCreateRequest(StoreRequest):
     """Options of `loadfactor token create`."""
 
-    write: bool = option("It may send samples and upload files, and read nothing.", False)
-    read: bool = option("It may read everything.", False)
+    write: bool = option("It may send samples and upload files; nothing else without --read.", False)
+    read: bool = option("It may read everything; with --write it may silence alerts in a browser, too.", False)
     read_team: str | None = option("It may read what concerns this team alone.", None)
     name: str | None = option("What it is for, in your words.", None)
 

@@ -21,7 +21,7 @@ from loadfactor.base.errors import DamageError, InputError, StoreError, say_why
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
 
-Right = Literal["read", "read-team", "write"]
+Right = Literal["read", "read-team", "write", "everything"]
 
 NAME: Final = "tokens.json"
 LOCK: Final = "tokens.lock"

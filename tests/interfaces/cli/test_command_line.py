@@ -169,8 +169,8 @@ def test_a_token_is_created_listed_and_revoked(run_token: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("create",), "give one of --write, --read and --read-team NAME"),
-        (("create", "--read", "--write"), "a token does one thing"),
+        (("create",), "give --write, --read, both of them, or --read-team NAME"),
+        (("create", "--write", "--read-team", "vision"), "both of them, or --read-team NAME"),
         (("create", "--read-team", "unknown holder"), "is no team"),
         (("revoke", "cafe"), "no token 'cafe'"),
     ],

@@ -15,8 +15,10 @@ from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOUR, LOCAL, MINE, START, THEIRS, Remembering, write_csv, write_fleet
 from tests.long import rest_long
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
+from loadfactor.insight.alerts.delivery.board import read_board
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.guard import Guard
@@ -193,6 +195,33 @@ def test_a_session_reads_pages_and_signs_out_by_their_form(books: Books, tokens:
         assert browser.post("/alerts", content=f"form_key={key}&rule=x&for=1h", headers=form).status_code == 403
         assert browser.post("/logout", content=f"form_key={key}", headers=form).status_code == 303
         assert browser.get("/teams").status_code == 303
+
+
+def test_a_person_silences_and_lifts_by_the_forms(tmp_path: Path) -> None:
+    """With a token that reads and writes; without the key of the page, or from another origin, nothing is written."""
+    books = Books(tmp_path / "books")
+    books.add("tables", [write_fleet(tmp_path / "fleet")])
+    folder = books.store.folder
+    token = create_token(folder, "everything", None, "", 1)[1]
+    with serve(books) as browser:
+        form = {"content-type": "application/x-www-form-urlencoded", "origin": LOCAL}
+        assert browser.post("/login", content=f"token={token}&next=/alerts", headers=form).status_code == 303
+        text = browser.get("/alerts").text
+        (key, *_) = re.findall(r'name="form_key" value="(\w+)"', text)
+        assert '<option value="notebook_idle"' in text
+        words = "rule=notebook_idle&of=team%3Dvision&for=1h&reason=known"
+        assert browser.post("/alerts", content=words, headers=form).status_code == 403
+        elsewhere = form | {"origin": "https://evil.example"}
+        assert browser.post("/alerts", content=f"form_key={key}&{words}", headers=elsewhere).status_code == 403
+        assert browser.post("/alerts", content=f"form_key={key}&{words}", headers=form).status_code == 303
+        (silence,) = read_board(folder, now_ms(), ()).silences
+        assert (silence.rule, silence.by, silence.reason) == ("notebook_idle", {"team": "vision"}, "known")
+        assert "notebook_idle, team vision" in browser.get("/alerts").text
+        lifted = f"form_key={key}&lift={silence.id}"
+        assert browser.post("/alerts", content=lifted, headers=form).status_code == 303
+        assert "team vision" not in browser.get("/alerts").text
+        wrong = browser.post("/alerts", content=f"form_key={key}&rule=notebook_idle&of=x&for=1h", headers=form)
+        assert wrong.status_code == 400
 
 
 def test_what_is_not_there_is_said_as_a_page(books: Books, tokens: dict[str, str]) -> None:

@@ -28,12 +28,24 @@ from loadfactor.settings.config import settings
 from loadfactor.store.disk import append_audit
 from loadfactor.store.tokens import Right, TokenRecord, create_token, read_tokens, revoke_token
 
-MAY: dict[Right, str] = {"write": "send", "read": "read everything", "read-team": "read one team"}
+MAY: dict[Right, str] = {
+    "write": "send",
+    "read": "read everything",
+    "read-team": "read one team",
+    "everything": "read everything, and write",
+}
+RIGHTS: dict[tuple[bool, bool, bool], Right] = {
+    (True, False, False): "write",
+    (False, True, False): "read",
+    (False, False, True): "read-team",
+    (True, True, False): "everything",
+}
+"""By what was given: --write, --read, --read-team."""
 
 
 @dataclass(frozen=True)
 class TokenEntry:
-    """Facts of a token, without its hash. `right` is write, read or read-team."""
+    """Facts of a token, without its hash. `right` is write, read, read-team or everything."""
 
     id: str
     name: str
@@ -60,14 +72,13 @@ class TokenList:
 def build_creation(request: TokenCreateRequest) -> Document:
     """Create a token, with a line in the audit log. Raises InputError where it is not one right."""
     folder, team = find_store(request.store), request.read_team
-    rights: list[Right] = ["write"] if request.write else []
-    rights += ["read"] if request.read else []
-    rights += ["read-team"] if team is not None else []
-    if len(rights) != 1:
-        raise InputError("a token does one thing; give one of --write, --read and --read-team NAME")
+    given = (request.write, request.read, team is not None)
+    if given not in RIGHTS:
+        raise InputError("give --write, --read, both of them, or --read-team NAME")
+    right = RIGHTS[given]
     if team is not None and team in ("", UNKNOWN_HOLDER):
         raise InputError(f"{team!r} is no team; `loadfactor show paid_gpu_hours --by team` lists them")
-    record, token = create_token(folder, rights[0], team, request.name or "", _now_ms())
+    record, token = create_token(folder, right, team, request.name or "", _now_ms())
     append_audit(folder, "token create", id=record.id, right=record.right, team=record.team, name=record.name)
     return Document(
         f"Token {record.id} may {_say(record)}. It is shown this once:",
@@ -114,6 +125,7 @@ def _say(record: TokenRecord) -> str:
         "write": "send samples and upload files",
         "read": "read everything",
         "read-team": f"read what concerns team {record.team}",
+        "everything": "read everything, send, and silence alerts, as a person does in a browser",
     }
     return allowed[record.right]
 

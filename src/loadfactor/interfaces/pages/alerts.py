@@ -66,7 +66,7 @@ def build_silence_page(request: SilencedRequest) -> Document:
 
     silence = make_silence(find_store(request.store), request.rule, by, how_long, request.reason)
     until = instant(moment(silence.until_ms))
-    headline = f"No message of {_name_silence(silence)} is sent until {until}: silence {silence.id}."
+    headline = f"No message of {say_silenced(silence)} is sent until {until}: silence {silence.id}."
     return Document(headline, data=describe_silence(silence, now_ms()))
 
 
@@ -75,7 +75,7 @@ def build_unsilence_page(request: LiftedRequest) -> Document:
 
     silence = end_silence(find_store(request.store), request.id)
     return Document(
-        f"Silence {silence.id} of {_name_silence(silence)} is over: what still fires is sent now.",
+        f"Silence {silence.id} of {say_silenced(silence)} is over: what still fires is sent now.",
         data=describe_silence(silence, now_ms()),
     )
 
@@ -113,7 +113,7 @@ def build_silences_page(request: StoreRequest) -> Document:
     listed = table(
         found,
         col("id", "id"),
-        col("silences", _name_silence),
+        col("silences", say_silenced),
         col("until", lambda silence: instant(moment(silence.until_ms))),
         col("reason", "reason"),
         col("by whom", "who"),
@@ -123,7 +123,8 @@ def build_silences_page(request: StoreRequest) -> Document:
     return Document(headline, sections, data=SilenceList(tuple(describe_silence(s, now) for s in found)))
 
 
-def _name_silence(silence: Silence) -> str:
+def say_silenced(silence: Silence) -> str:
+    """What a silence is of, in words."""
     groups = ", ".join(f"{name} {value}" for name, value in silence.by.items())
     rule = "all rules" if silence.rule in ("", "*") else silence.rule
     return f"{rule}, {groups}" if groups else rule

@@ -15,9 +15,9 @@ from loadfactor.base.errors import BusyError, InputError
 from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.insights import find_savings
-from loadfactor.interfaces.pages.alerts import make_silence
+from loadfactor.interfaces.pages.alerts import end_silence, make_silence
 from loadfactor.interfaces.render.json import render_csv, render_json
-from loadfactor.interfaces.requests import ShowRequest
+from loadfactor.interfaces.requests import ShowRequest, read_filters
 from loadfactor.interfaces.server.door import read_checked_form
 from loadfactor.interfaces.server.gate import PAGE_HEADERS
 from loadfactor.interfaces.server.guard import Access, Need
@@ -54,6 +54,8 @@ PAGE_NEEDS: Final[dict[tuple[str, str], Need]] = {
     **{("GET", page.path): "fleet" if page.of_fleet else "read" for page in PAGES},
     ("POST", "/alerts"): "write",
 }
+BY: Final = "by."
+"""How fields of a form begin that name the group of an alert."""
 MOST_VALUES: Final = 64
 MOST_KEPT_BYTES: Final = 32 * BYTES_PER_MIB
 BuiltT = TypeVar("BuiltT")
@@ -84,12 +86,17 @@ def add_pages(app: FastAPI, served: Served) -> None:
 
     @app.post("/alerts", include_in_schema=False)
     async def silence(request: Request) -> Response:
-        """Silence a rule, by the form of the page."""
+        """Silence a rule or one of its alerts, or end a silence, by a form of the page."""
         fields, access = await read_checked_form(request, served), access_of(request)
         folder = served.books.store.folder
-        rule, length, reason = (fields.get(name, "") for name in ("rule", "for", "reason"))
         who = access.user or (f"token {access.token}" if access.token else "the server's machine")
-        await served.pool.ask(lambda: make_silence(folder, rule, {}, (length or None, None), reason, who))
+        if lifted := fields.get("lift"):
+            await served.pool.ask(lambda: end_silence(folder, lifted, who))
+        else:
+            rule, length, reason = (fields.get(name, "") for name in ("rule", "for", "reason"))
+            by = {name.removeprefix(BY): value for name, value in fields.items() if name.startswith(BY)}
+            by |= read_filters([fields["of"]], "of") if fields.get("of") else {}
+            await served.pool.ask(lambda: make_silence(folder, rule, by, (length or None, None), reason, who))
         return Response(None, 303, {"Location": "/alerts"})
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, Template
 
 from loadfactor import __version__
+from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.web.files import SCRIPTS, STYLES
 
 FORM_KEY: Final = "form_key"
@@ -31,4 +32,6 @@ def render(name: str, **given: Any) -> str:
 @cache
 def _template(name: str) -> Template:
     loader = PackageLoader("loadfactor", "interfaces/web/templates")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(name)
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["spelled"] = spell_out
+    return environment.get_template(name)

@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
+from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.delivery.board import read_board
+from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.formats import make_visible
+from loadfactor.interfaces.formats import instant, make_visible
+from loadfactor.interfaces.pages.alerts import say_silenced
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError
 from loadfactor.interfaces.render.html import render_content
@@ -17,6 +22,7 @@ from loadfactor.interfaces.web.frame import render
 from loadfactor.interfaces.web.links import Linker
 from loadfactor.interfaces.web.pages import PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, AS_IT_IS
+from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.settings.config import settings
 
 WINDOWS: Final = (("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
@@ -30,6 +36,7 @@ FORMS: Final = ("json", "csv")
 SHOWN: Final = ("last", "from", "to", "tz", "q")
 """Of the state, what the fields of the frame show."""
 POLL_S: Final = 30
+MOST_QUIETED: Final = 20
 MAKING_POLL_S: Final = 2
 """How often a page over books that go on asks whether they did, while somebody looks at it."""
 WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "rows", "offset")))
@@ -100,6 +107,7 @@ def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
         "forms": [(form, _name_form(ask, form)) for form in FORMS],
         "command": make_visible(page.command(ask)),
         "cells": ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
+        "quieting": _list_quieting(ask, document) if page.path == "/alerts" and ask.team is None else None,
         "is_making": any(each.is_making for each in ask.standing),
         "poll_s": _choose_poll_s(page, ask),
         "earlier": ask.link(ask.path, WHOLE, offset=str(max(0, offset - PAGE_ROWS))) if is_paged and offset else "",
@@ -120,6 +128,18 @@ def render_page(parts: Mapping[str, Any], viewer: Viewer) -> str:
     navigation = [(p.name, *of) for p, *of in parts["links"] if viewer.reads_fleet or not p.of_fleet]
     name = "plan.html" if parts["form"] else "page.html"
     return render(name, viewer=viewer, navigation=navigation, **parts)
+
+
+def _list_quieting(ask: Ask, document: Document) -> dict[str, Any]:
+    """What forms of silences need: alerts that fire and nobody silenced, the names of rules, and silences that hold."""
+    now, folder = now_ms(), ask.books.store.folder
+    silences = [silence for silence in read_board(folder, now, ()).silences if silence.is_active(now)]
+    firing = [alert for alert in document.data.alerts if alert["state"] == "firing" and not alert["silenced"]]
+    return {
+        "firing": firing[:MOST_QUIETED],
+        "rules": [rule.name for rule in configure(RULES, settings().alert)],
+        "silences": [(silence.id, say_silenced(silence), instant(moment(silence.until_ms))) for silence in silences],
+    }
 
 
 def _choose_poll_s(page: Page, ask: Ask) -> int:
