@@ -91,6 +91,7 @@ SECTIONS_WITHOUT = {
     "build_unit_costs": "metrics in the table",
     "build_jobs": "the largest jobs, as `report --job` says them",
     "build_data_quality": "metrics and the balance of `doctor`, in the table",
+    "build_targets": "metrics of a week, as `show` says them, beside what they are to be",
     "build_next_steps": "commands, with metrics in the table",
 }
 SECTIONS_WITH = {

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from loadfactor.books.job_flops import JobActivity
     from loadfactor.books.job_summary import JobSummary
     from loadfactor.books.owned_prices import OwnedUse
+    from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
@@ -489,6 +490,12 @@ class Snapshot:
 
         ask = partial(self.show, start=start, end=end, timezone=timezone)
         return choose_for_demand(ask, commit_price, rent_price, self._session.currency, timezone)
+
+    def targets(self, timezone: tzinfo = UTC) -> "tuple[TargetStatus, ...]":
+        """Where the targets of loadfactor.toml stand at the end of the books. Raises InputError for a metric that is none."""
+        from loadfactor.books.targets import review_targets
+
+        return review_targets(self.show, settings().target, self.span, timezone)
 
     def compare_bills(self, month: str | None = None, timezone: tzinfo = UTC) -> BillComparison:
         """Compare bills of GPUs with the books, in a month, 2026-10, or all of their time: what `bill compare` prints.

@@ -34,6 +34,7 @@ from loadfactor.settings.sources import (
     SlurmClusters,
 )
 from loadfactor.settings.table import UNKNOWN_SETTING, SettingsTable
+from loadfactor.settings.targets import Targets
 from loadfactor.tables.schema import CURRENCY, IDLE_BELOW
 from loadfactor.tables.tagging_rules import read_rules
 
@@ -82,6 +83,7 @@ class Settings(SettingsTable):
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")
+    target: Targets = Field(default=(), description="What metrics are to be, by when.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     @property

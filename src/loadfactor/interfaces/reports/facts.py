@@ -10,6 +10,7 @@ from loadfactor.books.charging.bridge import Chain
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
 from loadfactor.books.job_account import AlikeValue, Leak
+from loadfactor.books.targets import TargetStatus
 from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.interfaces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
@@ -61,6 +62,13 @@ class BudgetFacts(SectionFacts):
     """Besides, where each budget stands."""
 
     review: BudgetReview
+
+
+@dataclass(frozen=True)
+class TargetFacts(SectionFacts):
+    """Besides, where each target stands."""
+
+    targets: Sequence[TargetStatus]
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ SECTIONS: tuple[Callable[[Inquiry], SectionFacts | None], ...] = (
     sections.build_chargeback,
     sections.build_bridge,
     sections.build_budget,
+    sections.build_targets,
     sections.build_waits,
     sections.build_unit_costs,
     build_jobs,

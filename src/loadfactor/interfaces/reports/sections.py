@@ -16,6 +16,7 @@ from loadfactor.interfaces.pages.bridge import link_bridge, list_chain, say_wind
 from loadfactor.interfaces.pages.budgets import describe_source, list_budgets, write_headline
 from loadfactor.interfaces.pages.chargeback import build_chargeback as build_statements
 from loadfactor.interfaces.pages.readings import is_per_million
+from loadfactor.interfaces.pages.targets import list_targets
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reports.facts import (
     BridgeFacts,
@@ -24,6 +25,7 @@ from loadfactor.interfaces.reports.facts import (
     DataQualityFacts,
     NextStepsFacts,
     SectionFacts,
+    TargetFacts,
     UsefulFacts,
 )
 from loadfactor.interfaces.reports.inquiry import NOBODY, Group, Inquiry, Key, group_name
@@ -189,6 +191,18 @@ def build_budget(inquiry: Inquiry) -> BudgetFacts | None:
     review = inquiry.books.budgets(month, inquiry.basis, timezone=inquiry.timezone)
     lead = f"{write_headline(review)} {describe_source(review)}"
     return BudgetFacts("budget", Section("Budgets", lead, tables=(list_budgets(review),)), (), review)
+
+
+def build_targets(inquiry: Inquiry) -> TargetFacts | None:
+    """Targets of the part of the fleet that it is about, of everybody's in the fleet's; None where there are none."""
+    if not settings().target or inquiry.books.has_only_bills:
+        return None
+    found = [
+        of
+        for of in inquiry.books.targets(inquiry.timezone)
+        if not inquiry.where or dict(of.where) == dict(inquiry.where)
+    ]
+    return TargetFacts("targets", list_targets(found), (), found) if found else None
 
 
 WHO_PAID = "Who paid"

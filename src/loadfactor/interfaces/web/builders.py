@@ -53,7 +53,8 @@ UNSENT: Final = "Not sent yet"
 def build_fleet(ask: Ask) -> Document:
     """The first page: a sentence, tiles with their change, where it went, when, the largest wastes, and what fires."""
     inquiry = ask.inquire()
-    built = [_draw_way(inquiry), _over_time(inquiry), _list_wastes(inquiry), _list_firing(ask)]
+    aims = sections.build_targets(inquiry)
+    built = [_draw_way(inquiry), _over_time(inquiry), aims and aims.section, _list_wastes(inquiry), _list_firing(ask)]
     tiles, readings = _tiles(inquiry)
     headline = f"The fleet {_say_full(readings)}"
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
@@ -80,8 +81,10 @@ def build_team(ask: Ask) -> Document:
     inquiry = ask.inquire(team=ask.name)
     jobs = inquiry.ask(*OF_A_JOB, by=("job",)).arrange("cost", True, PAGE_ROWS)
     projects = inquiry.ask(*OF_A_JOB, by=("project",)).arrange("cost", True, PAGE_ROWS)
+    aims = sections.build_targets(inquiry)
     built = [
         _over_time(inquiry),
+        aims and aims.section,
         _draw_way(inquiry),
         _as_section("Its jobs", jobs),
         _as_section("Its projects", projects),
