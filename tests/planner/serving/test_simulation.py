@@ -277,6 +277,14 @@ def test_slo_counts_rejected_requests_as_missed(simple_fleet: ServingFleet) -> N
     assert run.total.slo_share == 0.5
 
 
+def test_an_hour_has_within_the_objective_no_more_than_ended_in_it(simple_fleet: ServingFleet) -> None:
+    """A request that came just before an hour began counts in the hour in which it ends."""
+    at = np.array([3_599_990, 3_700_000]) * 1_000_000
+    run = simulate(replace(simple_fleet, slo=Slo(10.0, 10.0)), [Arrivals(at, np.array([100, 100]), np.array([50, 50]))])
+    assert [hour.finished for hour in run.hours] == [0, 2]
+    assert [hour.slo_share for hour in run.hours] == [None, 1.0]
+
+
 def _forever(count: int) -> Iterator[Arrivals]:
     rng = np.random.default_rng(1)
     for start in range(0, count, 20_000):

@@ -108,8 +108,8 @@ class Statistics:
 
     @property
     def slo_share(self) -> float | None:
-        """Share of all requests that finished within the objective; a rejected one did not."""
-        return _ratio(self.counters.in_slo, self.counters.requests)
+        """Share of the requests that ended (in this time, whenever they came) within the objective; a rejected one did not."""
+        return _ratio(self.counters.in_slo, self.finished + self.rejected)
 
     @property
     def replicas(self) -> float:
