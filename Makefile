@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long caches real browser training focus torture check pages bench bench-quick lock clean
+.PHONY: demo test test-long caches real browser screenshots training focus torture check pages bench bench-quick lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -39,6 +39,12 @@ real: $(READY)
 browser: $(READY)
 	PYTHON=$(BIN)/python tests/browser/setup.sh
 	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile
+
+# Pictures of all pages over the demo, for docs/look-at-the-pages.md.
+screenshots: $(READY)
+	PYTHON=$(BIN)/python tests/browser/setup.sh
+	test -e demo/manifest.json || $(BIN)/loadfactor demo --store demo --brief
+	$(BIN)/python -m tests.browser.screenshots demo docs/pages
 
 # Real training on the CPU, tracked: PyTorch on two ranks, Lightning, Transformers, Accelerate, in an environment of its own.
 training: $(READY)

@@ -23,6 +23,7 @@ from benchmarks import (
     diagnosis,
     imports,
     live,
+    pages,
     pictures,
     questions,
     remote_write,
@@ -60,6 +61,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     training,
     serving,
     sizing,
+    pages,
     pictures,
 )  # each has NAME and run(quick: bool) -> dict[str, float]
 

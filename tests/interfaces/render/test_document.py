@@ -511,3 +511,11 @@ def test_a_policy_lets_the_page_have_its_own_style_and_nothing_else() -> None:
     digest = b64encode(sha256(sheet.encode()).digest()).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert html.unescape(policy).split("; ")[:2] == ["default-src 'none'", f"style-src 'sha256-{digest}'"]
+
+
+def test_commands_in_sentences_are_code() -> None:
+    """What stands between backticks; a name with one of them alone stays as it is, and nothing of either acts."""
+    page = render_html(Document("Run `loadfactor up <x>`.", [Section("S", "A ` b <i>"), Section("T", "`a` & `b`")]))
+    assert "<h1>Run <code>loadfactor up &lt;x&gt;</code>.</h1>" in page
+    assert "<p>A ` b &lt;i&gt;</p>" in page
+    assert "<p><code>a</code> &amp; <code>b</code></p>" in page

@@ -437,3 +437,31 @@ def test_many_readers_of_a_page_are_one_question() -> None:
         pool.close()
 
     asyncio.run(ask())
+
+
+def test_two_jobs_stand_beside_each_other(books: Books, tokens: dict[str, str]) -> None:
+    """Each with its own numbers; a team's token compares with its own jobs alone."""
+    address = f"/jobs/job-{MINE}?beside=job-{THEIRS}"
+    with serve(books) as browser:
+        page = browser.get(address, headers={"authorization": f"Bearer {tokens['read']}"})
+        assert "<h1>Job job-minerals cost $16.00, job job-hushhush $63,352.</h1>" in page.text
+        assert "<td>$63,352</td>" in page.text
+        refused = browser.get(address, headers={"authorization": f"Bearer {tokens['read-team']}"})
+        assert refused.status_code == 404
+        assert "63,352" not in refused.text
+        assert (
+            browser.get(f"/jobs/job-{MINE}?beside=x", headers={"authorization": f"Bearer {tokens['read']}"}).status_code
+            == 404
+        )
+
+
+def test_lists_of_jobs_are_filtered_by_where_they_ran(books: Books, tokens: dict[str, str]) -> None:
+    """A pool or an accelerator is a link with the count of its jobs, and keeps those alone."""
+    bearer = {"authorization": f"Bearer {tokens['read']}"}
+    with serve(books) as browser:
+        text = browser.get("/jobs", headers=bearer).text
+        for name in ("pool", "accelerator"):
+            (link,) = [a for a in Elements(text).links() if f"{name}%3D" in a and MINE in a]
+            kept = browser.get(link, headers=bearer).text
+            assert f"/jobs/job-{MINE}" in kept
+            assert f"/jobs/job-{THEIRS}" not in kept

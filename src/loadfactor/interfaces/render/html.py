@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from loadfactor import __version__
 from loadfactor.base.spelling import spell_out
@@ -69,6 +69,7 @@ def _show(document: Document) -> Document:
 def _render(name: str, document: Document, link: Callable[[TableColumn, str], Markup | str] = _plain) -> str:
     return _template(name).render(
         link=link,
+        mark=_mark,
         document=_show(document),
         picture=_picture if link is _plain else _picture_with_cursor,
         bars=_bars,
@@ -85,6 +86,14 @@ def _template(name: str) -> Template:
     """The template of this name beside this file. What it prints is escaped."""
     loader = PackageLoader("loadfactor", "interfaces/render/templates")
     return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(name)
+
+
+def _mark(text: str) -> Markup:
+    """A sentence with what stands between backticks, commands and names of files, as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one that is never closed
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts))
 
 
 def _picture(chart: Chart) -> Markup:

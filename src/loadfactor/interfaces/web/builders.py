@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import no_such
+from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.units import PERCENT
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
@@ -17,7 +17,7 @@ from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
 from loadfactor.interfaces.pages.lists import build_metrics
-from loadfactor.interfaces.pages.readings import coverage_text, value_text
+from loadfactor.interfaces.pages.readings import coverage_text, value_text, write_row
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reach import NothingKnownError
 from loadfactor.interfaces.reports import sections
@@ -40,6 +40,7 @@ HEAT_LEAD: Final = "Each cell is what most of that time went into; its colour is
 OF_A_WAIT: Final = ("queue_waiting", "queue_wait_s_p50", "queue_wait_s_p90")
 OVER_TIME: Final = ("allocation", "utilization", "load_factor")
 TIMES: Final = ("hour", "day", "week", "month")
+OF_A_PLACE: Final = ("pool", "accelerator")
 MOST_WASTES: Final = 5
 MOST_BARS: Final = 12
 MOST_FACETS: Final = 8
@@ -111,14 +112,41 @@ def build_jobs(ask: Ask) -> Document:
     headline = (
         f"{counted(len(chosen), 'job')} held GPUs{f' and match “{text}”' if text else ''}{shown}, {_say_order(order)}."
     )
-    facets = [_list_facets(name, [found.keys[n][by.index(name)] for n in chosen]) for name in ("team", "user")]
+    facets = [_list_facets(name, [found.keys[n][by.index(name)] for n in chosen]) for name in by[1:]]
+    names = {found.keys[n][0] for n in chosen}
+    where = inquiry.ask("allocated_gpu_hours", by=("job", *OF_A_PLACE)).keys
+    for place, name in enumerate(OF_A_PLACE, 1):
+        facets.append(_list_facets(name, [value for job, value in {(k[0], k[place]) for k in where} if job in names]))
     return replace(page, headline=headline, sections=[*page.sections, Section("Only some of them", tables=facets)])
 
 
 def build_job(ask: Ask) -> Document:
-    """The page of a job as `report --job` has it; for a team without how many jobs of others are like it."""
-    page = build_job_page(ask.inquire(job=ask.name), ask.name)
+    """The page of a job as `report --job` has it, or beside another; for a team without how many jobs of others are like it."""
+    inquiry, other = ask.inquire(job=ask.name), ask.text("beside")
+    if other:
+        ask.inquire(job=other)  # raises where there is none in this reach
+        return _put_beside(inquiry, ask.name, other)
+    page = build_job_page(inquiry, ask.name)
     return replace(page, sections=[s for s in page.sections if ask.team is None or s.title != ALIKE])
+
+
+def _put_beside(inquiry: Inquiry, first: str, second: str) -> Document:
+    """Every metric that one of two jobs has, side by side."""
+    sides = [{r.metric: r for r in inquiry.ask(job=job)} for job in (first, second)]
+    for job, side in zip((first, second), sides, strict=True):
+        if side["paid_gpu_hours"].value is None:
+            raise InputError(f"job {job!r} held nothing in that time; change --from and --to")
+    names = [m.name for m in METRICS if any(_is_number(side[m.name].value) for side in sides)]
+    rows = [write_row([side[name] for side in sides]) for name in names]
+    listed = table([(title, *cells) for title, cells in rows], col("metric"), col(first), col(second))
+    costs = [Group(side).money("cost") for side in sides]
+    headline = f"Job {first} cost {costs[0]}, job {second} {costs[1]}."
+    data = [reading for side in sides for reading in side.values()]
+    return Document(headline, [Section(tables=(listed,))], _say_window(inquiry), data=data)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int)
 
 
 def build_gpus(ask: Ask) -> Document:

@@ -39,7 +39,7 @@ POLL_S: Final = 30
 MOST_QUIETED: Final = 20
 MAKING_POLL_S: Final = 2
 """How often a page over books that go on asks whether they did, while somebody looks at it."""
-WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "rows", "offset")))
+WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "beside", "rows", "offset")))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,138 @@
+"""How dear is a page? Processor time of `loadfactor serve` for each page of 1,024 GPUs × 30 days, and 50 readers at once.
+
+`page_cpu_s_max` is that of the dearest page, worked out anew over books whose questions are warm, each the least of some rounds;
+`page_kept_cpu_s_max` that of a reader after the first, `first_page_cpu_s` all from the start of the process to its first page.
+`page_bytes_gz_max` is the largest page as it is sent. `readers_wrong` counts answers to 50 readers at once, beside a writer that
+imports all the time, that fail, end early, or differ from another of the same ETag.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from loadfactor import simulator as simulated
+from loadfactor.books.books import Books
+from loadfactor.books.rebuild import refresh
+from loadfactor.interfaces.web.pages import PAGES
+from loadfactor.sources.base import ReadOptions, Rows, Source
+from loadfactor.store.importing import import_files
+
+NAME = "pages"
+READERS, ROUNDS = 50, 3
+OF_BOOKS = [page.path for page in PAGES if "{" not in page.path and not page.answer]
+"""Pages that questions answer; the others show what was made beside them."""
+SERVE = "from loadfactor.interfaces.cli import main; main()"
+
+
+def run(quick: bool) -> dict[str, float]:
+    """All figures; `quick` takes 64 GPUs × 7 days."""
+    with tempfile.TemporaryDirectory() as name:
+        books = _make_books(Path(name) / "books", simulated.bench(*((64, 7, 60) if quick else (1024, 30, 30))))
+        with books.snapshot() as snapshot:
+            team = next(str(key[0]) for key in snapshot.show("cost", "team").arrange("cost", True).keys if key[0])
+        paths = [*OF_BOOKS, f"/teams/{team}"]
+        with _serve(books.store.folder) as (address, pid):
+            client = httpx.Client(base_url=address, headers={"accept": "text/html"}, timeout=600)
+            client.get("/")
+            first = _read_cpu_s(pid)
+            found = {path: _measure(client, pid, path) for path in paths}
+            for path, (cpu_s, kept_s, size) in found.items():
+                print(f"  {path:24s} {cpu_s:8.2f} CPU s, kept {kept_s:8.2f}, {size:8,d} bytes")
+            wrong = _count_wrong(address, paths, books, Path(name))
+    return {
+        "first_page_cpu_s": first,
+        "page_cpu_s_max": max(cpu_s for cpu_s, _, _ in found.values()),
+        "page_kept_cpu_s_max": max(kept_s for _, kept_s, _ in found.values()),
+        "page_bytes_gz_max": max(size for _, _, size in found.values()),
+        "readers_wrong": wrong,
+    }
+
+
+def _make_books(folder: Path, scenario: simulated.Scenario) -> Books:
+    source = Source(
+        "simulated",
+        lambda _paths: (),
+        lambda _paths, _options: (
+            Rows(batch.table, batch.data, "simulated") for batch in simulated.make_tables(simulated.simulate(scenario))
+        ),
+    )
+    books = Books(folder)
+    with books.store.write() as writer:
+        import_files(writer, source, (folder,), ReadOptions(), lambda _what, _share: None)
+        refresh(writer, lambda _what, _share: None)
+    return books
+
+
+@contextmanager
+def _serve(store: Path) -> Iterator[tuple[str, int]]:
+    """The address and the process of a server of these books."""
+    command = [sys.executable, "-c", SERVE, "serve", "--store", str(store), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=store.parent) as process:
+        assert process.stderr
+        line = process.stderr.readline()
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # its log
+        try:
+            yield line.partition(" are at ")[2].partition("/;")[0], process.pid
+        finally:
+            process.terminate()
+
+
+def _read_cpu_s(pid: int) -> float:
+    """Processor seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _measure(client: httpx.Client, pid: int, path: str) -> tuple[float, float, int]:
+    """Processor seconds of a page worked out anew, and of the same kept; its bytes as they are sent."""
+    client.get(path)
+    anew, kept = [], []
+    for number in range(ROUNDS):
+        for took in (anew, kept):
+            before = _read_cpu_s(pid)
+            answer = client.get(path, params={"again": str(number)})  # names that no page knows are another address
+            answer.raise_for_status()
+            took.append(_read_cpu_s(pid) - before)
+    with client.stream("GET", path) as answer:
+        return min(anew), min(kept), sum(map(len, answer.iter_raw()))
+
+
+def _count_wrong(address: str, paths: list[str], books: Books, folder: Path) -> int:
+    """Answers to readers at once, beside a writer, that are not whole, or not the same as others of their ETag."""
+    done = threading.Event()
+    (folder / "more").mkdir()
+
+    def write() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            (folder / "more" / "prices.csv").write_text(
+                f"pool,basis,price_per_gpu_hour\nanother{number},contracted,{number}\n", encoding="utf-8"
+            )
+            books.add("tables", [folder / "more"])
+
+    def read(reader: int) -> list[tuple[str, str, bool]]:
+        answers = []
+        with httpx.Client(base_url=address, headers={"accept": "text/html"}, timeout=600) as client:
+            for path in (paths[reader % len(paths)], "/"):
+                answer = client.get(path)
+                is_whole = answer.status_code == 200 and answer.text.rstrip().endswith("</html>")
+                answers.append((path + answer.headers.get("etag", ""), answer.text, is_whole))
+        return answers
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with ThreadPoolExecutor(READERS) as pool:
+        answers = [answer for answers in pool.map(read, range(READERS)) for answer in answers]
+    done.set()
+    writer.join()
+    first: dict[str, str] = {}
+    return sum(not is_whole or first.setdefault(tag, text) != text for tag, text, is_whole in answers)
