@@ -29,14 +29,23 @@ from loadfactor.interfaces.pages.chargeback import build_chargeback
 from loadfactor.interfaces.pages.compare import compare_books
 from loadfactor.interfaces.pages.readings import build_document as build_readings
 from loadfactor.interfaces.pages.statement import build_statement, build_statements, find_statement
+from loadfactor.interfaces.pages.users import build_page as build_users
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
 from loadfactor.interfaces.pages.why_changed import build_page as build_change_page
 from loadfactor.interfaces.render.ascii import to_ascii
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.interfaces.reports.page import build_document as build_report
+from loadfactor.interfaces.reports.seff import SeffAnswer, build_seff
 from loadfactor.interfaces.reports.why import build_fleet_why
-from loadfactor.interfaces.requests import DiagnoseRequest, RunsRequest, SavingsRequest, WhyChangedRequest
+from loadfactor.interfaces.requests import (
+    DiagnoseRequest,
+    RunsRequest,
+    SavingsRequest,
+    SeffRequest,
+    UsersRequest,
+    WhyChangedRequest,
+)
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation
 from loadfactor.interfaces.validations.training import build_mfu_document as build_mfu_validation
@@ -155,6 +164,11 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
         lambda books: build_statement(find_statement(books.read_statements("2026-10"), "vision"), STORE_WORDS)
     ),
     "statements": with_settings(lambda books: build_statements(books.read_statements("2026-10"), STORE_WORDS)),
+    "seff": lambda books: build_seff(SeffAnswer(books.summarize_jobs(JOB)), SeffRequest(job=JOB)),
+    "users-wasteful": with_settings(
+        lambda books: build_users(UsersRequest(wasteful=True, store=books.store.folder)),
+        "[wasteful]\nidle_gpu_hours = 2\n",
+    ),
     "bridge": with_settings(lambda books: build_bridge(books.bridge("vision"))),
     "project": with_settings(lambda books: build_projects(books.projects("owned"))),
     "owned": with_settings(lambda books: build_owned(books.owned())),

@@ -197,6 +197,24 @@ def state_hours(held: ChargedHours, pool: str | None) -> StatedHours:
     )
 
 
+def add_hours(parts: Iterable[StatedHours]) -> StatedHours:
+    """Hours of several statements together.
+
+    >>> add_hours([StatedHours(Decimal(3), Decimal(1), Decimal(0)), StatedHours(Decimal(1), None, Decimal(1))]).coverage_share
+    Decimal('0.75')
+    """
+    held = [of for of in parts if of.total]
+    if len(held) == 1:
+        return held[0]
+    total, unobserved = (add_exactly(getattr(of, name) for of in held) for name in ("total", "unobserved"))
+    idle, effective = ([getattr(of, name) for of in held] for name in ("idle", "effective"))
+    known = [
+        None if set(of) <= {None} else add_exactly(hours for hours in of if hours is not None)
+        for of in (idle, effective)
+    ]
+    return StatedHours(total, known[0], unobserved, known[1], (total - unobserved) / total if any(known) else None)
+
+
 @dataclass(frozen=True)
 class Statement:
     """The charges of one owner, or of one pool. Amounts are in minor units of the currency; parts sum to them.

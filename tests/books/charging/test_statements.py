@@ -138,3 +138,17 @@ def test_versions_stay_as_they_were_closed_and_corrections_are_named(books: Book
         assert [reason["kind"] for reason in changed["reasons"]][:1] == ["import"]
     assert "no version 3" in run("statement", "--month", "2026-09", "--version", "3", "--store", "books")[2]
     assert "is not closed" in run("statement", "--month", "2026-10", "--versions", "--store", "books")[2]
+
+
+def test_a_version_by_more_names_is_one_statement_of_a_team(books: Books) -> None:
+    """October, closed by team and user, is still one statement of vision, whose lines name the users and whose hours are theirs."""
+    users = "job_id,device_id,team,user,from_utc,to_utc\n" + "".join(
+        f"u{n},g0,vision,{user},2026-10-1{n}T00:00Z,2026-10-1{n}T0{n}:00Z\n" for n, user in ((1, "ann"), (2, "bob"))
+    )
+    add(books, "allocations", users)
+    books.close_month("2026-10", ("team", "user"))
+    (vision,) = [of for of in books.read_statements("2026-10", version=1) if of.team == "vision"]
+    names = {line.name: line.hours for line in vision.lines if not line.is_share}
+    assert names == {"unobserved": Decimal("1.5"), "unobserved, ann": 1, "unobserved, bob": 2}
+    assert (vision.hours.total, vision.hours.coverage_share) == (Decimal("4.5"), None)
+    assert sum(line.amounts["EffectiveCost"] for line in vision.lines) == vision.amounts["EffectiveCost"]

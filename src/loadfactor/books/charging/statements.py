@@ -1,8 +1,8 @@
 """The statement of one team or pool: lines, direct and shared parts, and what changed of its months that were closed before."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -13,7 +13,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.books.charging.closings import Closing, list_closed_months, read_closings
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.money.currency import add_exactly
-from loadfactor.money.lines import Costs, StatedHours, Statement, StatementLine, list_lines
+from loadfactor.money.lines import Costs, StatedHours, Statement, StatementLine, add_hours, list_lines
 from loadfactor.store.session import Session
 
 MOST_MONTHS: Final = 12
@@ -101,14 +101,14 @@ def _find_owner(statement: Statement) -> Owner:
 def _make_statement(
     found: FleetChargeback, owner: Owner, of: Sequence[Statement], corrections: Iterable[Correction]
 ) -> OwnerStatement:
-    lines = [line for statement in of for line in list_lines(statement)]
+    lines = [line for statement in of for line in _name_lines(statement)]
     zero = {column: total.charged * 0 for column, total in found.totals.items()}
 
     def add(parts: Iterable[StatementLine]) -> Costs:
         amounts = [part.amounts for part in parts]
         return {column: add_exactly([nothing, *(a[column] for a in amounts)]) for column, nothing in zero.items()}
 
-    held = next((statement for statement in of if statement.hours.total), None)
+    held = [statement for statement in of if statement.hours.total]
     return OwnerStatement(
         *owner,
         found.month,
@@ -122,12 +122,19 @@ def _make_statement(
         add(lines),
         add(line for line in lines if not line.is_share),
         add(line for line in lines if line.is_share),
-        held.hours if held else StatedHours(),
-        held.rates if held else dict.fromkeys(zero),
+        add_hours(statement.hours for statement in held),
+        held[0].rates if len(held) == 1 else dict.fromkeys(zero),
         tuple(lines),
         tuple(corrections),
         found.remarks,
     )
+
+
+def _name_lines(statement: Statement) -> Iterator[StatementLine]:
+    """The lines of a statement; of one that is by other names too, with these."""
+    others = " / ".join(value for name, value in statement.by.items() if name != TEAM and value)
+    for line in list_lines(statement):
+        yield replace(line, name=f"{line.name}, {others}") if others else line
 
 
 def _find_corrections(
