@@ -16,6 +16,8 @@ from loadfactor.metrics.query.calendar import instant as moment
 
 MOST_DRAWN: Final = 480
 MOST_EXPLAINED: Final = 2
+CAUSES: Final = "Causes over these jobs"
+WORST_JOBS: Final = "The jobs that lost most"
 STAKE: Final = "What its causes took at least and at most, each second counted once."
 OVERLAP: Final = "ranges of several causes overlap and do not add up; the total counts every GPU-second once"
 
@@ -29,8 +31,8 @@ def build_diagnosis(found: FleetDiagnosis) -> Document:
             data=found,
         )  # fmt: skip
     sections = [
-        Section("Causes over these jobs", tables=(list_causes(found.causes, found.currency),)),
-        Section("The jobs that lost most", tables=(list_jobs(found),)),
+        Section(CAUSES, tables=(list_causes(found.causes, found.currency),)),
+        Section(WORST_JOBS, tables=(list_jobs(found),)),
     ]
     notes = [f"{say_rest(found)}."] if found.not_looked_at else []
     if found.scheduling:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +30,10 @@ IDLE_S: Final = 600
 """A process that nobody asks for so long leaves."""
 MOST_BYTES: Final = 4 * BYTES_PER_GIB
 NICE: Final = 5
+WALL_TO_CPU: Final = 5
+"""So many times as long a plan may take, as a server with much else to do needs."""
+LEAVES_S: Final = 5
+TOO_LARGE: Final = "this plan takes more memory than a page may; ask for less, or ask the command line"
 START: Final = f"from {__name__} import run; run()"
 
 
@@ -76,6 +81,7 @@ class PlanProcess:
     """The process, begun with the first plan. Its methods may be called in any thread; one plan is made at a time."""
 
     def __init__(self, longest_s: float) -> None:
+        """`longest_s`: of processor time, of one plan."""
         self._longest_s = longest_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,13 +93,13 @@ class PlanProcess:
         with self._lock:
             try:
                 answer = self._exchange((name, dict(given)))
-            except (EOFError, OSError):  # it had left, or died
-                self._end()
-                try:
-                    answer = self._exchange((name, dict(given)))
-                except (EOFError, OSError) as error:
-                    self._end()
-                    raise InputError("this plan takes more memory than a page may; ask the command line") from error
+            except (EOFError, OSError) as error:
+                code = self._end(LEAVES_S)
+                if code == -signal.SIGPROF:
+                    raise self._refuse_long() from error
+                if code:
+                    raise InputError(TOO_LARGE) from error
+                answer = self._exchange((name, dict(given)))  # it had left: nobody asked for long
         if answer.failed:
             raise RuntimeError(answer.failed)
         if answer.document is None:
@@ -108,20 +114,23 @@ class PlanProcess:
     def _exchange(self, question: tuple[str, dict[str, Any]]) -> _Answer:
         line = self._line or self._begin()
         line.send(question)
-        if not line.poll(self._longest_s):
+        if not line.poll(self._longest_s * WALL_TO_CPU):
             self._end()
-            raise InputError(
-                f"this plan takes longer than {duration(self._longest_s)}; ask for less, or ask the command line, which has "
-                "no such limit"
-            )
+            raise self._refuse_long()
         answer: _Answer = line.recv()
         return answer
+
+    def _refuse_long(self) -> InputError:
+        return InputError(
+            f"this plan takes more than {duration(self._longest_s)} of processor time; ask for less, or ask the command line, "
+            "which has no such limit"
+        )
 
     def _begin(self) -> "Connection[Any, Any]":
         line, theirs = Pipe()
         if self._is_closed:
             raise InputError("the server ends; ask it again when it is back")
-        words = [sys.executable, "-c", START, str(theirs.fileno()), str(CHOSEN.path.absolute())]
+        words = [sys.executable, "-c", START, str(theirs.fileno()), str(CHOSEN.path.absolute()), str(self._longest_s)]
         with theirs:
             self._process = subprocess.Popen(
                 words,
@@ -133,34 +142,43 @@ class PlanProcess:
         self._line = line
         return line
 
-    def _end(self) -> None:
+    def _end(self, leaves_s: float = 0) -> int:
+        """End the process, after so long in which it may leave by itself; its exit code."""
         line, process, self._line, self._process = self._line, self._process, None, None
         if line is not None:
             line.close()
-        if process is not None:
-            process.kill()
-            process.wait()
+        if process is None:
+            return 0
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(leaves_s)
+        process.kill()
+        return process.wait()
 
 
-def _serve(line: "Connection[Any, Any]") -> None:
-    """Answer plans until the server is gone or asks nothing for long."""
+def _serve(line: "Connection[Any, Any]", longest_s: float) -> None:
+    """Answer plans until the server is gone or asks nothing for long. One that takes longer of processor time ends the process."""
     while line.poll(IDLE_S):
         name, given = line.recv()
+        signal.setitimer(signal.ITIMER_PROF, longest_s)
         try:
             answer = _Answer(build_plan(name, given))
         except LoadfactorError as refused:
             answer = _Answer(refused=str(refused))
         except MemoryError:
-            answer = _Answer(refused="this plan takes more memory than a page may; ask the command line")
+            answer = _Answer(refused=TOO_LARGE)
         except Exception as failure:
             answer = _Answer(failed="".join(traceback.format_exception(failure)))
+        signal.setitimer(signal.ITIMER_PROF, 0)
         line.send(answer)
 
 
 def run() -> None:
-    """The process: answers on the connection whose number is its first word, with the settings of the file that is its second."""
+    """The process: answers on the connection whose number is its first word, with the settings of the file that is its second.
+
+    The third is how many seconds of processor time a plan may take.
+    """
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     choose_file(Path(sys.argv[2]))
     with suppress(EOFError, OSError):
-        _serve(Connection(int(sys.argv[1])))
+        _serve(Connection(int(sys.argv[1])), float(sys.argv[3]))

@@ -54,7 +54,7 @@ class Bounds:
     long_question_s: float = 5 * S_PER_MIN  # of work, looked at between jobs and between levers
     plans: int = 1  # made at once, in a process beside
     waiting_plans: int = 6
-    plan_s: float = S_PER_MIN
+    plan_s: float = S_PER_MIN  # of processor time
     insight_fresh_s: float = 10 * S_PER_MIN  # so long a diagnosis or savings of a page stand although the books went on
     diagnosed_jobs: int = 100  # of one question
     in_flight: int = 512  # requests at once

@@ -9,7 +9,7 @@ from loadfactor.books.snapshot import Snapshot
 from loadfactor.insight.diagnosis.finding import FleetDiagnosis, JobDiagnosis
 from loadfactor.insight.savings import FleetSavings
 from loadfactor.interfaces.document import Document, Section
-from loadfactor.interfaces.pages.diagnosis import STAKE, say_stake
+from loadfactor.interfaces.pages.diagnosis import CAUSES, OVERLAP, STAKE, WORST_JOBS, say_stake
 from loadfactor.interfaces.pages.savings import rank_levers
 from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest, ShowRequest
 from loadfactor.interfaces.tables import col, table
@@ -17,7 +17,6 @@ from loadfactor.interfaces.web.ask import Ask
 from loadfactor.interfaces.web.standing import show_standing
 
 OF_DIAGNOSES = ("job", "team")
-WORST_JOBS = "The jobs that lost most"
 MOST_HELD = 12
 
 
@@ -50,7 +49,7 @@ def name_teams(snapshot: Snapshot, found: FleetDiagnosis) -> dict[str, str]:
 
 
 def list_causes_of_jobs(page: Document, teams: Mapping[str, str]) -> Document:
-    """A diagnosis whose jobs say whose they are and what to change, each a link."""
+    """A diagnosis whose jobs say whose they are, each a link, and whose causes say what to change."""
     found: FleetDiagnosis = page.data
 
     def say(job: JobDiagnosis) -> str | None:
@@ -64,9 +63,18 @@ def list_causes_of_jobs(page: Document, teams: Mapping[str, str]) -> Document:
         col("lost to known causes", say, hint=STAKE),
         col("first cause", lambda job: job.findings[0].title if job.findings else "no cause found"),
         col("how sure", lambda job: job.findings[0].sureness if job.findings else None),
-        col("what to change", lambda job: job.findings[0].action if job.findings else None),
     )
-    sections = [replace(s, tables=(worst,)) if s.title == WORST_JOBS else s for s in page.sections]
+    actions = {finding.cause: finding.action for job in found.jobs for finding in job.findings}
+    causes = table(
+        found.causes,
+        col("cause", "title"),
+        col("jobs", "jobs", "number"),
+        col("lost to it", lambda cause: say_stake(cause.gpu_hours, cause.cost, found.currency)),
+        col("what to change", lambda cause: actions.get(cause.cause)),
+        note=OVERLAP,
+    )
+    tables = {WORST_JOBS: worst, CAUSES: causes}
+    sections = [replace(s, tables=(tables[s.title],)) if s.title in tables else s for s in page.sections]
     return replace(page, sections=sections)
 
 
