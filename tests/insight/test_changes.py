@@ -198,3 +198,9 @@ def test_a_closed_month_is_compared_to_the_cent(tmp_path: Path, monkeypatch: pyt
     # 18 free hours at $2, by 4 and 2 held hours
     assert ask(where=("team=a",)) == {"rules": 24.0}
     assert ask(where=("team=b",)) == {"rules": 12.0, "late data": 4.0}
+    dearer = tmp_path / "dearer"
+    dearer.mkdir()
+    (dearer / "prices.csv").write_text(f"basis,from_utc,price_per_gpu_hour\ncontracted,{at(2)},3\n")
+    books.add("tables", [dearer])
+    # a's hours from 02 to 04 at $3: $2 more; the 18 free hours, of which a bears two thirds, at $3: $36 in place of nothing
+    assert ask(where=("team=a",)) == {"rules": 36.0, "price": 2.0}

@@ -6,7 +6,7 @@ from typing import Final
 from loadfactor.base.errors import InputError
 from loadfactor.base.request import make_request
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.insight.changes import Change, ChangePart, Span, explain_change
+from loadfactor.insight.changes import Change, ChangedHolder, ChangePart, Span, explain_change
 from loadfactor.insight.closed_change import explain_closed
 from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import instant, percent
@@ -88,7 +88,7 @@ def build_change(found: Change) -> Document:
         note = f"the {MOST_HOLDERS} largest of each part; --json lists all" if rest else ""
         shown: list[FilledColumn] = [col("part", lambda of: of[0].name)]
         names = tuple(dict.fromkeys(name for _, holder in behind for name in holder.by))
-        shown += cols(names, lambda of, name: of[1].by.get(name, "") or ("" if of[1].by.get("pool") else NOBODY))
+        shown += cols(names, _name_holder)
         holders = table(behind, *shown, col(heading, lambda of: _sign(found, of[1].amount)), note=note)
         sections.append(Section("Who is behind it", tables=(holders,)))
     spans = [(found.before_from, found.before_to), (found.after_from, found.after_to)]
@@ -102,6 +102,14 @@ def build_change(found: Change) -> Document:
         notes=found.remarks,
         data=found,
     )
+
+
+def _name_holder(of: tuple[ChangePart, ChangedHolder], dimension: str) -> str:
+    """Who it is; a pool of a closed month has no team, and a team's statement is in no pool."""
+    by = of[1].by
+    if dimension not in by:
+        return ""
+    return by[dimension] or ("" if by.get("pool") else NOBODY)
 
 
 def _say_change(found: Change, name: str, before: str, after: str, unit: str) -> str:
