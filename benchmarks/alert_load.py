@@ -5,12 +5,9 @@ added to what rolls, and every rule is judged; the median of some minutes in whi
 `alert_eval_s_per_minute_80_changes` is the same in minutes in which forty jobs end and forty others begin on their GPUs.
 `alert_eval_open_s` is what comes before: a session on the books with the minutes that no flush has made files yet, of one to ten.
 `alert_eval_begin_s` is the first minute, which looks back over the windows of all rules. `alert_eval_peak_mib` is the memory that
-all of this takes at most. `alerts_test_cpu_s_demo` is the processor time of `loadfactor alerts test` on the demo's books.
+all of this takes at most.
 """
 
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -68,18 +65,7 @@ def run(quick: bool) -> dict[str, float]:
             "alert_eval_open_s": median(opened),
             "alert_eval_begin_s": spent[0],
             "alert_eval_peak_mib": find_peak_bytes() / BYTES_PER_MIB,
-            "alerts_test_cpu_s_demo": _replay_demo(Path(folder) / "demo"),
         }
-
-
-def _replay_demo(store: Path) -> float:
-    """The processor time of a replay of all that the demo's books hold, once what it runs is compiled."""
-    for arguments in (["demo"], ["alerts", "test", "--last", "6h"], ["alerts", "test"]):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "loadfactor", *arguments, "--store", str(store)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def _churn(gpus: int, minute: int) -> Iterator[Rows]:
