@@ -145,6 +145,7 @@ def test_a_plan_is_its_address(books: Books) -> None:
         assert unescape(untidy.headers["location"]).endswith("demand_gpus=20x6%2C40x6%2C60x4%2C80x8")
         beside = read_until_made(browser, f"{OWN}&rent_price=9&against={quote(OWN.partition('?')[2])}")
         assert "What they differ in" in beside
+        assert "not given" in beside  # the other's rent price
         assert "What comes of it" in beside
         assert browser.get("/plan/own?life_years=0&format=json").status_code == 400
         assert 'aria-invalid="true"' in browser.get("/plan/own?life_years=0").text

@@ -15,7 +15,7 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.clusters import cluster
 from loadfactor.catalog.models import find_network, networks
 from loadfactor.interfaces.document import Cell, DataTable, Document, Section
-from loadfactor.interfaces.formats import UNKNOWN, percent
+from loadfactor.interfaces.formats import percent
 from loadfactor.interfaces.known import KNOWN
 from loadfactor.interfaces.plans.process import PLANS, PlanKind
 from loadfactor.interfaces.tables import col, table
@@ -195,6 +195,8 @@ def _name_field(option: Option) -> str:
 
 def _list_names(option: Option) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The choices of an option, and names that are suggested."""
+    if option.field == "store":
+        return (YES,), ()
     if option.kind is bool:
         return ((YES, NO) if option.optional or option.default is True else ()), ()
     if option.many:
@@ -283,7 +285,7 @@ def _compare(form: PlanForm, other: PlanForm, page: Document, other_page: Docume
 
 def _say_value(field: PlanField) -> str:
     default = field.option.shown_default
-    return field.value or (f"{default} (default)" if default else UNKNOWN)
+    return field.value or (f"{default} (default)" if default else "not given")
 
 
 def _list_cells(page: Document) -> Iterator[tuple[tuple[str, str, str], tuple[Cell, str]]]:

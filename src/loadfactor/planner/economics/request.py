@@ -26,7 +26,7 @@ def _of_server(help: str, name: str, *default: None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRequest(ServiceRequest):
-    """A demand, an accelerator, the server's price, and the prices of renting. What is None comes from the catalog."""
+    """A demand, an accelerator, the server's price, and the prices of renting. What is not given comes from the catalog."""
 
     demand: Path | None = option("CSV of hours (hour, gpus), of jobs, or a published trace; .gz too.", None)
     store: Path | None = option("Take the jobs from the books in this folder.", None)
