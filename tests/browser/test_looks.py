@@ -79,6 +79,7 @@ def test_without_scripts_the_tables_are_the_same(page: Any, scriptless: Any, pat
     """Of every page."""
     for path in paths.values():
         page.goto(path)
+        page.locator("[data-poll]").wait_for(state="detached", timeout=300_000)  # a long answer is made once
         scriptless.goto(path)
         shown, plain = (opened.eval_on_selector_all("table", TABLES) for opened in (page, scriptless))
         assert shown == plain, path
