@@ -398,3 +398,18 @@ def test_more_questions_than_may_wait_are_refused() -> None:
         return [*answers, await pool.ask(lambda: "next")]
 
     assert asyncio.run(ask()) == [True, True, "next"]
+
+
+@pytest.mark.parametrize("right", ["write", "everything"])
+def test_books_at_rest_are_read_by_tokens_that_read(tmp_path: Path, right: str) -> None:
+    """One that only sends reads nothing there, either; one of everything reads, and nobody writes."""
+    _, token = create_token(tmp_path, right, None, "", 1)  # type: ignore[arg-type]
+    guard = Guard(TokenFile(tmp_path), is_read_only=True)
+    caller = Caller("127.0.0.1", "127.0.0.1", authorization=f"Bearer {token}")
+    with pytest.raises(RefusedError, match="at rest"):
+        guard.admit(caller, "write")
+    if right == "write":
+        with pytest.raises(RefusedError, match="a token that reads"):
+            guard.admit(caller, "read")
+    else:
+        assert guard.admit(caller, "fleet").right == "read"

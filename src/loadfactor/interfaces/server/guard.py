@@ -174,7 +174,7 @@ class Guard:
         access = self._identify(caller, by_proxy)
         if self._is_read_only and need == "write":
             raise RefusedError(403, AT_REST)
-        if self._is_read_only and access.grants("write"):
+        if self._is_read_only and access.grants("write") and access.grants("fleet"):
             access = replace(access, right="read")
         if not access.grants(need):
             needed = {
