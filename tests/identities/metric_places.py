@@ -382,6 +382,16 @@ def read_diagnosis(fleet: Fleet) -> ByMetric:
     }
 
 
+def see_diagnosis(fleet: Fleet) -> ByMetric:
+    """The same of the page of the server."""
+    asked = {"start": fleet.span["start"], "end": fleet.span["end"], "tz": fleet.span["timezone"]}
+    jobs = fleet.get("/diagnosis", format="json", **asked)["jobs"] if fleet.draws else ()
+    return {
+        name: {key("month", ("job",), of["job"]): of[f"{part}_gpu_hours"] for of in jobs}
+        for part, name in DIAGNOSED.items()
+    }
+
+
 def read_doctor(fleet: Fleet) -> ByMetric:
     """The balance of all the books."""
     found = fleet.page("doctor")
@@ -462,6 +472,7 @@ METRIC_PLACES: Final = (
     MetricPlace("`chargeback`, GPU-hours", read_held_of_statements, HELD.values()),
     MetricPlace("`diagnose`", read_diagnosed, DIAGNOSED.values()),
     MetricPlace("`GET /api/v1/diagnosis`", read_diagnosis, DIAGNOSED.values()),
+    MetricPlace("page `/diagnosis`", see_diagnosis, DIAGNOSED.values()),
     MetricPlace("`doctor`", read_doctor, ("paid_gpu_hours", "cost")),
     MetricPlace("`untagged`", read_untagged, ("allocated_gpu_hours", "unattributed_gpu_hours")),
     MetricPlace("`project`", read_projects, ("cost",)),

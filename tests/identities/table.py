@@ -308,6 +308,12 @@ def get_savings(fleet: Fleet) -> Any:
     return fleet.get("/api/v1/savings", jobs=1, **fleet.span)
 
 
+def see_savings(fleet: Fleet) -> Any:
+    """The page of savings of the server in JSON, of as many jobs as it takes; None of most fleets."""
+    asked = {"start": fleet.span["start"], "end": fleet.span["end"], "tz": fleet.span["timezone"]}
+    return fleet.get("/savings", format="json", **asked) if fleet.draws else None
+
+
 def list_stakes(found: Any) -> Values:
     """GPU-hours at stake by cause of a diagnosis, in JSON."""
     return {f"{of['cause']}, {end}": of["gpu_hours"][end] for of in found["causes"] for end in ("low", "high")}
@@ -668,6 +674,7 @@ WAYS: Final = (
             "`waterfall`": read_lost,
             "`savings`": lambda fleet: list_lost(read_savings(fleet)),
             "`GET /api/v1/savings`": lambda fleet: list_lost(get_savings(fleet)),
+            "page `/savings`": lambda fleet: list_lost(found) if (found := see_savings(fleet)) else {},
         },
     ),
     Quantity(
@@ -676,6 +683,13 @@ WAYS: Final = (
             "`savings`": lambda fleet: list_saved(read_savings(fleet)),
             "`savings`, levers added up": lambda fleet: add_saved(read_savings(fleet)),
             "`GET /api/v1/savings`": lambda fleet: list_saved(get_savings(fleet)),
+        },
+    ),
+    Quantity(
+        "saved by each lever, of as many jobs as are looked at by default",
+        {
+            "`savings`": lambda fleet: list_saved(fleet.page("savings", **fleet.span)) if fleet.draws else {},
+            "page `/savings`": lambda fleet: list_saved(found) if (found := see_savings(fleet)) else {},
         },
     ),
     Quantity(

@@ -15,6 +15,7 @@ from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.exposition import OF_WHOLE_JOBS, SPLITS, name_gauge
 from loadfactor.interfaces.gauges.measured import WHOLE
 from loadfactor.interfaces.gauges.rules import CONDITION, name_watched
+from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.reports.page import SECTIONS
 from loadfactor.interfaces.server.app import NEEDS
 from loadfactor.interfaces.web.pages import PAGES
@@ -104,7 +105,12 @@ SECTIONS_WITH = {
 }
 
 
-PAGES_WITHOUT = {"/settings": NO_NUMBER, "/docs": NO_NUMBER}
+PAGES_WITHOUT = {
+    "/settings": NO_NUMBER,
+    "/docs": NO_NUMBER,
+    "/sources": KEEPS,
+    **{f"/plan/{of.name}": f"the document of `plan {of.name}`, whose numbers are in the table" for of in PLANS},
+}
 NEW_PAGE = (
     "a page of the server without a line in the table: add what it shows of metrics to WEB_PAGES (tests/identities/web_pages.py),"
     ' what else it shows to its quantity (tests/identities/table.py) as "page `/path`", or say in PAGES_WITHOUT why it shows'
