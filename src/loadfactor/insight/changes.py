@@ -201,8 +201,8 @@ def _read_amounts(
     columns = [found.column(of.name) for of in asked]
     places = [sums.index(factor.amount) for factor in factors.all if isinstance(factor.amount, Sum)]
     return {
-        tuple(key): [float(columns[place][at] or 0.0) for place in places]
-        for at, key in enumerate(found.keys)  # type: ignore[arg-type]
+        tuple(key): [float(columns[place][at] or 0.0) for place in places]  # type: ignore[arg-type]
+        for at, key in enumerate(found.keys)
     }
 
 

@@ -58,9 +58,9 @@ def explain_closed(
         amounts["rules"] = _amount(today, column) - _amount(ruled, column)
         statement = closed or ruled or today
         holder = {**statement.by, **({"pool": statement.pool} if statement.pool else {})} if statement else {}
-        for name, amount in amounts.items():
-            if amount:
-                parts.setdefault(name, []).append(ChangedHolder(holder, float(amount)))
+        for name, money in amounts.items():
+            if money:
+                parts.setdefault(name, []).append(ChangedHolder(holder, float(money)))
     before, after = (sum((_amount(of, column) for of in side.values()), Decimal(0)) for side in (sides[0], sides[2]))
     ranked = []
     for name, holders in parts.items():
