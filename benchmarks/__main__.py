@@ -24,7 +24,6 @@ from benchmarks import (
     growth,
     imports,
     live,
-    pages,
     pictures,
     questions,
     remote_write,
@@ -37,6 +36,7 @@ from benchmarks import (
     traces,
     track,
     training,
+    web_pages,
 )
 
 BENCHMARKS: tuple[ModuleType, ...] = (
@@ -63,7 +63,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     training,
     serving,
     sizing,
-    pages,
+    web_pages,
     pictures,
 )  # each has NAME and run(quick: bool) -> dict[str, float]
 
