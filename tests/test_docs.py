@@ -55,7 +55,7 @@ BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.D
 IN_TEXT = re.compile(r"`(loadfactor [^`]+)`")
 REAL_TRACE = {"TRACE": "data/utilization"}
 """Words of commands that stand for real data, which is not part of the project."""
-RUNS_ON = (["up"], ["serve"], ["demo", "--serve"], ["agent"], ["record"], ["import", "prometheus"])
+RUNS_ON = (["up"], ["serve"], ["mcp"], ["demo", "--serve"], ["agent"], ["record"], ["import", "prometheus"])
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
 WITH_SETTINGS = ("charge-teams.md", "follow-budgets.md", "price-owned-gpus.md", "where-the-money-went.md")
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""

@@ -243,6 +243,13 @@ COMMANDS = (
         function="loadfactor.interfaces.cli.actions.serve",
     ),
     CommandEntry(
+        "mcp",
+        "Offer the books as tools to a model that speaks the Model Context Protocol.\n\n"
+        "Over standard input and output, for a client that starts it; what `loadfactor up` answers to programs that read, "
+        "and nothing that writes.",
+        function="loadfactor.interfaces.cli.actions.offer_tools",
+    ),
+    CommandEntry(
         "record",
         "Run a command and show what it cost and how full its GPUs were.\n\n"
         "The GPUs it uses are sampled, what stood out is shown, and what was read is in the books. It ends with the "

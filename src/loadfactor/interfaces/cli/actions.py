@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from loadfactor.base.errors import InputError, LoadfactorError, no_such
+from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.interfaces.cli.commands import Brief, Json, Output, name_formats
 from loadfactor.interfaces.document import Document, Section, Suggestion
@@ -93,6 +93,26 @@ def serve(
     from loadfactor.settings.config import settings
 
     serve_at_rest(find_store(store), listen, settings())
+
+
+def offer_tools(
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a token, which decides what may be read.")
+    ] = None,
+) -> None:
+    """Offer the books as tools of the Model Context Protocol, over standard input and output."""
+    try:
+        from loadfactor.interfaces.server.mcp import serve_tools
+    except ModuleNotFoundError as error:
+        raise InputError("its SDK is not installed: `pip install 'loadfactor[mcp]'`") from error
+    from loadfactor.settings.config import settings
+
+    try:
+        token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InputError(f"the token in {token_file} cannot be read: {say_why(error)}") from error
+    serve_tools(find_store(store), token, settings())
 
 
 def record(
