@@ -465,3 +465,18 @@ def test_lists_of_jobs_are_filtered_by_where_they_ran(books: Books, tokens: dict
             kept = browser.get(link, headers=bearer).text
             assert f"/jobs/job-{MINE}" in kept
             assert f"/jobs/job-{THEIRS}" not in kept
+
+
+def test_the_period_before_stands_beside_this_one(books: Books, tokens: dict[str, str]) -> None:
+    """Dashed lines over time and a change of each group; of books that do not reach back it is said, another word is refused."""
+    with serve(books) as client:
+        client.headers["authorization"] = f"Bearer {tokens['read']}"
+        over = client.get("/time?metric=paid_gpu_hours&last=2h&compare=before").text
+        assert "Paid, the period before" in unescape(over)
+        teams = unescape(client.get("/teams?last=2h&compare=before").text)
+        assert "Against the period before" in teams
+        assert "±0.0 %" in teams
+        assert 'value="before" checked' in teams
+        whole = unescape(client.get("/time?compare=before").text)
+        assert "do not reach back" in whole
+        assert client.get("/teams?compare=after").status_code == 400

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
 
+from loadfactor.base.errors import no_such
 from loadfactor.base.request import make_request
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
@@ -35,6 +36,8 @@ KEPT: Final = ("last", "from", "to", "tz", "where")
 FACET: Final = "only "
 """How the title of a column begins whose cells are filters of the page."""
 LIVE_WINDOW: Final = "7d"
+COMPARE: Final = "compare"
+BEFORE: Final = "before"
 State = Mapping[str, Sequence[str]]
 
 
@@ -65,6 +68,14 @@ class Ask:
         """One text of the state; empty where it is not given."""
         values = self.state.get(name, ())
         return values[-1].strip() if values else ""
+
+    @property
+    def compares(self) -> bool:
+        """Whether the period before is to stand beside this one. Raises InputError for anything but `before`."""
+        named = self.text(COMPARE)
+        if named not in ("", BEFORE):
+            raise no_such(COMPARE, named, [BEFORE])
+        return named == BEFORE
 
     def inquire(self, by: Sequence[str] = (), job: str | None = None, **where: str) -> Inquiry:
         """The part of the books in question. Raises as `keep_to_team`, and NothingKnownError where the books are empty."""

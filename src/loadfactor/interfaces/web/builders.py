@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from loadfactor.base.clock import now_ms
@@ -11,7 +11,7 @@ from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.units import PERCENT
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import DataTable, Document, Section, Tile
+from loadfactor.interfaces.document import DataTable, Document, Section, Style, Tile
 from loadfactor.interfaces.formats import counted, instant, number, percent
 from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
@@ -49,6 +49,8 @@ PAGE_ROWS: Final = 50
 BY_THE_HOUR: Final = timedelta(days=21)
 ALIKE: Final = "Beside jobs like it"
 UNSENT: Final = "Not sent yet"
+AGAINST_BEFORE: Final = "Against the period before"
+NOT_BEFORE: Final = "The books do not reach back through the period before; a shorter window has one."
 
 
 def build_fleet(ask: Ask) -> Document:
@@ -65,16 +67,20 @@ def build_time(ask: Ask) -> Document:
     """Any metrics, split by anything, over time: what `show` prints, and a picture of it."""
     request = ask.request
     inquiry = ask.inquire()
-    by = request.by or (_step(inquiry),)
-    readings = inquiry.ask(*(request.metrics or OVER_TIME), by=by)
+    by, metrics = request.by or (_step(inquiry),), request.metrics or OVER_TIME
+    readings = inquiry.ask(*metrics, by=by)
     page = readings_page.build_document(readings)
-    charts = _draw_lines(inquiry, readings, by) if readings else ()
-    return replace(page, sections=[Section(charts=charts), *page.sections] if charts else page.sections)
+    if not readings:
+        return page
+    before = shift(inquiry) if ask.compares else None
+    charts = _draw_lines(inquiry, readings, by, before.ask(*metrics, by=by) if before else None)
+    lead = NOT_BEFORE if ask.compares and before is None else ""
+    return replace(page, sections=[Section(lead=lead, charts=charts), *page.sections] if charts else page.sections)
 
 
 def build_teams(ask: Ask) -> Document:
     """Every team: what it cost, how full it was, what it left idle."""
-    return _build_groups(ask.inquire(), "team")
+    return _build_groups(ask, ask.inquire(), "team")
 
 
 def build_team(ask: Ask) -> Document:
@@ -218,7 +224,7 @@ def build_queue(ask: Ask) -> Document:
 def build_money(ask: Ask) -> Document:
     """What it cost by who pays; of the fleet, beside bills and budgets where the books know any."""
     inquiry = ask.inquire()
-    page = _build_groups(inquiry, "team" if ask.team is None else "project")
+    page = _build_groups(ask, inquiry, "team" if ask.team is None else "project")
     if ask.team is not None or inquiry.where:
         return page
     built = (sections.build_chargeback(inquiry), sections.build_bridge(inquiry), sections.build_budget(inquiry))
@@ -305,24 +311,23 @@ def _tiles(inquiry: Inquiry) -> tuple[list[Tile], list[Reading]]:
     for reading in now:
         if reading.value is None:
             continue
-        notes = [_say_change(reading, then.get(reading.metric))]
+        change = _say_change(reading, then.get(reading.metric))
+        notes = [f"{change} against the period before" if change else ""]
         covered = coverage_text(reading)
         notes.append(f"{covered} known" if covered else "")
         tiles.append(Tile(metric(reading.metric).title, value_text(reading), "; ".join(filter(None, notes))))
     return tiles, list(now)
 
 
-def _say_change(now: Reading, then: Reading | None) -> str:
+def _say_change(now: Reading | None, then: Reading | None) -> str:
     """The change against the period before; nothing where that is not known."""
-    if then is None or not isinstance(now.value, float) or not isinstance(then.value, float):
+    if now is None or then is None or not isinstance(now.value, float) or not isinstance(then.value, float):
         return ""
     change = now.value - then.value
     sign = "+" if change > 0 else "−" if change < 0 else "±"
     if now.unit == "share":
-        return f"{sign}{number(abs(change) * PERCENT, 2)} points against the period before"
-    if not then.value:
-        return ""
-    return f"{sign}{percent(abs(change) / then.value)} against the period before"
+        return f"{sign}{number(abs(change) * PERCENT, 2)} points"
+    return f"{sign}{percent(abs(change) / then.value)}" if then.value else ""
 
 
 def _list_wastes(inquiry: Inquiry) -> Section | None:
@@ -351,8 +356,8 @@ def _list_firing(ask: Ask) -> Section | None:
     return Section(f"{counted(len(firing), 'alert')} now", tables=(listed,))
 
 
-def _build_groups(inquiry: Inquiry, by: str) -> Document:
-    """A row a group, the highest cost first, and a picture of what of it was idle."""
+def _build_groups(ask: Ask, inquiry: Inquiry, by: str) -> Document:
+    """A row a group, the highest cost first, a picture of it, and where it is wanted the change of each."""
     found = inquiry.ask(*OF_A_GROUP, by=(by,)).arrange("cost", True)
     page = readings_page.build_document(found)
     if not found:
@@ -373,28 +378,67 @@ def _build_groups(inquiry: Inquiry, by: str) -> Document:
     if highest is not None and highest.value:
         unit = "" if highest.currency else f" {highest.unit}"
         headline = f"{highest.by[by]} has the highest {metric(shown).title.lower()}: {value_text(highest)}{unit}."
-    return replace(page, headline=headline, sections=[replace(first, charts=(chart,)), *rest])
+    compared = [_compare_groups(inquiry, found, shown, by)] if ask.compares else []
+    return replace(page, headline=headline, sections=[replace(first, charts=(chart,)), *compared, *rest])
 
 
-def _draw_lines(inquiry: Inquiry, readings: Readings, by: Sequence[str]) -> list[Chart]:
-    """A picture a metric, a line a group, where one of the dimensions is time."""
+def _compare_groups(inquiry: Inquiry, found: Readings, shown: str, by: str) -> Section:
+    """One metric of each group beside that of the period before, the largest change first."""
+    before = shift(inquiry)
+    if before is None:
+        return Section(AGAINST_BEFORE, NOT_BEFORE)
+    now, then = ({r.by[by]: r for r in of if r.metric == shown} for of in (found, before.ask(shown, by=(by,))))
+    rows = [(name or readings_page.NO_NAME, now.get(name), then.get(name)) for name in {**now, **then}]
+    rows.sort(key=lambda row: -abs((_amount(row[1]) or 0.0) - (_amount(row[2]) or 0.0)))
+    style: Style = "money" if shown == "cost" else "number"
+    listed = table(
+        rows,
+        col(by, lambda row: row[0]),
+        col(metric(shown).title, lambda row: _amount(row[1]), style),
+        col("the period before", lambda row: _amount(row[2]), style),
+        col("change", lambda row: _say_change(row[1], row[2])),
+        currency=readings_page.currency_of(found),
+    )
+    return Section(AGAINST_BEFORE, tables=(listed,))
+
+
+def _amount(reading: Reading | None) -> float | None:
+    return reading.value if reading is not None and isinstance(reading.value, float) else None
+
+
+def _draw_lines(inquiry: Inquiry, readings: Readings, by: Sequence[str], before: Readings | None) -> list[Chart]:
+    """A picture a metric, a line a group, where one of the dimensions is time; dashed beside it that of the period `before`."""
     when = next((name for name in by if name in TIMES), None)
     if when is None:
         return []
     others = [name for name in by if name != when]
+    start, end = inquiry.window
     charts = []
     for name in dict.fromkeys(r.metric for r in readings):
-        lines: dict[str, dict[object, float]] = {}
         of_metric = [r for r in readings if r.metric == name and not isinstance(r.value, list)]
-        for reading in of_metric:
-            label = " · ".join(reading.by[other] or readings_page.NO_NAME for other in others) or metric(name).title
-            if isinstance(reading.value, float):
-                lines.setdefault(label, {})[inquiry.local(reading.start)] = reading.value
-        at = sorted({inquiry.local(r.start) for r in of_metric})
+        lines = _list_lines(of_metric, others)
+        at = sorted({r.start for r in of_metric})
         if not lines or len(at) < 2:
             continue
         largest = sorted(lines, key=lambda label: -sum(lines[label].values()))[:MOST_LINES]
         series = [Series(label, [lines[label].get(moment) for moment in at]) for label in largest]
+        earlier = _list_lines([r for r in before or () if r.metric == name], others)
+        for label in largest if earlier else ():
+            values = [earlier.get(label, {}).get(moment - (end - start)) for moment in at]
+            series.append(Series(f"{label}, the period before", values, dashed=True))
         unit = of_metric[0].currency or of_metric[0].unit
-        charts.append(Chart(metric(name).title, "line", at, series, str(inquiry.timezone), unit))
+        clock = [inquiry.local(moment) for moment in at]
+        charts.append(Chart(metric(name).title, "line", clock, series, str(inquiry.timezone), unit))
     return charts
+
+
+def _list_lines(readings: Sequence[Reading], others: Sequence[str]) -> dict[str, dict[datetime, float]]:
+    """Values of one metric by the start of their time, for each group of the other dimensions."""
+    lines: dict[str, dict[datetime, float]] = {}
+    for reading in readings:
+        label = (
+            " · ".join(reading.by[other] or readings_page.NO_NAME for other in others) or metric(reading.metric).title
+        )
+        if isinstance(reading.value, float):
+            lines.setdefault(label, {})[reading.start] = reading.value
+    return lines

@@ -20,7 +20,7 @@ class Page:
 
     `cells`: what writes its heat map, for the script that draws it.
     `of_fleet`: it says what only who reads everything may know. `has_window`: the state of its address is a window.
-    `answer`: the long answer that it shows, `plan` for a plan.
+    `compares`: the period before can stand beside it. `answer`: the long answer that it shows, `plan` for a plan.
     """
 
     path: str
@@ -32,6 +32,7 @@ class Page:
     of_fleet: bool = False
     has_window: bool = True
     has_search: bool = False
+    compares: bool = False
     cells: Callable[[Ask], bytes] | None = None
     answer: str = ""
 
@@ -72,13 +73,14 @@ PAGES: Final[tuple[Page, ...]] = (
         "Fleet",
         "",
     ),
-    Page("/time", "How did it go over time?", builders.build_time, _show_time, "Time"),
+    Page("/time", "How did it go over time?", builders.build_time, _show_time, "Time", compares=True),
     Page(
         "/teams",
         "What did each team use, pay and leave idle?",
         builders.build_teams,
         _show(f"{' '.join(builders.OF_A_GROUP)} --by team --sort=-cost"),
         "Teams",
+        compares=True,
     ),
     Page(
         "/teams/{id}",
@@ -147,6 +149,7 @@ PAGES: Final[tuple[Page, ...]] = (
         builders.build_money,
         _show(f"{' '.join(builders.OF_A_GROUP)} --by team --sort=-cost"),
         "Money",
+        compares=True,
     ),
     Page(
         "/alerts",

@@ -16,7 +16,7 @@ from loadfactor.interfaces.pages.alerts import say_silenced
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError
 from loadfactor.interfaces.render.html import render_content
-from loadfactor.interfaces.web.ask import KEPT, LIVE_WINDOW, Ask
+from loadfactor.interfaces.web.ask import BEFORE, COMPARE, KEPT, LIVE_WINDOW, Ask
 from loadfactor.interfaces.web.builders import PAGE_ROWS
 from loadfactor.interfaces.web.frame import render
 from loadfactor.interfaces.web.links import Linker
@@ -33,13 +33,13 @@ ZONES: Final = (
 )
 """Suggested; any other can be typed."""
 FORMS: Final = ("json", "csv")
-SHOWN: Final = ("last", "from", "to", "tz", "q")
+SHOWN: Final = ("last", "from", "to", "tz", "q", COMPARE)
 """Of the state, what the fields of the frame show."""
 POLL_S: Final = 30
 MOST_QUIETED: Final = 20
 MAKING_POLL_S: Final = 2
 """How often a page over books that go on asks whether they did, while somebody looks at it."""
-WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", "beside", "rows", "offset")))
+WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", COMPARE, "beside", "rows", "offset")))
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
         "against": _put_against(ask) if ask.forms else None,
         "windows": WINDOWS,
         "zones": ZONES,
+        "before": BEFORE,
         "zone": settings().timezone,
         "chosen": chosen,
         "kept": [(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
