@@ -244,7 +244,7 @@ def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
     ("arguments", "says"),
     [
         (["--format", "pdf"], "no format called 'pdf'"),
-        (["--output", "report.pdf"], "cannot write .pdf"),
+        (["--output", "report.docx"], "cannot write .docx"),
         (["--by", "colour"], "colour"),
         (["--job", "no-such-job"], "no-such-job"),
         (["--job", "481016", "--by", "team"], "leave out --by"),
