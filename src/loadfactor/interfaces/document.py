@@ -73,11 +73,12 @@ class DataTable:
 
 @dataclass(frozen=True)
 class Tile:
-    """One number a reader should see first, with a few words on what it is and how much of it is known."""
+    """One number a reader should see first, with a few words on what it is and how much of it is known; `hint` as of a column."""
 
     title: str
     value: str
     note: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)

@@ -213,16 +213,18 @@ def _group_table(by: Sequence[str], readings: Sequence[Reading]) -> DataTable:
 def _column(readings: Sequence[Reading]) -> TableColumn:
     """The column of one metric, its unit in the heading where the cells do not show it."""
     reading = readings[0]
-    title = metric(reading.metric).title
+    title, hint = metric(reading.metric).title, metric(reading.metric).meaning
     if any(isinstance(r.value, list) for r in readings):
-        return TableColumn(f"{title}, 0 to 100 %")
+        return TableColumn(f"{title}, 0 to 100 %", hint=hint)
     if reading.currency:
         if _counts_millions(readings):
             one = _per(reading)
             title = title.replace(f"per {one}", f"per million {one}s")
-        return TableColumn(f"{title} ({reading.currency})", "money", reading.currency)
+        return TableColumn(f"{title} ({reading.currency})", "money", reading.currency, hint=hint)
     style = STYLES.get(reading.unit, "number")
-    return TableColumn(title if reading.unit in STYLES else f"{title} ({reading.unit})", style, digits=DIGITS)
+    return TableColumn(
+        title if reading.unit in STYLES else f"{title} ({reading.unit})", style, digits=DIGITS, hint=hint
+    )
 
 
 def _cell(reading: Reading, counts_millions: bool) -> Cell:

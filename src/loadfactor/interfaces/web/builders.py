@@ -315,7 +315,8 @@ def _tiles(inquiry: Inquiry) -> tuple[list[Tile], list[Reading]]:
         notes = [f"{change} against the period before" if change else ""]
         covered = coverage_text(reading)
         notes.append(f"{covered} known" if covered else "")
-        tiles.append(Tile(metric(reading.metric).title, value_text(reading), "; ".join(filter(None, notes))))
+        of = metric(reading.metric)
+        tiles.append(Tile(of.title, value_text(reading), "; ".join(filter(None, notes)), of.meaning))
     return tiles, list(now)
 
 
