@@ -25,6 +25,7 @@ from loadfactor.books.losses.idle import STEP_MS
 from loadfactor.metrics.fullness import DROPS
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.settings.config import settings
+from loadfactor.tables.schema import IDLE_BELOW
 from loadfactor.tables.work import SECTION_KINDS
 
 HOURS = 8
@@ -155,8 +156,12 @@ def check_one(rnd: random.Random) -> None:
     for group in (found.all, *found.rows):
         for fall in (group.gpu_hours, group.cost):
             if fall is not None:
-                amounts = [*(getattr(fall, drop.name) for drop in DROPS), fall.useful]
-                assert min(amounts) >= -1e-9
+                amounts = {drop.name: getattr(fall, drop.name) for drop in DROPS} | {"useful": fall.useful}
+                amounts["underused"] += (
+                    IDLE_BELOW * fall.idle
+                )  # what idle time is active is taken from there, as in the metric
+                assert min(amounts.values()) >= -1e-9
+                amounts["underused"] -= IDLE_BELOW * fall.idle
                 assert fsum(amounts) == pytest.approx(fall.paid, rel=1e-9, abs=1e-9)
                 for of in {part.of for part in group.causes}:
                     of_whole = [part for part in group.causes if part.of == of]
