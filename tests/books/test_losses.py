@@ -156,12 +156,9 @@ def check_one(rnd: random.Random) -> None:
     for group in (found.all, *found.rows):
         for fall in (group.gpu_hours, group.cost):
             if fall is not None:
-                amounts = {drop.name: getattr(fall, drop.name) for drop in DROPS} | {"useful": fall.useful}
-                amounts["underused"] += (
-                    IDLE_BELOW * fall.idle
-                )  # what idle time is active is taken from there, as in the metric
-                assert min(amounts.values()) >= -1e-9
-                amounts["underused"] -= IDLE_BELOW * fall.idle
+                least = {"underused": -IDLE_BELOW * fall.idle}  # the activity of idle time is effective, too
+                assert all(getattr(fall, drop.name) >= least.get(drop.name, 0.0) - 1e-9 for drop in DROPS)
+                amounts = [*(getattr(fall, drop.name) for drop in DROPS), fall.useful]
                 assert fsum(amounts) == pytest.approx(fall.paid, rel=1e-9, abs=1e-9)
                 for of in {part.of for part in group.causes}:
                     of_whole = [part for part in group.causes if part.of == of]
