@@ -115,6 +115,14 @@ def test_flops_that_a_job_reports_come_first(tmp_path: Path) -> None:
     assert (found["train"], found["broken"]) == pytest.approx((0.5, 0.5), rel=1e-12)
 
 
+@pytest.mark.parametrize("samples", [0.0, 1e-30])
+def test_tokens_of_no_samples_have_no_length(tmp_path: Path, samples: float) -> None:
+    """A log that counts tokens and not one sample says nothing of sequences: those of the configuration hold."""
+    books = make_books(tmp_path, [made("train", tokens_at(0.4)), made("train", samples, "train_sample")])
+    found = {r.by["job"]: r.value for r in books.show("mfu", "job")}
+    assert found["train"] == pytest.approx(0.4, rel=1e-12)
+
+
 def test_without_a_network_nothing_is_known(tmp_path: Path) -> None:
     """Tokens of a job whose network nobody names have no FLOPs; a network that there is not is named in the message."""
     Path("loadfactor.toml").write_text("")

@@ -168,8 +168,8 @@ def _read_stated(facts: Mapping[str, Any]) -> StatedNetwork:
 def _measure_sequences(session: Session) -> dict[str, str]:
     """Tokens of a sample of each job, padding included where it is reported; as the network is trained on sequences."""
     rows = session.raw.execute(
-        f"""SELECT job_id, round(coalesce(sum(amount) FILTER (unit = 'padded_token'),
-                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = 'train_sample'))::BIGINT AS length
+        f"""SELECT job_id, try_cast(round(coalesce(sum(amount) FILTER (unit = 'padded_token'),
+                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = 'train_sample')) AS BIGINT) AS length
             FROM stored_progress SEMI JOIN worked_jobs USING (job_id) GROUP BY job_id HAVING length > 0"""
     ).fetchall()
     return {job: str(length) for job, length in rows}
