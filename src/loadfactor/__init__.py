@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadfactor.books.books import Books
+    from loadfactor.interfaces.digests.page import digest
     from loadfactor.interfaces.insights import diagnose, savings
     from loadfactor.interfaces.pages.compare import compare
     from loadfactor.interfaces.pages.statement import statement
@@ -28,6 +29,7 @@ __all__ = [
     "Books",
     "compare",
     "diagnose",
+    "digest",
     "forecast",
     "open",
     "plan_breakeven",
@@ -50,6 +52,7 @@ _LAZY: dict[str, str] = {
     "compare": "loadfactor.interfaces.pages.compare",
     "why_changed": "loadfactor.interfaces.pages.why_changed",
     "diagnose": "loadfactor.interfaces.insights",
+    "digest": "loadfactor.interfaces.digests.page",
     "forecast": "loadfactor.interfaces.plans.forecast",
     "savings": "loadfactor.interfaces.insights",
     "seff": "loadfactor.interfaces.reports.seff",

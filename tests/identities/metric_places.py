@@ -24,8 +24,8 @@ from loadfactor.interfaces.grafana.write import DASHBOARDS
 from loadfactor.interfaces.prometheus_rules.files import list_own_rules
 from loadfactor.interfaces.prometheus_rules.rule_file import TranslatedRule
 from loadfactor.interfaces.reports.sections import BARS, CELLS
+from loadfactor.interfaces.reports.tiles import TILES as OF_TILES
 from loadfactor.interfaces.web.builders import OF_A_GPU, OF_A_JOB, OF_A_WAIT, OVER_TIME
-from loadfactor.interfaces.web.builders import TILES as OF_TILES
 from loadfactor.metrics import METRICS
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER

@@ -15,7 +15,8 @@ from tests.identities.values import Value, read_shown
 
 from loadfactor.interfaces.pages.readings import NO_NAME, STYLES
 from loadfactor.interfaces.reports.inquiry import UNTAGGED
-from loadfactor.interfaces.web.builders import OF_A_GPU, OF_A_GROUP, OF_A_JOB, OF_A_WAIT, OVER_TIME, TILES
+from loadfactor.interfaces.reports.tiles import TILES
+from loadfactor.interfaces.web.builders import OF_A_GPU, OF_A_GROUP, OF_A_JOB, OF_A_WAIT, OVER_TIME
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 

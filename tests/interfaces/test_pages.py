@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import chdir
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
 from loadfactor.insight.savings import TITLES
 from loadfactor.insight.traces.report import TRACE_CAUSES
+from loadfactor.interfaces.digests.digest import Audience, build_digest
+from loadfactor.interfaces.digests.period import INSTANT, find_period
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.insights import build_diagnosis_page as build_page_of_trace
 from loadfactor.interfaces.insights import diagnose_books as build_books_diagnosis
@@ -58,6 +61,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "trace.json"
 STORE_WORDS = " --store books"
 BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
+
+
+def build_week(books: Books) -> Document:
+    """The digest of the last week of these books for the fleet, beside the week before."""
+    with books.snapshot() as snapshot:
+        return build_digest(snapshot, find_period("week", snapshot.span[1] - INSTANT, UTC), Audience(), "http://here")
 
 
 def build_fleet_report(books: Books) -> Document:
@@ -147,6 +156,7 @@ def with_settings(build: Callable[[Books], Document], text: str = MONEY) -> Call
 
 OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "report": build_fleet_report,
+    "digest": build_week,
     "report-job": with_settings(build_job_report, NETWORK),
     "report-why": build_why_report,
     "diagnose": build_diagnosis(),

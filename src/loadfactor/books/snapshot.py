@@ -207,11 +207,11 @@ class Snapshot:
         ask = partial(self.show, start=start, end=end, timezone=timezone, basis=basis, where=where)
         return find_waterfall(self._session, ask, check_dimensions(_listed(by)), self._check_basis(basis))
 
-    def read_waterfall(self, found: Readings, basis: str | None = None) -> "FleetWaterfall":
-        """The waterfall of readings, by job and perhaps more, that `books.waterfall.ASKED` are among."""
+    def read_waterfall(self, found: Readings, basis: str | None = None, by: Sequence[str] = ()) -> "FleetWaterfall":
+        """The waterfall of readings, by job and perhaps more, that `books.waterfall.ASKED` are among; by some of that."""
         from loadfactor.books.waterfall import read_waterfall
 
-        return read_waterfall(self._session, found, (), self._check_basis(basis))
+        return read_waterfall(self._session, found, by, self._check_basis(basis))
 
     def prepare(self, windows: Iterable[tuple[datetime, datetime]]) -> None:
         """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""

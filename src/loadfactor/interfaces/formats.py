@@ -167,3 +167,19 @@ def draw_bins(values: Sequence[float]) -> str:
     top = max(values) or 1.0
     inside = "".join(BLOCKS[ceil(v / top * (len(BLOCKS) - 1))] for v in values)  # a little is not nothing
     return f"|{inside}|"
+
+
+def draw_line(values: Sequence[float | None]) -> str:
+    """Values over time as a row of characters from nothing to the highest; a dot is not known. Empty where fewer than two are.
+
+    >>> draw_line([0.0, 2.0, None, 4.0]), draw_line([None, 1.0])
+    ('▁▅·█', '')
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ""
+    top = max(known) or 1.0
+    steps = BLOCKS[1:]
+    return "".join(
+        "·" if v is None else steps[min(round(max(v, 0.0) / top * len(steps)), len(steps) - 1)] for v in values
+    )

@@ -399,6 +399,21 @@ class UsersRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DigestRequest(MonthRequest):
+    """Options of `loadfactor digest`."""
+
+    daily: bool = option("Of the last whole day.", False)
+    weekly: bool = option("Of the last whole week, from Monday; the default.", False)
+    monthly: bool = option("Of the last whole month.", False)
+    team: str | None = option("For this team.", None)
+    user: str | None = option("For this user: their largest jobs, and one thing to change in each.", None)
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+    dry_run: bool = option("Print what would be sent to whom, and send nothing.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayRequest(SpanRequest):
     """Options of `loadfactor alerts test`."""
 

@@ -59,6 +59,14 @@ COMMANDS = (
         "loadfactor.interfaces.requests.UsersRequest",
     ),
     CommandEntry(
+        "digest",
+        "Show what people get sent of the last day, week or month: what it cost, the largest wastes, what changed.\n\n"
+        "For whoever runs the fleet, a team or a user. What is sent to whom, and when, are tables [[digest]] of"
+        " loadfactor.toml; --dry-run prints it.",
+        "loadfactor.interfaces.digests.page.build_page",
+        "loadfactor.interfaces.requests.DigestRequest",
+    ),
+    CommandEntry(
         "show",
         "Show metrics, in all or split by device, team, day and others.",
         "loadfactor.interfaces.pages.readings.build_page",

@@ -8,21 +8,21 @@ from typing import Final
 
 from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.base.units import PERCENT
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import DataTable, Document, Section, Style, Tile
-from loadfactor.interfaces.formats import counted, instant, number, percent
+from loadfactor.interfaces.document import DataTable, Document, Section, Style
+from loadfactor.interfaces.formats import counted, instant, percent
 from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
 from loadfactor.interfaces.pages.lists import build_metrics
-from loadfactor.interfaces.pages.readings import coverage_text, value_text, write_row
+from loadfactor.interfaces.pages.readings import value_text, write_row
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reach import NothingKnownError
 from loadfactor.interfaces.reports import sections
 from loadfactor.interfaces.reports.inquiry import Group, Inquiry
 from loadfactor.interfaces.reports.job import build_job_page
+from loadfactor.interfaces.reports.tiles import build_tiles, say_change
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, Ask, shift
@@ -31,7 +31,6 @@ from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
 
-TILES: Final = ("utilization", "load_factor", "cost", "idle_cost", "queue_wait_s_p50")
 OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 OF_A_GPU: Final = ("utilization", "allocation", "idle_gpu_hours", "idle_cost")
@@ -58,7 +57,7 @@ def build_fleet(ask: Ask) -> Document:
     inquiry = ask.inquire()
     aims = sections.build_targets(inquiry)
     built = [_draw_way(inquiry), _over_time(inquiry), aims and aims.section, _list_wastes(inquiry), _list_firing(ask)]
-    tiles, readings = _tiles(inquiry)
+    tiles, readings = build_tiles(inquiry, shift(inquiry))
     headline = f"The fleet {_say_full(readings)}"
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
 
@@ -96,7 +95,7 @@ def build_team(ask: Ask) -> Document:
         _as_section("Its jobs", jobs),
         _as_section("Its projects", projects),
     ]
-    tiles, readings = _tiles(inquiry)
+    tiles, readings = build_tiles(inquiry, shift(inquiry))
     headline = f"Team {ask.name} {_say_full(readings)}"
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
 
@@ -204,7 +203,7 @@ def build_gpu(ask: Ask) -> Document:
     inquiry = ask.inquire(device=ask.name)
     jobs = inquiry.ask(*OF_A_JOB, by=("job", "team")).arrange("cost", True, PAGE_ROWS)
     built = [_over_time(inquiry), _as_section("Who held it", jobs)]
-    tiles, readings = _tiles(inquiry)
+    tiles, readings = build_tiles(inquiry, shift(inquiry))
     full = Group({r.metric: r for r in readings}).value("utilization")
     known = "was not observed" if full is None else f"had a utilization of {percent(full)}"
     headline = f"GPU {ask.name} {known}."
@@ -302,35 +301,6 @@ def _as_section(title: str, readings: Readings) -> Section | None:
     return replace(readings_page.build_document(readings).sections[0], title=title) if readings else None
 
 
-def _tiles(inquiry: Inquiry) -> tuple[list[Tile], list[Reading]]:
-    """The numbers to see first: each with its change against the period before, and its coverage where something is missing."""
-    before = shift(inquiry)
-    now = inquiry.ask(*TILES)
-    then: dict[str, Reading] = {r.metric: r for r in before.ask(*TILES)} if before else {}
-    tiles = []
-    for reading in now:
-        if reading.value is None:
-            continue
-        change = _say_change(reading, then.get(reading.metric))
-        notes = [f"{change} against the period before" if change else ""]
-        covered = coverage_text(reading)
-        notes.append(f"{covered} known" if covered else "")
-        of = metric(reading.metric)
-        tiles.append(Tile(of.title, value_text(reading), "; ".join(filter(None, notes)), of.meaning))
-    return tiles, list(now)
-
-
-def _say_change(now: Reading | None, then: Reading | None) -> str:
-    """The change against the period before; nothing where that is not known."""
-    if now is None or then is None or not isinstance(now.value, float) or not isinstance(then.value, float):
-        return ""
-    change = now.value - then.value
-    sign = "+" if change > 0 else "−" if change < 0 else "±"
-    if now.unit == "share":
-        return f"{sign}{number(abs(change) * PERCENT, 2)} points"
-    return f"{sign}{percent(abs(change) / then.value)}" if then.value else ""
-
-
 def _list_wastes(inquiry: Inquiry) -> Section | None:
     """Holders that left most idle, by money where it is known."""
     found = inquiry.ask("idle_cost", "idle_gpu_hours", "utilization", by=("job", "team"))
@@ -397,7 +367,7 @@ def _compare_groups(inquiry: Inquiry, found: Readings, shown: str, by: str) -> S
         col(by, lambda row: row[0]),
         col(metric(shown).title, lambda row: _amount(row[1]), style),
         col("the period before", lambda row: _amount(row[2]), style),
-        col("change", lambda row: _say_change(row[1], row[2])),
+        col("change", lambda row: say_change(row[1], row[2])),
         currency=readings_page.currency_of(found),
     )
     return Section(AGAINST_BEFORE, tables=(listed,))
