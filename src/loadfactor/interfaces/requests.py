@@ -402,6 +402,9 @@ class UsersRequest(SpanRequest):
 class DigestRequest(MonthRequest):
     """Options of `loadfactor digest`."""
 
+    name: str | None = option(
+        "A digest of loadfactor.toml. [default: the one of these options]", None, is_argument=True
+    )
     daily: bool = option("Of the last whole day.", False)
     weekly: bool = option("Of the last whole week, from Monday; the default.", False)
     monthly: bool = option("Of the last whole month.", False)
@@ -410,7 +413,8 @@ class DigestRequest(MonthRequest):
     basis: str | None = option(
         "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
     )
-    dry_run: bool = option("Print what would be sent to whom, and send nothing.", False)
+    dry_run: bool = option("Print what the digests of loadfactor.toml would send to whom, and send nothing.", False)
+    send: bool = option("Send the digest of this name, unless it was sent.", False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from loadfactor.base.units import S_PER_HOUR
+from loadfactor.settings.digests import MailServer, is_address
 from loadfactor.settings.table import URL, Duration, DurationOrZero, HomePath, SettingsTable, unique
 
 Threshold = float | str
@@ -132,34 +133,19 @@ class SlackReceiver(HttpReceiver):
     kind: Literal["slack"] = Field(description=_KIND)
 
 
-class EmailReceiver(AlertReceiver):
+class EmailReceiver(AlertReceiver, MailServer):
     """Readers of e-mail, through an SMTP server."""
 
     kind: Literal["email"] = Field(description=_KIND)
-    host: str = Field(min_length=1, pattern=r"^\S+$", description="Host name of the SMTP server.")
-    port: int = Field(default=587, ge=1, le=65_535, description="Port of the SMTP server: 587, or 465 with tls.")
-    tls: Literal["starttls", "tls", "none"] = Field(default="starttls", description="How the connection is encrypted.")
-    ca_file: HomePath | None = Field(default=None, description="File with the certificates that its own is checked by.")
-    user: str = Field(default="", description="The name to log in with, where the server asks for one.")
-    password_file: HomePath | None = Field(
-        default=None, description="File with the password. By default LOADFACTOR_SMTP_PASSWORD of the environment."
-    )
-    sender: str = Field(alias="from", pattern=r"^[^\s@]+@[^\s@]+$", description="The address it comes from.")
     to: tuple[str, ...] = Field(min_length=1, description="The addresses it goes to.")
 
     @field_validator("to")
     @classmethod
     def _addressed(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
         for address in addresses:
-            if address.count("@") != 1 or any(c.isspace() or c in ",;<>" for c in address):
+            if not is_address(address):
                 raise ValueError(f"{address!r} is no address; write ops@example.com")
         return addresses
-
-    @model_validator(mode="after")
-    def _encrypted(self) -> Self:
-        if self.user and self.tls == "none":
-            raise ValueError('a password is not sent unencrypted; say tls = "starttls" or "tls", or leave `user` out')
-        return self
 
 
 Receiver = Annotated[

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_store
 from loadfactor.settings.alerts import AlertsTable, AlertTables
+from loadfactor.settings.digests import Digests, MailServer
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
@@ -78,6 +79,8 @@ class Settings(SettingsTable):
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
     alert: AlertTables = Field(default=(), description="Rules of alerts that are changed or added.")
     alerts: AlertsTable = Field(default=AlertsTable(), description="How alerts are judged, and who is notified.")
+    mail: MailServer | None = Field(default=None, description="The server that digests are mailed through.")
+    digest: Digests = Field(default=(), description="What is sent to whom each day, week or month.")
     notices: NoticesTable = Field(default=NoticesTable(), description="Whom notices of their own jobs reach.")
     wasteful: WastefulRule = Field(default=WastefulRule(), description="Which users `users --wasteful` names.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")

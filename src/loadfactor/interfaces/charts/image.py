@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -29,7 +29,7 @@ MARKERS = "os^D"
 SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 
-def save_png(charts: Sequence[Chart], path: Path, heading: str = "") -> None:
+def save_png(charts: Sequence[Chart], path: Path | BinaryIO, heading: str = "") -> None:
     """Write the charts, one above another under a heading, as PNG."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is a box then

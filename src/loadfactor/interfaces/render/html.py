@@ -27,6 +27,8 @@ POLICY = (
 """What a browser may do with a page that is one file: take this stylesheet, and nothing else."""
 MARGIN = 16  # around the pictures of a file
 BAR_UNITS, TALL = 10, 60  # of the small histograms' own drawing
+ADDRESS = "address"
+"""The title of a column whose cells are addresses of our own pages."""
 
 
 def render_html(document: Document) -> str:
@@ -51,6 +53,17 @@ def render_content(document: Document, link: Callable[[TableColumn, str], Markup
     return Markup(_render("content.html", document, link))  # our own template, what it prints escaped
 
 
+def render_mail(document: Document, pictures: Sequence[str]) -> str:
+    """The page for programs that show mail: no style sheet, no SVG; `pictures` are addresses of its charts, in order."""
+    return _render("mail.html", document, _link_addresses, list(pictures))
+
+
+def _link_addresses(column: TableColumn, cell: str) -> Markup | str:
+    """A cell, as a link where its column is of addresses of the server: a name from data never is one."""
+    shown = spell_out(cell)
+    return Markup('<a href="{0}">{0}</a>').format(shown) if column.title == ADDRESS else shown
+
+
 def _plain(_column: TableColumn, cell: str) -> str:
     return spell_out(cell)
 
@@ -66,9 +79,15 @@ def _show(document: Document) -> Document:
     return replace(shown, sections=sections)
 
 
-def _render(name: str, document: Document, link: Callable[[TableColumn, str], Markup | str] = _plain) -> str:
+def _render(
+    name: str,
+    document: Document,
+    link: Callable[[TableColumn, str], Markup | str] = _plain,
+    pictures: list[str] | None = None,
+) -> str:
     return _template(name).render(
         link=link,
+        pictures=pictures,
         mark=_mark,
         document=_show(document),
         picture=_picture if link is _plain else _picture_with_cursor,

@@ -171,18 +171,21 @@ def _describe_to_alertmanager(
 def pack_slack(items: Sequence[Pending], rules: Mapping[str, Rule], links: Links) -> bytes:
     """A message as Slack-compatible webhooks take it: `text` in their markup, in which no name from data can act."""
     message = compose([item.transition for item in items], rules, links)
-    lines = [f"*{message.counts}:* {_code(message.rule)} ({message.severity})", *_optional(_escape(message.meaning))]
+    lines = [
+        f"*{message.counts}:* {_code(message.rule)} ({message.severity})",
+        *_optional(escape_markup(message.meaning)),
+    ]
     for item in message.items:
         lines.append(f"• {item.state}: {_code(item.of)} {item.when}{_write_link(item)}")
-        lines += [f"    {_quote(fact)}" for fact in item.facts]
+        lines += [f"    {quote_markup(fact)}" for fact in item.facts]
     lines += [*_optional(message.more)]
     for title, text in (
         ("Ask first", message.ask_first),
         ("Look next", message.look_next),
         ("Runbook", message.runbook),
     ):
-        lines += [f"*{title}:* {_escape(text)}"] if text else []
-    return json.dumps({"text": _cut("\n".join(lines), LONGEST_SLACK)}).encode()
+        lines += [f"*{title}:* {escape_markup(text)}"] if text else []
+    return json.dumps({"text": cut_text("\n".join(lines), LONGEST_SLACK)}).encode()
 
 
 def write_email(
@@ -194,7 +197,7 @@ def write_email(
     if len(message.items) == 1:
         subject += f", {message.items[0].of}"
     mail = EmailMessage()
-    mail["Subject"] = _cut(spell_out(subject), LONGEST_SUBJECT)
+    mail["Subject"] = cut_text(spell_out(subject), LONGEST_SUBJECT)
     mail["From"] = receiver.sender
     mail["To"] = ", ".join(receiver.to)
     mail["Date"] = formatdate(now_ms / MS_PER_S)
@@ -228,10 +231,10 @@ def _code(name: str) -> str:
     return f"`{spell_out(name).translate(_TICKS).translate(_ENTITIES)}`"
 
 
-def _quote(text: str) -> str:
+def quote_markup(text: str) -> str:
     """A sentence as it is, or as code where something in it could act.
 
-    >>> _quote("SM activity 3 %, below 5 %"), _quote("see <https://evil.example|this>")
+    >>> quote_markup("SM activity 3 %, below 5 %"), quote_markup("see <https://evil.example|this>")
     ('SM activity 3 %, below 5 %', '`see &lt;https://evil.example|this&gt;`')
     """
     return _code(text) if _MARKED.search(text) else spell_out(text)
@@ -239,10 +242,10 @@ def _quote(text: str) -> str:
 
 def _write_link(item: Item) -> str:
     """Our own address, in which nothing comes from data but a fingerprint."""
-    return f" {_escape(item.link)}" if item.link else ""
+    return f" {escape_markup(item.link)}" if item.link else ""
 
 
-def _escape(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Text of settings and rules: their own markup counts, as far as it calls nobody."""
     return spell_out(text).translate(_ENTITIES)
 
@@ -251,5 +254,6 @@ def _optional(text: str) -> list[str]:
     return [text] if text else []
 
 
-def _cut(text: str, longest: int) -> str:
+def cut_text(text: str, longest: int) -> str:
+    """A text of at most so many characters."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -25,7 +25,8 @@ from loadfactor.collect.http_fetch import (
     write_basic,
 )
 from loadfactor.collect.prometheus_server import trust_authorities
-from loadfactor.settings.alerts import EmailReceiver, HttpReceiver
+from loadfactor.settings.alerts import HttpReceiver
+from loadfactor.settings.digests import MailServer
 
 _IN_PATHS: Final = "/%:@!$&'()*+,;=~[]?"
 _MOST_CHARACTERS: Final = 200
@@ -94,7 +95,7 @@ def _names_this_machine(host: str) -> bool:
         return False
 
 
-def send_email(mail: EmailMessage, receiver: EmailReceiver, password: str | None) -> None:
+def send_email(mail: EmailMessage, receiver: MailServer, password: str | None) -> None:
     """Hand an e-mail to the SMTP server. Raises DeliveryError unless it took it for every reader.
 
     `password` is that of the environment; the receiver's file comes first.
@@ -127,7 +128,7 @@ def send_email(mail: EmailMessage, receiver: EmailReceiver, password: str | None
         raise DeliveryError(f"does not take mail for {', '.join(map(str, refused))}", is_final=True)
 
 
-def _connect(receiver: EmailReceiver) -> smtplib.SMTP:
+def _connect(receiver: MailServer) -> smtplib.SMTP:
     """A connection, encrypted as settings have it."""
     where, timeout_s = (receiver.host, receiver.port), receiver.timeout.s
     if receiver.tls == "tls":
@@ -142,7 +143,7 @@ def _connect(receiver: EmailReceiver) -> smtplib.SMTP:
     return server
 
 
-def _trust(receiver: HttpReceiver | EmailReceiver) -> ssl.SSLContext:
+def _trust(receiver: HttpReceiver | MailServer) -> ssl.SSLContext:
     """Whom to believe. Raises InputError where the certificates cannot be read."""
     if receiver.ca_file is None:
         return trust_authorities()
