@@ -70,12 +70,20 @@ class Post:
     """The post of one store. One process at a time posts; another one waits its turn or leaves it."""
 
     def __init__(
-        self, books: Books, settings: Settings, clock_ms: Callable[[], int] = now_ms, address: str = ""
+        self,
+        books: Books,
+        settings: Settings,
+        clock_ms: Callable[[], int] = now_ms,
+        address: str = "",
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`address`: where links lead unless settings say it. Raises InputError where mail has no server."""
+        """`address`: where links lead unless settings say it. Between letters it ends where `is_stopped`.
+
+        Raises InputError where mail has no server.
+        """
         link = settings.alerts.link or address
         self._settings = settings.model_copy(update={"alerts": settings.alerts.model_copy(update={"link": link})})
-        self._books, self._clock_ms = books, clock_ms
+        self._books, self._clock_ms, self._is_stopped = books, clock_ms, is_stopped
         for table in settings.digest:
             if (table.to or table.addresses) and settings.mail is None:
                 raise InputError(f"the digest {table.name!r} is mailed, and no [mail] says through which server")
@@ -139,6 +147,8 @@ class Post:
         else:
             with self._books.snapshot() as snapshot:
                 for message in write_messages(snapshot, table, period, self._settings):
+                    if self._is_stopped():
+                        return
                     letters += write_letters(message, self._settings.mail, now)
         with outbox.change() as connection:
             connection.execute("DELETE FROM digests WHERE since_ms < ?", (now - KEPT_MS,))
@@ -163,6 +173,8 @@ class Post:
             ).fetchall()
         tables = {table.name: table for table in self._settings.digest}
         for *names, attempts, since_ms in rows:
+            if self._is_stopped():
+                break
             letter = Letter(*names)
             table = tables.get(letter.digest)
             state, why = "sent", ""

@@ -17,6 +17,7 @@ from loadfactor.books.books import Books
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
 from loadfactor.interfaces.server.endpoints import (
     BRIDGE,
@@ -79,6 +80,7 @@ def make_app(
     window: GaugeWindow | None = None,
     clock_s: Callable[[], float] = time,
     alerts: AlertService | None = None,
+    digests: DigestService | None = None,
     is_live: bool = True,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
@@ -128,6 +130,9 @@ def make_app(
         if alerts is not None:
             answer |= {"alerts": alerts.health()}
             answer["status"] = "degraded" if answer["status"] == "ok" and alerts.is_failing else answer["status"]
+        if digests is not None:
+            answer |= {"digests": digests.health()}
+            answer["status"] = "degraded" if answer["status"] == "ok" and digests.error else answer["status"]
         return JSONResponse(answer)
 
     add_door(app, served, guard)

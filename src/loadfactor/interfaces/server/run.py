@@ -21,6 +21,7 @@ from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
+from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.gate import Gate
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, write_line
 from loadfactor.interfaces.server.sessions import ProxyUsers
@@ -51,13 +52,15 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         service = LiveService(books.store.folder, books.flush, live, settings, write_line)
         address = _name_address(host, listening, settings)
         alerts = AlertService(books, settings, address, service.note_clock)
+        digests = DigestService(books, settings, address)
         live.heard = alerts.arrivals.hear
-        server = _make_server(make_app(books, service, guard, alerts=alerts), guard, settings)
+        app = make_app(books, service, guard, alerts=alerts, digests=digests)
+        server = _make_server(app, guard, settings)
         _greet(address, folder, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(_run(server, service, alerts, listening))
+            runner.run(_run(server, service, alerts, digests, listening))
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -203,16 +206,24 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _run(server: uvicorn.Server, service: LiveService, alerts: AlertService, listening: socket.socket) -> None:
+async def _run(
+    server: uvicorn.Server,
+    service: LiveService,
+    alerts: AlertService,
+    digests: DigestService,
+    listening: socket.socket,
+) -> None:
     collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
+    posting = asyncio.create_task(digests.run())
     given_up = asyncio.create_task(_wait_until_given_up(service, server))
     try:
         await server.serve(sockets=[listening])  # until a signal
     finally:
-        for task in (given_up, judging, collecting):
+        for task in (given_up, posting, judging, collecting):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await asyncio.to_thread(digests.stop)
         await asyncio.to_thread(alerts.stop)
         await service.stop()
     if why := given_up.result() if not given_up.cancelled() else "":

@@ -1,0 +1,59 @@
+"""Digests of a running server: what is due is made and sent, in a thread of its own."""
+
+import asyncio
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from loadfactor.books.books import Books
+from loadfactor.interfaces.digests.post import Post, list_sent
+from loadfactor.interfaces.server.guard import write_line
+from loadfactor.settings.config import Settings
+
+LOOK_EVERY_S: Final = 20.0
+"""So often it looks whether a digest is due, or a letter is to be tried again."""
+
+
+class DigestService:
+    """Sends the digests of the settings, on the server's event loop; nothing where there are none."""
+
+    def __init__(self, books: Books, settings: Settings, address: str) -> None:
+        """`address`: where links lead unless settings say it. Raises InputError where mail has no server."""
+        self._stopping = threading.Event()
+        self._post = Post(books, settings, address=address, is_stopped=self._stopping.is_set)
+        self._folder, self._is_wanted = books.store.folder, bool(settings.digest)
+        self._thread = ThreadPoolExecutor(1, "digests")
+        self._states: Counter[str] = Counter()
+        self.error = ""
+        """Why nothing is sent now; empty where all is well."""
+
+    async def run(self) -> None:
+        """Send what is due until cancelled; nothing that goes wrong ends it."""
+        while self._is_wanted:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
+                self.error = ""
+            except Exception as error:  # books that cannot be read now, or a defect of ours, must not stop the server
+                message = str(error) if type(error).__module__.startswith("loadfactor") else repr(error)
+                if message != self.error:
+                    write_line(level="error", event="digests are not sent", error=message)
+                self.error = message
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def stop(self) -> None:
+        """Wait for the letter that is being sent; what is left is for the next start."""
+        self._stopping.set()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def health(self) -> dict[str, Any]:
+        """Letters in GET /health, by what became of them; it reads neither the disk nor the books."""
+        kept = {state: self._states[state] for state in ("pending", "sent", "refused", "given up")}
+        return {"letters": kept, "error": self.error or None}
+
+    def _look(self) -> None:
+        for sent in self._post.look():
+            if sent.state != "sent":
+                names = {"digest": sent.digest, "period": sent.period, "of": sent.of, "to": sent.target}
+                write_line(level="warning", event=f"a digest is {sent.state}", **names, error=sent.why)
+        self._states = Counter(sent.state for sent in list_sent(self._folder))
