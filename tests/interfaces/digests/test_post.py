@@ -159,6 +159,26 @@ def test_chats_and_folders_get_it(books: Books, tmp_path: Path) -> None:
     assert "team vision" in (tmp_path / "vision_s_2026-W42_vision.html").read_text()
 
 
+def test_names_from_data_reach_nobody_and_are_no_markup(mail: tuple[Mailbox, MailServer], tmp_path: Path) -> None:
+    """A user called like two addresses gets no mail, a job called like markup is text in the mail and in a chat."""
+    for name, text in WEEKS.items():
+        rows = text.replace("4,g2,bob", '"<img src=x> <!channel>",g2,"b@evil.example,c"')
+        (tmp_path / f"{name}.csv").write_text(rows)
+    books = Books(tmp_path / "books")
+    books.add("tables", [tmp_path / f"{name}.csv" for name in WEEKS])
+    with Chat() as chat:
+        settings = make_settings(mail[1], FLEET, USERS | {"webhook": f"{chat.url}/x"})
+        for table in settings.digest:
+            Post(books, settings, lambda: NEXT).send_now(table, SECOND)
+    assert sorted(to for to, _ in mail[0].mails) == [("ann.k@here.example",), ("cto@here.example",)]
+    assert len(chat.texts) == 2
+    assert not any("<" in text for text in chat.texts)
+    html = next(of for to, of in mail[0].mails if to == ("cto@here.example",)).get_body(("html",))
+    assert html is not None
+    assert "&lt;img src=x&gt;" in html.get_content()
+    assert "<img src=x" not in html.get_content()
+
+
 def test_the_command_sends_and_says_what_would_be_sent(
     books: Books, mail: tuple[Mailbox, MailServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:

@@ -333,7 +333,8 @@ def _show_wastes(wastes: Sequence[Waste], opted_out: int, totals: Group) -> Sect
     )
     first = wastes[0]
     amount = f"{number(first.gpu_hours)} GPU-hours" if first.cost is None else money(first.cost, totals.currency)
-    lead = f"Most by {_name_holder(first)}: {amount} {TITLES[first.loss]}."
+    who = "held by nobody" if first.job is None and not first.user else f"by {_name_holder(first)}"
+    lead = f"Most: {amount} {TITLES[first.loss]}, {who}."
     return Section("The largest wastes", lead, tables=(listed,))
 
 

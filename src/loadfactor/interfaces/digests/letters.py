@@ -1,8 +1,9 @@
 """Letters: the digests of a period as mails, messages of chats and files, each to whom it goes."""
 
 import json
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -26,10 +27,11 @@ from loadfactor.insight.alerts.delivery.payloads import (
 )
 from loadfactor.interfaces.digests.digest import Audience, build_digest
 from loadfactor.interfaces.digests.period import Period
-from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.document import DataTable, Document
+from loadfactor.interfaces.formats import UNKNOWN
 from loadfactor.interfaces.pages.statement import UNSAFE
 from loadfactor.interfaces.reach import is_empty
-from loadfactor.interfaces.render.html import render_mail
+from loadfactor.interfaces.render.html import ADDRESS, render_mail
 from loadfactor.interfaces.render.present import write_document
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.settings.config import Settings
@@ -39,6 +41,7 @@ Kind = Literal["mail", "webhook", "file"]
 TEXT_WIDTH: Final = 78
 MOST_LINES: Final = 8
 WEBHOOK: Final = "webhook"
+MAILBOX: Final = re.compile(r"[\w.+-]+", re.ASCII)
 POLICY: Final = SMTP.clone(max_line_length=900)
 """Of mails: a subject stays in its line, which may have 998 letters; Python's own folding of 78 puts a space before it."""
 
@@ -115,15 +118,17 @@ def _list_audiences(books: Snapshot, table: DigestTable, period: Period) -> Iter
 
 
 def _list_addresses(table: DigestTable, audience: Audience) -> Iterator[str]:
-    """Each address once, however it is written."""
+    """Each address once, however it is written; none of a name that is no name of a mailbox."""
     name = audience.user or audience.team
     if name is not None and name in table.addresses:
         yield table.addresses[name]
         return
     seen: set[str] = set()
     for written in table.to:
+        if name is not None and "{" in written and not MAILBOX.fullmatch(name):
+            continue
         address = written if name is None else written.replace("{team}", name).replace("{user}", name)
-        if is_address(address) and address.isascii() and address.lower() not in seen:
+        if is_address(address) and address.lower() not in seen:
             seen.add(address.lower())
             yield address
 
@@ -173,16 +178,18 @@ def write_mail(document: Document, digest: str, sender: str, to: str, key: str, 
 def pack_message(document: Document) -> bytes:
     """A message as webhooks of Slack, Teams and alike take it: `text`, in which no name from data can act."""
     lines = [f"*{quote_markup(document.headline)}*"]
-    lines += [
-        f"• {escape_markup(tile.title)}: {quote_markup(tile.value)} ({quote_markup(tile.note)})"
-        for tile in document.tiles
-    ]
+    for tile in document.tiles:
+        note = f" ({quote_markup(tile.note)})" if tile.note else ""
+        lines.append(f"• {escape_markup(tile.title)}: {quote_markup(tile.value)}{note}")
     for section in document.sections:
         for shown in section.tables[:1]:
-            lines += ["", f"*{escape_markup(section.title)}*", *_list_rows(shown.without_empty_columns().text_rows())]
+            lines += ["", f"*{escape_markup(section.title)}*", *_list_rows(shown.without_empty_columns())]
     return json.dumps({"text": cut_text("\n".join(lines), LONGEST_SLACK)}).encode()
 
 
-def _list_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    for row in rows[:MOST_LINES]:
-        yield "• " + " · ".join(quote_markup(cell) for cell in row if cell)
+def _list_rows(shown: DataTable) -> Iterator[str]:
+    """Rows as lines; an address of our own pages is a link, in which names are percent-encoded."""
+    marks = [escape_markup if column.title == ADDRESS else quote_markup for column in shown.columns]
+    for row in shown.text_rows()[:MOST_LINES]:
+        cells = zip(marks, row, strict=True)
+        yield "• " + " · ".join(mark(cell) for mark, cell in cells if cell not in ("", UNKNOWN))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect.http_fetch import RequestPool
@@ -117,7 +117,13 @@ class Post:
     @contextmanager
     def _alone(self) -> Iterator[Outbox | None]:
         folder = self._books.store.folder
-        with (folder / LOCK).open("a") as file:
+        try:
+            opened = (folder / LOCK).open("a")
+        except OSError as error:
+            raise StoreError(
+                f"{folder / LOCK} cannot be written ({say_why(error)}); digests are kept beside the books"
+            ) from error
+        with opened as file:
             try:
                 lock_file(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, folder / LOCK)
             except BlockingIOError:
