@@ -1,14 +1,17 @@
 """Debian's Chromium through Playwright, which `make browser` installs into .browser-env, and `loadfactor serve` as a process."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ENVIRONMENT = Path(__file__).parents[2] / ".browser-env"
 INSTALLED = [str(folder) for folder in ENVIRONMENT.glob("lib/python*/site-packages")]
@@ -50,14 +53,24 @@ def read_axe() -> str:
 def serve(store: Path) -> Iterator[str]:
     """`loadfactor serve` of a store on a port of its own; its address."""
     command = [sys.executable, "-c", SERVE, "serve", "--store", str(store), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=store.parent) as process:
-        assert process.stderr
-        line = process.stderr.readline()
+    with (
+        tempfile.TemporaryFile("w+") as log,  # no pipe: nobody reads the lines that it writes of every request
+        subprocess.Popen(command, stderr=log, cwd=store.parent) as process,
+    ):
         try:
+            while not (line := read_line(log)):
+                assert process.poll() is None
+                time.sleep(0.1)
             assert " are at http://" in line, line
             yield line.partition(" are at ")[2].partition("/;")[0]
         finally:
             process.terminate()
+
+
+def read_line(log: IO[str]) -> str:
+    """The first line of a file that somebody writes; empty where it is not whole yet."""
+    text = os.pread(log.fileno(), 10_000, 0).decode()
+    return text.partition("\n")[0] if "\n" in text else ""
 
 
 @dataclass
