@@ -29,14 +29,13 @@ class Mailbox:
 
 
 @contextmanager
-def receive(port: int = 0) -> Iterator[tuple[Mailbox, MailServer]]:
-    """The mailbox of a server that listens meanwhile, and its table [mail]."""
-    if not port:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+def receive(**more: Any) -> Iterator[tuple[Mailbox, MailServer]]:
+    """The mailbox of a server that listens meanwhile, and its table [mail]; `more` is what aiosmtpd takes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     mailbox = Mailbox()
-    controller = Controller(mailbox, hostname="127.0.0.1", port=port)
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port, **more)
     controller.start()
     try:
         yield (

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import ssl
 import subprocess
 import sys
 import time
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiosmtpd.smtp import AuthResult
 from tests.commands import Run
 from tests.interfaces.digests.mail_server import Mailbox, receive
 from tests.interfaces.digests.test_digest import WEEKS
 from tests.live.local_server import LocalServer
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_DAY, MS_PER_S
+from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.interfaces.digests.post import Post, find_due, list_sent
 from loadfactor.metrics.query.calendar import milliseconds
@@ -125,6 +127,35 @@ def test_what_is_not_taken_is_tried_again(books: Books, mail: tuple[Mailbox, Mai
     now += MS_PER_DAY
     assert post.look() == []
     assert [of.state for of in list_sent(books.store.folder)] == ["refused"]
+
+
+def test_mail_is_encrypted_and_logs_in(
+    books: Books, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By STARTTLS to a server whose certificate is trusted, with the password of a file; another one is not taken, and not said."""
+    monkeypatch.delenv("LOADFACTOR_SMTP_PASSWORD", raising=False)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*certificate)
+
+    def admit(_server: Any, _session: Any, _envelope: Any, _mechanism: str, given: Any) -> AuthResult:
+        return AuthResult(success=(given.login, given.password) == (b"lf", b"right"), handled=False)
+
+    password = tmp_path / "password"
+    with receive(tls_context=tls, require_starttls=True, auth_required=True, authenticator=admit) as (mailbox, server):
+        given = server.model_dump(by_alias=True) | {"tls": "starttls", "user": "lf", "password_file": password}
+
+        def send(**more: object) -> tuple[str, str]:
+            settings = make_settings(MailServer.model_validate(given | more), FLEET)
+            (found,) = Post(books, settings, clock.__next__).send_now(settings.digest[0], SECOND)
+            return found.state, found.why
+
+        clock = iter(range(NEXT, NEXT + 10 * MS_PER_DAY, MS_PER_MIN * 10))
+        password.write_text("wrong\n")
+        assert send(ca_file=certificate[0]) == ("pending", "answered 535 did not take the password")
+        password.write_text("right\n")
+        assert send()[1].startswith("TLS: ")
+        assert send(ca_file=certificate[0]) == ("sent", "")
+        assert len(mailbox.mails) == 1
 
 
 class Chat(LocalServer):
