@@ -31,4 +31,5 @@ with loadfactor.track(experiment="accelerate", counts="rank") as run:
             step += done
         run.epoch()
         counted.say("epoch")
+accelerator.wait_for_everyone()  # a rank that leaves before the other ends that one with an abort, now and then
 accelerator.end_training()
