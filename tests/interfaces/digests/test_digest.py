@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,9 +11,13 @@ import pytest
 from tests.commands import Run
 
 import loadfactor
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.books import Books
+from loadfactor.insight.alerts.alert import Alert, Transition
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
 from loadfactor.interfaces.digests.digest import Audience, build_digest
 from loadfactor.interfaces.digests.period import find_last, find_period
+from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.settings.config import settings
 
 WEEKS = {
@@ -107,6 +113,28 @@ def test_who_opted_out_is_not_named_and_a_team_reads_its_own(weeks: Books) -> No
     assert [status.budget.team for status in team.data.budgets] == ["vision"]
     assert [dict(of.where) for of in team.data.targets] == [{"team": "vision"}]
     assert {of.user for of in team.data.wastes} == {"ann"}
+
+
+def test_alerts_of_the_period_are_counted(tmp_path: Path) -> None:
+    """What fired in that week, by rule; one that ended before it, or is of another team, is not of it."""
+    for name, text in WEEKS.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    books = Books(tmp_path / "books")
+    books.add("tables", [tmp_path / f"{name}.csv" for name in WEEKS])
+    start = milliseconds(SECOND.start)
+    alerts = [
+        Alert("idle", {"job": job}, "warning", "idle", "firing", start + after, start + after, holder={"team": team})
+        for job, team, after in (("2", "vision", MS_PER_HOUR), ("3", "vision", 0), ("4", "speech", -MS_PER_DAY))
+    ]
+    ended = replace(alerts[2], state="resolved", end_ms=start - MS_PER_HOUR)
+    transitions = [Transition(of, of.start_ms) for of in (*alerts, ended)]
+    with closing(Outbox(books.store.folder)) as outbox:
+        outbox.keep(Judged(start, {}, alerts[:2]), transitions, (), start)
+    with books.snapshot() as snapshot:
+        fleet, team = (build_digest(snapshot, SECOND, Audience(team=name)) for name in (None, "speech"))
+    assert sorted(of.by["job"] for of in fleet.data.alerts) == ["2", "3"]
+    assert next(of for of in fleet.sections if of.title == "Alerts").lead == "2 alerts, 2 of them still firing."
+    assert team.data.alerts == ()
 
 
 def test_the_last_whole_period_is_taken() -> None:

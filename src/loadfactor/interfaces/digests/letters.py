@@ -67,6 +67,11 @@ class Message:
         return tuple(self.digest.folder / f"{name}.{kind}" for kind in self.digest.files)
 
     @property
+    def receivers(self) -> str:
+        """All of them, in words."""
+        return ", ".join((*self.addresses, *([WEBHOOK] if self.has_webhook else []), *map(str, self.files)))
+
+    @property
     def has_webhook(self) -> bool:
         """Whether a chat gets it."""
         return bool(self.digest.webhook or self.digest.webhook_file)

@@ -9,7 +9,7 @@ from loadfactor.base.errors import InputError, no_such
 from loadfactor.interfaces.digests.digest import Audience, Digest, build_digest
 from loadfactor.interfaces.digests.letters import Message, write_messages
 from loadfactor.interfaces.digests.period import Every, find_last
-from loadfactor.interfaces.digests.post import Post, Sent
+from loadfactor.interfaces.digests.post import Post, Sent, list_sent
 from loadfactor.interfaces.document import Document, Section
 from loadfactor.interfaces.formats import counted
 from loadfactor.interfaces.functions import make_function
@@ -26,7 +26,10 @@ MOST_SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class UnsentMessage:
-    """A message as it would be sent: to which addresses, whether to a webhook, into which files, and what it says."""
+    """A message as it would be sent: to which addresses, whether to a webhook, into which files, and what it says.
+
+    `already` is the state of the one of that period that was made before; such a message is not sent again.
+    """
 
     digest: str
     period: str
@@ -34,6 +37,7 @@ class UnsentMessage:
     addresses: tuple[str, ...]
     has_webhook: bool
     files: tuple[str, ...]
+    already: str | None
     subject: str
     says: Digest
 
@@ -67,7 +71,7 @@ def build_page(request: DigestRequest) -> Document:
         for of in chosen:
             period = find_last(of.every, snapshot.span, now, read_zone(of.timezone or request.timezone))
             messages += write_messages(snapshot, of, period, settings())
-    return _say_unsent(messages, chosen)
+    return _say_unsent(messages, chosen, list_sent(books.store.folder))
 
 
 def choose_every(request: DigestRequest) -> Every | None:
@@ -79,14 +83,17 @@ def choose_every(request: DigestRequest) -> Every | None:
     return named[0] if named else None
 
 
-def _say_unsent(messages: Sequence[Message], chosen: Sequence[DigestTable]) -> Document:
-    """To whom each message would go, and what the first of them say."""
+def _say_unsent(messages: Sequence[Message], chosen: Sequence[DigestTable], sent: Sequence[Sent]) -> Document:
+    """To whom each message would go, but for those that were made before, and what the first of them say."""
+    made = {(of.digest, of.period, of.of): of.state for of in sent}
+    states = [made.get((of.digest.name, of.period.name, of.audience.name)) for of in messages]
     listed = table(
-        messages,
-        col("digest", lambda of: of.digest.name),
-        col("of", lambda of: of.audience.name),
-        col("period", lambda of: of.period.name),
-        col("to", lambda of: ", ".join((*of.addresses, *(["webhook"] if of.has_webhook else []), *map(str, of.files)))),
+        zip(messages, states, strict=True),
+        col("digest", lambda row: row[0].digest.name),
+        col("of", lambda row: row[0].audience.name),
+        col("period", lambda row: row[0].period.name),
+        col("to", lambda row: row[0].receivers),
+        col("already", lambda row: row[1]),
     )
     sections = [Section("To whom", tables=(listed,) if messages else ())]
     for of in messages[:MOST_SHOWN]:
@@ -99,13 +106,14 @@ def _say_unsent(messages: Sequence[Message], chosen: Sequence[DigestTable]) -> D
     unsent = [
         UnsentMessage(
             of.digest.name, of.period.name, of.audience.name, of.addresses, of.has_webhook, tuple(map(str, of.files)),
-            of.document.headline, of.document.data,
+            state, of.document.headline, of.document.data,
         )
-        for of in messages
+        for of, state in zip(messages, states, strict=True)
     ]  # fmt: skip
-    digests = counted(len(chosen), "digest")
+    digests, new = counted(len(chosen), "digest"), states.count(None)
+    before = f" ({len(messages) - new} made before)" if new < len(messages) else ""
     return Document(
-        f"{counted(len(messages), 'message')} of {digests} would be sent; nothing was.", sections, data=unsent
+        f"{counted(new, 'message')} of {digests} would be sent{before}; nothing was.", sections, data=unsent
     )
 
 

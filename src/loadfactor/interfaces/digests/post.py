@@ -7,7 +7,8 @@ took it. So a kill loses none, and repeats at most the one letter that was under
 import asyncio
 import fcntl
 import random
-from collections.abc import Callable, Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
@@ -21,7 +22,7 @@ from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect.http_fetch import RequestPool
-from loadfactor.insight.alerts.delivery.outbox import Outbox
+from loadfactor.insight.alerts.delivery.outbox import Outbox, read_outbox
 from loadfactor.insight.alerts.delivery.pending import wait_ms
 from loadfactor.insight.alerts.delivery.sending import DeliveryError, Sender, send_email
 from loadfactor.interfaces.digests.letters import POLICY, Letter, write_letters, write_messages
@@ -112,7 +113,8 @@ class Post:
                 raise InputError("another process sends digests of these books; try again in a minute")
             self._make(outbox, table, period)
             self._send(outbox)
-            return [of for of in _list(outbox) if (of.digest, of.period) == (table.name, period.name)]
+            with outbox.change() as connection:
+                return [of for of in _list(connection) if (of.digest, of.period) == (table.name, period.name)]
 
     @contextmanager
     def _alone(self) -> Iterator[Outbox | None]:
@@ -221,21 +223,19 @@ class Post:
             send_email(mail, self._settings.mail, smtp_password())
 
 
-def list_sent(folder: Path) -> Sequence[Sent]:
-    """What became of every letter that was made, the oldest first."""
-    outbox = Outbox(folder)
-    try:
-        with outbox.change() as connection:
-            connection.execute(_TABLE)
-        return _list(outbox)
-    finally:
-        outbox.close()
+def list_sent(folder: Path) -> list[Sent]:
+    """What became of every letter that was made, the oldest first; changes nothing."""
+    with read_outbox(folder) as connection:
+        if (
+            connection is None
+            or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'digests'").fetchone()
+        ):
+            return []
+        return _list(connection)
 
 
-def _list(outbox: Outbox) -> list[Sent]:
-    with outbox.change() as connection:
-        rows = connection.execute(
-            "SELECT digest, period, of, kind, target, state, why FROM digests WHERE kind != ? ORDER BY rowid",
-            (_PERIOD,),
-        ).fetchall()
+def _list(connection: sqlite3.Connection) -> list[Sent]:
+    rows = connection.execute(
+        "SELECT digest, period, of, kind, target, state, why FROM digests WHERE kind != ? ORDER BY rowid", (_PERIOD,)
+    ).fetchall()
     return [Sent(*row) for row in rows]
