@@ -225,7 +225,8 @@ def test_the_command_sends_and_says_what_would_be_sent(
     assert run("digest", "users", "--send", "--store", books.store.folder)[0] == 0
     assert [to for to, _ in mail[0].mails] == [("ann@here.example",), ("bob@here.example",)]
     unsent = json.loads(run("digest", "--dry-run", "--json", "--store", books.store.folder)[1])
-    assert run("digest", "users", "--dry-run", "--store", books.store.folder)[1].startswith("0 messages of 1 digest would be sent (2")
+    out = run("digest", "users", "--dry-run", "--store", books.store.folder)[1]
+    assert out.startswith("0 messages of 1 digest would be sent (2 made before)")
     assert [(of["of"], of["already"]) for of in unsent] == [("the fleet", None), ("ann", "sent"), ("bob", "sent")]
     assert "monday" in run("digest", "munday", "--send", "--store", books.store.folder)[2]
 

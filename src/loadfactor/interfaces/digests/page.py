@@ -19,7 +19,6 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.settings.config import settings
 from loadfactor.settings.digests import DigestTable
 
-NOBODY: Final = "Nobody: no [[digest]] in loadfactor.toml names a receiver."
 MOST_SHOWN: Final = 3
 """Of more messages the contents are left out."""
 
@@ -66,7 +65,11 @@ def build_page(request: DigestRequest) -> Document:
             period = find_last(every or "week", snapshot.span, now, request.zone)
             audience = Audience(request.team, request.user)
             page = build_digest(snapshot, period, audience, settings().alerts.link, request.basis)
-            return replace(page, sections=[Section("To whom", NOBODY), *page.sections]) if request.dry_run else page
+            if not request.dry_run:
+                return page
+            of_this = f" of a {every}" if every and settings().digest else ""
+            nobody = f"Nobody: no [[digest]]{of_this} in loadfactor.toml names a receiver."
+            return replace(page, sections=[Section("To whom", nobody), *page.sections])
         messages: list[Message] = []
         for of in chosen:
             period = find_last(of.every, snapshot.span, now, read_zone(of.timezone or request.timezone))
