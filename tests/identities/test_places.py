@@ -35,6 +35,7 @@ COMMANDS_WITHOUT = {
     "forecast": "weeks that are not there yet; the last one is compared with `show` in tests/interfaces/plans",
     "check": NO_NUMBER,
     "up": "serves what the endpoints below say",
+    "mcp": "offers what the endpoints below say",
     "serve": "the pages of the server, which are in the table",
     "record": "prints `report --job` of what it ran",
     "agent": NO_NUMBER,
