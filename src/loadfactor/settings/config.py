@@ -105,6 +105,13 @@ class Settings(SettingsTable):
         read_rules(tables)
         return tables
 
+    @field_validator("digest")
+    @classmethod
+    def _in_zones(cls, tables: Digests) -> Digests:
+        for table in tables:
+            zone(table.timezone or "UTC")
+        return tables
+
     @field_validator("memory")
     @classmethod
     def _measured(cls, size: str) -> str:

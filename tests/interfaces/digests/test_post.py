@@ -129,6 +129,27 @@ def test_what_is_not_taken_is_tried_again(books: Books, mail: tuple[Mailbox, Mai
     assert [of.state for of in list_sent(books.store.folder)] == ["refused"]
 
 
+def test_one_that_cannot_be_made_holds_up_no_other(
+    books: Books, mail: tuple[Mailbox, MailServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a target of a metric that is none the fleet has no digest; users have theirs, the fleet its own when that is mended."""
+    monkeypatch.chdir(tmp_path)
+    written = write_mail_table(mail[1]) + TABLES
+    wrong = f'{written}[[target]]\nmetric = "nonsense"\nat_least = 1\ndue = 2027-01-01\n'
+    for text, error, came in (
+        (written, "", []),
+        (wrong, "monday: no metric", ["ann@here.example", "bob@here.example"]),
+        (written, "", ["cto@here.example"]),
+    ):
+        chosen = tmp_path / "loadfactor.toml"
+        chosen.write_text(text)
+        post = Post(books, config.choose_file(chosen), lambda now=NEXT if error or came else TUESDAY: now)
+        assert sorted(of.target for of in post.look()) == came
+        assert post.error.startswith(error)
+    with pytest.raises(InputError, match="no time zone"):
+        make_settings(mail[1], FLEET | {"timezone": "Berlin"})
+
+
 def test_mail_is_encrypted_and_logs_in(
     books: Books, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,8 @@ class Post:
 
         Raises InputError where mail has no server.
         """
+        self.error = ""
+        """Which digests could not be made at the last look, and why."""
         link = settings.alerts.link or address
         self._settings = settings.model_copy(update={"alerts": settings.alerts.model_copy(update={"link": link})})
         self._books, self._clock_ms, self._is_stopped = books, clock_ms, is_stopped
@@ -98,9 +100,13 @@ class Post:
         with self._alone() as outbox:
             if outbox is None:
                 return []
-            now = instant(self._clock_ms())
+            now, errors = instant(self._clock_ms()), []
             for table in self._settings.digest:
-                self._make(outbox, table, find_due(table, now, self.find_zone(table)), is_scheduled=True)
+                try:
+                    self._make(outbox, table, find_due(table, now, self.find_zone(table)), is_scheduled=True)
+                except LoadfactorError as error:  # the others are no worse for it; it is tried again at the next look
+                    errors.append(f"{table.name}: {error}")
+            self.error = "; ".join(errors)
             return self._send(outbox)
 
     def send_now(self, table: DigestTable, period: Period) -> list[Sent]:

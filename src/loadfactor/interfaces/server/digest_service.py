@@ -33,12 +33,12 @@ class DigestService:
         while self._is_wanted:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
-                self.error = ""
-            except Exception as error:  # books that cannot be read now, or a defect of ours, must not stop the server
-                message = str(error) if type(error).__module__.startswith("loadfactor") else repr(error)
-                if message != self.error:
-                    write_line(level="error", event="digests are not sent", error=message)
-                self.error = message
+                error = self._post.error
+            except Exception as failure:  # books that cannot be read now, or a defect of ours, must not stop the server
+                error = str(failure) if type(failure).__module__.startswith("loadfactor") else repr(failure)
+            if error and error != self.error:
+                write_line(level="error", event="digests are not sent", error=error)
+            self.error = error
             await asyncio.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
