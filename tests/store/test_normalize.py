@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.long import rest_long
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store.manifest import LONGEST_REACH_MS, LONGEST_STEP_MS, StepVote
@@ -157,12 +158,13 @@ def days(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[tuple[str, str], i
     return rows, before
 
 
-@settings(max_examples=300, deadline=None)
-@given(days())
-def test_settling_agrees_with_one_row_after_the_other(
-    case: tuple[list[dict[str, Any]], dict[tuple[str, str], int]],
-) -> None:
+@pytest.mark.parametrize("examples", rest_long((60, 300)))
+def test_settling_agrees_with_one_row_after_the_other(examples: int) -> None:
     """Rows, rows that met, counts and facts are those of the slow way, in whatever order and batches the samples come."""
+    settings(max_examples=examples, deadline=None)(given(days())(check_settling))()
+
+
+def check_settling(case: tuple[list[dict[str, Any]], dict[tuple[str, str], int]]) -> None:
     rows, before = case
     expected = settle_slowly(rows, before)
     halves = pa.concat_tables([table(*rows[1::2]), table(*rows[::2])])

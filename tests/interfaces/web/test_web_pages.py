@@ -124,6 +124,8 @@ def test_every_page_leads_on_and_says_its_command(open_pages: dict[str, str]) ->
     assert f'href="/gpus/GPU-{MINE}-0"' in open_pages["/gpus"]
 
 
+@pytest.mark.long  # some two hundred pages
+@pytest.mark.long  # some two hundred pages
 def test_links_within_pages_lead_somewhere(books: Books, open_pages: dict[str, str], tokens: dict[str, str]) -> None:
     """Every address of a page is answered, to who reads everything."""
     links = {link for text in open_pages.values() for link in Elements(text).links() if link.startswith("/")}
