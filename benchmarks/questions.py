@@ -36,7 +36,7 @@ print(duckdb.connect().execute(
 def run(quick: bool) -> dict[str, float]:
     """All figures; `quick` takes two days instead of eight, a sample a minute, and no report: `commands` has that of the demo."""
     with tempfile.TemporaryDirectory() as folder:
-        books = _make_books(Path(folder) / "books", 2 if quick else 8, 60 if quick else 30)
+        books = make_books(Path(folder) / "books", simulated.bench(1024, *((2, 60) if quick else (8, 30))))
         there = ["--store", str(books.store.folder)]
         files = [str(books.store.folder / f.name) for f in books.store.manifest.of("ledger")]
         show = _measure([*_loadfactor(), "show", "utilization", "--by", "team", *there])
@@ -53,9 +53,8 @@ def run(quick: bool) -> dict[str, float]:
     return found
 
 
-def _make_books(folder: Path, days: int, step_s: int) -> Books:
-    """Books of 1,024 GPUs, booked."""
-    scenario = simulated.bench(1024, days, step_s)
+def make_books(folder: Path, scenario: simulated.Scenario) -> Books:
+    """Books of a simulated fleet, booked."""
     source = Source(
         "simulated",
         lambda _paths: (),

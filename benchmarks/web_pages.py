@@ -18,12 +18,10 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.questions import make_books
 from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
-from loadfactor.books.rebuild import refresh
 from loadfactor.interfaces.web.pages import PAGES
-from loadfactor.sources.base import ReadOptions, Rows, Source
-from loadfactor.store.importing import import_files
 
 NAME = "pages"
 READERS, ROUNDS = 50, 3
@@ -35,7 +33,7 @@ SERVE = "from loadfactor.interfaces.cli import main; main()"
 def run(quick: bool) -> dict[str, float]:
     """All figures; `quick` takes 64 GPUs × 7 days."""
     with tempfile.TemporaryDirectory() as name:
-        books = _make_books(Path(name) / "books", simulated.bench(*((64, 7, 60) if quick else (1024, 30, 30))))
+        books = make_books(Path(name) / "books", simulated.bench(*((64, 7, 60) if quick else (1024, 30, 30))))
         with books.snapshot() as snapshot:
             team = next(str(key[0]) for key in snapshot.show("cost", "team").arrange("cost", True).keys if key[0])
         paths = [*OF_BOOKS, f"/teams/{team}"]
@@ -54,21 +52,6 @@ def run(quick: bool) -> dict[str, float]:
         "page_bytes_gz_max": max(size for _, _, size in found.values()),
         "readers_wrong": wrong,
     }
-
-
-def _make_books(folder: Path, scenario: simulated.Scenario) -> Books:
-    source = Source(
-        "simulated",
-        lambda _paths: (),
-        lambda _paths, _options: (
-            Rows(batch.table, batch.data, "simulated") for batch in simulated.make_tables(simulated.simulate(scenario))
-        ),
-    )
-    books = Books(folder)
-    with books.store.write() as writer:
-        import_files(writer, source, (folder,), ReadOptions(), lambda _what, _share: None)
-        refresh(writer, lambda _what, _share: None)
-    return books
 
 
 @contextmanager
