@@ -80,24 +80,26 @@ def find_jobs(session: Session, given: str) -> tuple[str, ...]:
     """
     session.view_table("allocations", "allocations")
     session.view_table("queue_events", "queue_events")
-    wanted = given.partition(".")[0] if given.partition(".")[0].replace("_", "").replace("+", "").isdigit() else given
+    trimmed = given.partition(".")[0] if given.partition(".")[0].replace("_", "").replace("+", "").isdigit() else given
     queries = (
-        "SELECT DISTINCT job_id FROM allocations WHERE job_id IN ($given, $wanted)",
-        "SELECT DISTINCT job_id FROM allocations WHERE starts_with(job_id, $wanted || '_') OR starts_with(job_id, $wanted || '+')",
-        "SELECT DISTINCT job_id FROM allocations WHERE CAST(job_number AS VARCHAR) = $wanted",
+        "SELECT DISTINCT job_id FROM allocations WHERE job_id IN ($given, $trimmed)",
+        "SELECT DISTINCT job_id FROM allocations WHERE starts_with(job_id, $trimmed || '_') OR starts_with(job_id, $trimmed || '+')",
+        "SELECT DISTINCT job_id FROM allocations WHERE CAST(job_number AS VARCHAR) = $trimmed",
     )
     for query in queries:
-        named = {name: value for name, value in {"given": given, "wanted": wanted}.items() if f"${name}" in query}
+        named = {name: value for name, value in {"given": given, "trimmed": trimmed}.items() if f"${name}" in query}
         if found := session.raw.execute(f"{query} ORDER BY length(job_id), job_id", named).fetchall():
             if len(found) > MOST_PARTS:
-                raise InputError(f"job {wanted} has {len(found):,} parts; name one of them, like {found[0][0]}")
+                raise InputError(f"job {trimmed} has {len(found):,} parts; name one of them, like {found[0][0]}")
             return tuple(job for (job,) in found)
-    waiting = session.raw.execute("SELECT count(*) FROM queue_events WHERE job_id = $wanted", {"wanted": wanted})
+    waiting = session.raw.execute("SELECT count(*) FROM queue_events WHERE job_id = $trimmed", {"trimmed": trimmed})
     if waiting.fetchall()[0][0]:
-        raise InputError(f"job {wanted!r} held no GPU yet; `loadfactor waits --job {wanted}` says how long it may wait")
+        raise InputError(
+            f"job {trimmed!r} held no GPU yet; `loadfactor waits --job {trimmed}` says how long it may wait"
+        )
     rows = session.raw.execute("SELECT DISTINCT job_id FROM allocations WHERE job_id IS NOT NULL").fetchall()
     raise no_such(
-        "job", wanted, [job for (job,) in rows], "the books know jobs as their scheduler or exporter names them"
+        "job", trimmed, [job for (job,) in rows], "the books know jobs as their scheduler or exporter names them"
     )
 
 

@@ -26,19 +26,19 @@ def write_values(chart: Chart) -> str:
         return ""
     each = ceil(len(chart.x) / MOST_STOPS)
     write = percent if chart.y_label == OF_SHARES else number
-    told = {
+    facts = {
         "names": [s.name for s in lines],
         "y": [[_write_stop(s.y[at : at + each], write) for at in range(0, len(s.y), each)] for s in lines],
         "label": chart.x_label,
     }
     if moments:
         seconds = [round(moment.timestamp()) for moment in moments[::each]]
-        told |= {"moments": [seconds[0], *(after - before for before, after in pairwise(seconds))]}
-        told |= {"zone": str(moments[0].tzinfo or "UTC")}
+        facts |= {"moments": [seconds[0], *(after - before for before, after in pairwise(seconds))]}
+        facts |= {"zone": str(moments[0].tzinfo or "UTC")}
     else:
-        told |= {"x": [float(f"{x:.6g}") for x in chart.x[::each] if not isinstance(x, str | datetime)]}
-        told |= {"at": [short(x) for x in chart.x[::each] if not isinstance(x, str | datetime)], "log": chart.x_log}
-    return dumps(told | {"log_y": chart.y_log}, ensure_ascii=False, separators=(",", ":"))
+        facts |= {"x": [float(f"{x:.6g}") for x in chart.x[::each] if not isinstance(x, str | datetime)]}
+        facts |= {"at": [short(x) for x in chart.x[::each] if not isinstance(x, str | datetime)], "log": chart.x_log}
+    return dumps(facts | {"log_y": chart.y_log}, ensure_ascii=False, separators=(",", ":"))
 
 
 def write_area(area: Area) -> str:

@@ -28,9 +28,9 @@ def draw_figure(chart: Chart, has_cursor: bool = False) -> str:
         area = draw_chart(sheet, chart)
         place = f' data-area="{write_area(area)}"' if values and area else ""
         pictures.append(write_svg(sheet, f'class="picture {name}" aria-hidden="true"{place}'))
-    told = f" data-chart={quoteattr(values)}" if values else ""
-    told += " data-heat" if has_cursor and chart.kind == "heat map" else ""
-    return f'<figure role="img" aria-label={quoteattr(words)}{told}>\n' + "\n".join(pictures) + "\n</figure>"
+    attributes = f" data-chart={quoteattr(values)}" if values else ""
+    attributes += " data-heat" if has_cursor and chart.kind == "heat map" else ""
+    return f'<figure role="img" aria-label={quoteattr(words)}{attributes}>\n' + "\n".join(pictures) + "\n</figure>"
 
 
 def write_svg(sheet: Sheet, attributes: str, before: str = "", margin: int = 0) -> str:

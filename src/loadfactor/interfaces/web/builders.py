@@ -22,7 +22,7 @@ from loadfactor.interfaces.reach import NothingKnownError
 from loadfactor.interfaces.reports import sections
 from loadfactor.interfaces.reports.inquiry import Group, Inquiry
 from loadfactor.interfaces.reports.job import build_job_page
-from loadfactor.interfaces.reports.tiles import build_tiles, say_change
+from loadfactor.interfaces.reports.tiles import BEFORE, build_tiles, say_change
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, Ask, shift
@@ -366,7 +366,7 @@ def _compare_groups(inquiry: Inquiry, found: Readings, shown: str, by: str) -> S
         rows,
         col(by, lambda row: row[0]),
         col(metric(shown).title, lambda row: _amount(row[1]), style),
-        col("the period before", lambda row: _amount(row[2]), style),
+        col(BEFORE, lambda row: _amount(row[2]), style),
         col("change", lambda row: say_change(row[1], row[2])),
         currency=readings_page.currency_of(found),
     )
@@ -396,7 +396,7 @@ def _draw_lines(inquiry: Inquiry, readings: Readings, by: Sequence[str], before:
         earlier = _list_lines([r for r in before or () if r.metric == name], others)
         for label in largest if earlier else ():
             values = [earlier.get(label, {}).get(moment - (end - start)) for moment in at]
-            series.append(Series(f"{label}, the period before", values, dashed=True))
+            series.append(Series(f"{label}, {BEFORE}", values, dashed=True))
         unit = of_metric[0].currency or of_metric[0].unit
         clock = [inquiry.local(moment) for moment in at]
         charts.append(Chart(metric(name).title, "line", clock, series, str(inquiry.timezone), unit))

@@ -55,14 +55,14 @@ class Heat:
         codes = np.array([0, *(CODES[state] for state in STATES), CODES[None]], dtype=np.uint8)
         kinds = self.kinds
         cells = np.where(kinds == WORKING, np.rint(self.shares * WHOLE_SHARE).astype(np.uint8), codes[kinds])
-        told = {
+        head = {
             "rows": self.names,
             "columns": self.parts.shape[2],
             "first": round(self.first.timestamp()),
             "step": round(self.step.total_seconds()),
             "zone": str(self.first.tzinfo),
         }
-        return json.dumps(told, ensure_ascii=False).encode("utf-8", "replace") + b"\n" + cells.tobytes()
+        return json.dumps(head, ensure_ascii=False).encode("utf-8", "replace") + b"\n" + cells.tobytes()
 
     def thin(self) -> "Heat":
         """The rows with the most idle hours, in their order, and columns of several hours, as a picture has room for."""

@@ -36,9 +36,10 @@ FORMS: Final = ("json", "csv")
 SHOWN: Final = ("last", "from", "to", "tz", "q", COMPARE)
 """Of the state, what the fields of the frame show."""
 POLL_S: Final = 30
-MOST_QUIETED: Final = 20
-MAKING_POLL_S: Final = 2
 """How often a page over books that go on asks whether they did, while somebody looks at it."""
+MAKING_POLL_S: Final = 2
+"""The same of a page whose answer is being made."""
+MOST_QUIETED: Final = 20
 WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", COMPARE, "beside", "rows", "offset")))
 
 

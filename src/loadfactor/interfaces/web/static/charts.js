@@ -11,20 +11,20 @@
 
   class Chart {
     constructor(figure) {
-      const told = JSON.parse(figure.dataset.chart);
+      const facts = JSON.parse(figure.dataset.chart);
       this.figure = figure;
-      this.names = told.names;
-      this.rows = told.y;
-      this.label = told.label;
-      this.isLog = told.log;
-      this.isLogY = told.log_y;
-      this.isTime = Boolean(told.moments);
+      this.names = facts.names;
+      this.rows = facts.y;
+      this.label = facts.label;
+      this.isLog = facts.log;
+      this.isLogY = facts.log_y;
+      this.isTime = Boolean(facts.moments);
       let sum = 0;
-      this.x = this.isTime ? told.moments.map((step) => (sum += step)) : told.x;
+      this.x = this.isTime ? facts.moments.map((step) => (sum += step)) : facts.x;
       this.step = this.isTime ? this.x[this.x.length - 1] - this.x[this.x.length - 2] : 0;
-      this.at = told.at;
-      this.clock = this.isTime && makeClock(told.zone, this.step);
-      this.zone = told.zone;
+      this.at = facts.at;
+      this.clock = this.isTime && makeClock(facts.zone, this.step);
+      this.zone = facts.zone;
       this.index = null;
       this.from = null; // the other end of what is being chosen
       this.readout = document.createElement("div");

@@ -17,9 +17,9 @@
   let maps = [];
 
   class HeatMap {
-    constructor(figure, told, cells) {
+    constructor(figure, facts, cells) {
       this.figure = figure;
-      this.read(told, cells);
+      this.read(facts, cells);
       this.at = null; // [row, column]
       this.from = null; // the column where a choice began
       this.ofNodes = this.rows[0].length === 1;
@@ -46,14 +46,14 @@
       new ResizeObserver(() => this.draw()).observe(this.field);
     }
 
-    read(told, cells) {
-      Object.assign(this, { cells, rows: told.rows, columns: told.columns, first: told.first, step: told.step, zone: told.zone });
+    read(facts, cells) {
+      Object.assign(this, { cells, rows: facts.rows, columns: facts.columns, first: facts.first, step: facts.step, zone: facts.zone });
       this.figure.dataset.heat = "drawn";
     }
 
     // The same rows and hours, or others, as the books are now.
-    renew(told, cells) {
-      this.read(told, cells);
+    renew(facts, cells) {
+      this.read(facts, cells);
       if (this.at && (this.at[0] >= this.rows.length || this.at[1] >= this.columns)) this.at = this.from = null;
       this.draw();
     }
@@ -323,11 +323,11 @@
     if (!response?.ok || !figure.isConnected) return;
     const bytes = new Uint8Array(await response.arrayBuffer());
     const end = bytes.indexOf(10);
-    const told = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
-    if (!told.rows?.length || !figure.isConnected || figure.dataset.heat === "drawn") return;
+    const facts = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
+    if (!facts.rows?.length || !figure.isConnected || figure.dataset.heat === "drawn") return;
     const known = maps.find((map) => map.figure === figure);
-    if (known) known.renew(told, bytes.subarray(end + 1));
-    else maps.push(new HeatMap(figure, told, bytes.subarray(end + 1)));
+    if (known) known.renew(facts, bytes.subarray(end + 1));
+    else maps.push(new HeatMap(figure, facts, bytes.subarray(end + 1)));
   }
 
   document.addEventListener("loadfactor:shown", attach);
