@@ -80,26 +80,24 @@ def find_jobs(session: Session, given: str) -> tuple[str, ...]:
     """
     session.view_table("allocations", "allocations")
     session.view_table("queue_events", "queue_events")
-    trimmed = given.partition(".")[0] if given.partition(".")[0].replace("_", "").replace("+", "").isdigit() else given
+    plain = given.partition(".")[0] if given.partition(".")[0].replace("_", "").replace("+", "").isdigit() else given
     queries = (
-        "SELECT DISTINCT job_id FROM allocations WHERE job_id IN ($given, $trimmed)",
-        "SELECT DISTINCT job_id FROM allocations WHERE starts_with(job_id, $trimmed || '_') OR starts_with(job_id, $trimmed || '+')",
-        "SELECT DISTINCT job_id FROM allocations WHERE CAST(job_number AS VARCHAR) = $trimmed",
+        "SELECT DISTINCT job_id FROM allocations WHERE job_id IN ($given, $plain)",
+        "SELECT DISTINCT job_id FROM allocations WHERE starts_with(job_id, $plain || '_') OR starts_with(job_id, $plain || '+')",
+        "SELECT DISTINCT job_id FROM allocations WHERE CAST(job_number AS VARCHAR) = $plain",
     )
     for query in queries:
-        named = {name: value for name, value in {"given": given, "trimmed": trimmed}.items() if f"${name}" in query}
+        named = {name: value for name, value in {"given": given, "plain": plain}.items() if f"${name}" in query}
         if found := session.raw.execute(f"{query} ORDER BY length(job_id), job_id", named).fetchall():
             if len(found) > MOST_PARTS:
-                raise InputError(f"job {trimmed} has {len(found):,} parts; name one of them, like {found[0][0]}")
+                raise InputError(f"job {plain} has {len(found):,} parts; name one of them, like {found[0][0]}")
             return tuple(job for (job,) in found)
-    waiting = session.raw.execute("SELECT count(*) FROM queue_events WHERE job_id = $trimmed", {"trimmed": trimmed})
+    waiting = session.raw.execute("SELECT count(*) FROM queue_events WHERE job_id = $plain", {"plain": plain})
     if waiting.fetchall()[0][0]:
-        raise InputError(
-            f"job {trimmed!r} held no GPU yet; `loadfactor waits --job {trimmed}` says how long it may wait"
-        )
+        raise InputError(f"job {plain!r} held no GPU yet; `loadfactor waits --job {plain}` says how long it may wait")
     rows = session.raw.execute("SELECT DISTINCT job_id FROM allocations WHERE job_id IS NOT NULL").fetchall()
     raise no_such(
-        "job", trimmed, [job for (job,) in rows], "the books know jobs as their scheduler or exporter names them"
+        "job", plain, [job for (job,) in rows], "the books know jobs as their scheduler or exporter names them"
     )
 
 
