@@ -129,6 +129,8 @@ class Source:
     default_step_s: float | None = None  # the step of a series with a single sample
     grows: bool = False  # a longer file of the same job takes the place of what was imported of it before
     watches: bool = False  # its devices and allocations end where its files do, not where anything ended
+    uses: tuple[str, ...] = ()
+    """Options of `loadfactor import` that change what it reads, as ImportRequest calls them; others are refused."""
 
 
 _KINDS_MAX: Final = 200  # an input of garbage must not make a list as long as itself

@@ -83,4 +83,4 @@ def _write_cell(label: str, row: int, name: str, value: Any) -> str | None:
     return str(value)
 
 
-SOURCE = Source("prices", find_with(_ENDINGS, "price list"), read_with(decode_price_lists))
+SOURCE = Source("prices", find_with(_ENDINGS, "price list"), read_with(decode_price_lists), uses=("timezone",))

@@ -119,6 +119,23 @@ def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "path", "flag", "value"),
+    [
+        ("slurm", "x", "--node", "n1"),
+        ("kubernetes", "x", "--pool", "a"),
+        ("focus", "x", "--at", "2026-03-01T00:00Z"),
+        ("prometheus", "http://localhost:1", "--node", "n1"),
+        ("dcgm", "x", "--last", "3d"),
+        ("nvidia-smi", "x", "--gpus", "8"),
+    ],
+)
+def test_an_option_that_a_source_does_not_use_is_refused(source: str, path: str, flag: str, value: str, run: Run) -> None:
+    """Nothing that is given is without effect: the line names the option."""
+    code, _, err = run("import", source, path, flag, value)
+    assert code == 2 and flag in err and "leave it out" in err
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("show", "utilizatoin"),

@@ -63,6 +63,22 @@ def test_a_running_job_is_where_its_gpus_are(tmp_path):
     assert json.loads(row["tags"])["job_name"] == "a b=c StartTime=never"
 
 
+def test_what_still_ran_is_held_until_slurm_was_asked(tmp_path):
+    """scontrol says how long a job ran, accounting as JSON too, slurmctld when its answer is of; --at counts before the last."""
+    told = RUNNING.replace("Requeue=1", "RunTime=1-01:00:00 Requeue=1")
+    held_back = RUNNING.replace("JobId=104", "JobId=105").replace("Requeue=1", "RunTime=00:30:00 Requeue=1")
+    assert Books(told + held_back, folder=tmp_path).hours() == {"104": 100.0, "105": 100.0}
+    job = {"job_id": 7, "nodes": "n1", "tres_alloc_str": "gres/gpu=2", "job_state": "RUNNING", "start_time": AT}
+    answer = {"jobs": [{**job, "end_time": AT + 86400}], "last_update": {"set": True, "number": AT + 7200}}
+    books = Books(json.dumps(answer), folder=tmp_path, timezone=None)
+    assert books.hours() == {"7": 4.0}
+    assert Books(json.dumps(answer), folder=tmp_path, at_ms=(AT + 10800) * 1000).hours() == {"7": 6.0}
+    kept = {"start": AT, "elapsed": 3600, "suspended": 3600, "end": 0}
+    gpus = {"allocated": [{"type": "gres", "name": "gpu", "count": 2}]}
+    accounted = {"job_id": 9, "state": {"current": "RUNNING"}, "time": kept, "tres": gpus, "nodes": "n1"}
+    assert Books(json.dumps({"jobs": [accounted]}), folder=tmp_path).hours() == {"9": 4.0}
+
+
 def test_the_gpus_of_a_node_are_kept_as_slurm_numbers_them(tmp_path):
     """Numbers of each node, written out; a text that does not name every GPU says nothing of which they are."""
     numbers = [row["gpu_indices"] for row in Books(RUNNING, folder=tmp_path).allocations]

@@ -3,7 +3,7 @@
 import base64
 import gzip
 import json
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -162,6 +162,29 @@ def test_running_and_suspended_jobs_are_open(tmp_path):
     assert [(r["end_state"], r["to_utc"]) for r in books.allocations] == [("running", None), ("suspended", None)]
 
 
+STILL = ("ElapsedRaw", "Suspended")
+
+
+def test_a_running_job_is_held_until_sacct_was_asked(tmp_path):
+    """Its elapsed and suspended time say when that was, in both spellings and any order; --at says it too, and the receipt repeats it."""
+    long = job("1", State="RUNNING", End="Unknown", gpus=2, ElapsedRaw="360000", Suspended="00:00:00")
+    still = job("2", State="SUSPENDED", End="Unknown", ElapsedRaw="352800", Suspended="02:00:00")
+    over = job("3", ElapsedRaw="3600", Suspended="00:00:00")
+    for rows in ([long, still, over], [over, still, long]):
+        books = Books(write_sacct(rows, (*FIELDS, *STILL)), folder=tmp_path)
+        assert books.hours() == {"1": 200.0, "2": 100.0, "3": 1.0}
+        assert [(what[-24:], n) for what, n in books.gaps.items()] == [(" 2026-10-05 13:00:00 UTC", 2)]
+    clock = {**long, "Elapsed": "4-04:00:00"}
+    assert Books(write_sacct([clock], (*FIELDS, "Elapsed")), folder=tmp_path).hours() == {"1": 200.0}
+    at_ms = int(datetime(2026, 10, 6, tzinfo=UTC).timestamp() * 1000)
+    assert Books(write_sacct([long], (*FIELDS, *STILL)), folder=tmp_path, at_ms=at_ms).hours() == {"1": 222.0}
+    assert Books(write_sacct([long]), folder=tmp_path, at_ms=at_ms).hours() == {"1": 222.0}
+    assert any("give --at" in what for what in Books(write_sacct([long]), folder=tmp_path).gaps)
+    with pytest.raises(SourceError, match="job 1: it still ran at 2026-10-05 13:00:00 UTC, after --at 2026-10-05"):
+        Books(write_sacct([long], (*FIELDS, *STILL)), folder=tmp_path, at_ms=at_ms - 86_400_000)
+    assert "--at changed nothing" in str(Books(write_sacct([over]), folder=tmp_path, at_ms=at_ms).gaps)
+
+
 def test_suspended_time_counts(tmp_path):
     """The time in which a job was suspended lies between its start and its end, and its GPUs are nobody else's."""
     text = write_sacct([job("1", Suspended="00:30:00", ElapsedRaw="1800")], (*FIELDS, "Suspended", "ElapsedRaw"))
@@ -200,6 +223,8 @@ def test_what_stands_between_fields_is_found(tmp_path):
         write_sacct(rows, mark=";"),
         write_sacct(rows, mark="\t"),
         write_sacct(rows, mark="@@"),
+        write_sacct(rows, mark="☃"),
+        write_sacct(rows, mark="¦", closed=True),
         gzip.compress(write_sacct(rows).encode()),
         write_sacct(rows) + "\n" + write_sacct([job("1.batch")]),
     ):

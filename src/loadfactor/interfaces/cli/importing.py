@@ -29,8 +29,19 @@ STANDARD_INPUT = "-"
 PROMETHEUS = "prometheus"
 """The source that is fetched over the network."""
 TRAINING = "training-log"
-OF_TRAINING = {"begun": "--start", "gpus": "--gpus"}
-"""The source of logs of training, and the options for it alone."""
+"""The source that is of one job."""
+OF_SOURCES = {
+    "job": "--job",
+    "timezone": "--timezone",
+    "step": "--step",
+    "node": "--node",
+    "pool": "--pool",
+    "currency": "--currency",
+    "at": "--at",
+    "begun": "--start",
+    "gpus": "--gpus",
+}
+"""Options that sources of files use, each those that its `uses` names."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
 STREAMED = "cloudwatch"
 """Sources that are read from a bucket, too; the last of bills from BigQuery."""
@@ -54,10 +65,7 @@ def build_page(request: ImportRequest) -> Document:
 
     if request.source == PROMETHEUS and any("://" in path for path in request.paths):
         return build_history(request)
-    given = next((name for name in FLAGS if getattr(request, name) is not None), None)
-    if given:
-        raise InputError(f"{FLAGS[given]} is for `loadfactor import {PROMETHEUS} URL` alone; leave it out")
-    check_training(request)
+    check_options(request)
     zone = read_zone(request.timezone)
     taken, begun = read_moment(request.at, zone), read_moment(request.begun, zone)
     options = ReadOptions(
@@ -79,13 +87,21 @@ def build_page(request: ImportRequest) -> Document:
     return build_receipt(receipt, books)
 
 
-def check_training(request: ImportRequest) -> None:
-    """Refuse a training log without a job, and options of training logs elsewhere."""
+def check_options(request: ImportRequest) -> None:
+    """Refuse an option that the source does not use, so that none is without effect, and a training log without a job."""
+    from loadfactor.sources import find_source
+
+    given = next((flag for name, flag in FLAGS.items() if getattr(request, name) is not None), None)
+    if given:
+        raise InputError(f"{given} is for `loadfactor import {PROMETHEUS} URL` alone; leave it out")
     if request.source == TRAINING and request.job is None:
         raise InputError(f"name the job: `loadfactor import {TRAINING} {request.paths[0]} --job NAME`")
-    given = next((flag for name, flag in OF_TRAINING.items() if getattr(request, name) is not None), None)
-    if given and request.source != TRAINING:
-        raise InputError(f"{given} is for `loadfactor import {TRAINING} FILE…` alone; leave it out")
+    uses = find_source(request.source).uses
+    has_moment = request.at is not None or request.begun is not None  # which may lack its zone
+    for name, flag in OF_SOURCES.items():
+        if getattr(request, name) is not None and name not in uses and not (name == "timezone" and has_moment):
+            used = ", ".join(OF_SOURCES[of] for of in OF_SOURCES if of in uses) or "none of them"
+            raise InputError(f"{request.source} does not use {flag} (it uses {used}); leave it out")
 
 
 def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Path:
@@ -135,6 +151,9 @@ def build_history(request: ImportRequest) -> Document:
 
     if len(request.paths) != 1 or not request.paths[0].startswith(("http://", "https://")):
         raise InputError("name one server by its URL: `loadfactor import prometheus http://HOST:9090 --last 30d`")
+    unused = next((flag for name, flag in OF_SOURCES.items() if getattr(request, name) is not None), None)
+    if unused and unused != OF_SOURCES["timezone"]:
+        raise InputError(f"{unused} does nothing where a server is queried; leave it out")
     url = request.paths[0]
     server = PrometheusServer(name_server(url), url, request.bearer_token_file)
     zone = read_zone(request.timezone)

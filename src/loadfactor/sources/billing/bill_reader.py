@@ -110,7 +110,7 @@ class BillDecoder(ABC):
 
 def make_source(name: str, decoder: Callable[[], BillDecoder]) -> Source:
     """The source of one kind of bill."""
-    return Source(name, find_bills, read_bills(decoder))
+    return Source(name, find_bills, read_bills(decoder), uses=("currency",))
 
 
 def find_bills(paths: tuple[Path, ...]) -> tuple[Path, ...]:

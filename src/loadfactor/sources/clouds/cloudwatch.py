@@ -308,6 +308,7 @@ SOURCE = Source(
     read_with(decode_saved_cloudwatch),
     S_PER_MIN,
     watches=True,
+    uses=("step", "job"),
 )
 METRIC_STREAM: Final = "metric-stream"
 """The first word of such stream ids."""

@@ -288,7 +288,14 @@ def list_instance_rows(
         yield from (("device_events", {"device_id": name, **event}) for name in names)
 
 
-SOURCE = Source("ec2", find_with((".json",), "JSON of EC2"), read_with(decode_ec2), float(S_PER_HOUR), watches=True)
+SOURCE = Source(
+    "ec2",
+    find_with((".json",), "JSON of EC2"),
+    read_with(decode_ec2),
+    float(S_PER_HOUR),
+    watches=True,
+    uses=("at", "pool", "job"),
+)
 TYPES, REQUESTS, PRICES = "InstanceTypes", "SpotInstanceRequests", "SpotPriceHistory"
 """Kinds of events, as EC2's answers name what is in them."""
 _UNSEEN: Final = "terminated"

@@ -211,7 +211,12 @@ def list_instance_rows(
 
 
 SOURCE = Source(
-    "gce", find_with((".json",), "JSON of Compute Engine"), read_with(decode_gce), float(S_PER_HOUR), watches=True
+    "gce",
+    find_with((".json",), "JSON of Compute Engine"),
+    read_with(decode_gce),
+    float(S_PER_HOUR),
+    watches=True,
+    uses=("at", "pool", "job"),
 )
 PREEMPTIONS: Final = "preemptions"
 """Operations by which Compute Engine took instances away."""

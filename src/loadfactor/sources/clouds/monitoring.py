@@ -130,4 +130,5 @@ SOURCE = Source(
     read_with(decode_saved_monitoring),
     S_PER_MIN,
     watches=True,
+    uses=("step", "job"),
 )

@@ -11,4 +11,5 @@ SOURCE = Source(
     read_with(decode_scrapes),
     EXPORTER_STEP_S,
     watches=True,
+    uses=("at", "step", "node", "pool", "job"),
 )

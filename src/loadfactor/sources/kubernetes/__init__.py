@@ -5,5 +5,9 @@ from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.kubernetes.saved import decode_objects
 
 SOURCE = Source(
-    "kubernetes", find_with((".json", ".json.gz"), "objects saved as JSON"), read_with(decode_objects), watches=True
+    "kubernetes",
+    find_with((".json", ".json.gz"), "objects saved as JSON"),
+    read_with(decode_objects),
+    watches=True,
+    uses=("at",),
 )

@@ -3,12 +3,13 @@
 import codecs
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.kubernetes.decoder import KINDS, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, instant, part, text
@@ -16,6 +17,7 @@ from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.text_blocks import join_pieces
 
 LARGEST_BYTES: Final = 512 * BYTES_PER_MIB
+STILL_HELD: Final = "pods and claims that still held GPUs when this was saved: held until"
 LISTED: Final = "LISTED"
 DELETED: Final = "DELETED"
 _EVENTS: Final = ("ADDED", "MODIFIED", DELETED)
@@ -58,8 +60,19 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
             "pods with claims of devices that no resourceslice in it lists: which GPUs, nobody says",
             unnamed,
         )
+    still = 0
     for item in decoder.drain():
+        if isinstance(item, Rows) and item.table == "allocations" and "to_utc" in item.data.column_names:
+            still += item.data["to_utc"].null_count
         yield _end_at(item, saved_ms) if isinstance(item, Rows) and saved_ms is not None else item
+    if still:
+        until = (
+            "an unknown time"
+            if saved_ms is None
+            else f"{datetime.fromtimestamp(saved_ms / MS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
+        why = "--at" if options.at_ms is not None else "the newest time in it; --at says when it was saved"
+        yield Gap(inputs[0].label, f"{STILL_HELD} {until} ({why})", still)
 
 
 def read_events(source: Input) -> Iterator[Event]:

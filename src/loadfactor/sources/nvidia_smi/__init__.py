@@ -10,4 +10,5 @@ SOURCE = Source(
     read_with(decode_logs),
     DEFAULT_STEP_S,
     watches=True,
+    uses=("timezone", "at", "step", "node", "pool", "job"),
 )

@@ -163,4 +163,5 @@ SOURCE = Source(
     read_with(decode_answers),
     EXPORTER_STEP_S,
     watches=True,
+    uses=("job", "step"),
 )

@@ -156,4 +156,5 @@ SOURCE = Source(
     "alibaba-genai",
     find_csvs_with({_DUTY: True, _MEMORY: False, _QPS: False}, "Alibaba's GenAI trace"),
     read_with(decode_genai),
+    uses=("pool", "step"),
 )

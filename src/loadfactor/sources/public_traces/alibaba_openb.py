@@ -133,5 +133,8 @@ def _make_queue_events(pods: pa.Table, pool: str) -> pa.Table:
 
 
 SOURCE = Source(
-    "alibaba-openb", find_csvs_with({_NODES: True, _PODS: True}, "Alibaba's openb trace"), read_with(decode_openb)
+    "alibaba-openb",
+    find_csvs_with({_NODES: True, _PODS: True}, "Alibaba's openb trace"),
+    read_with(decode_openb),
+    uses=("pool",),
 )

@@ -8,5 +8,6 @@ SOURCE = Source(
     "serving",
     find_with((".prom", ".txt", ".metrics", ".om"), "text of a serving engine", rotated=True),
     read_with(decode_engines),
+    uses=("at", "timezone", "step", "job"),
 )
 """Pages of one engine or of many, in files of one page or of many after each other."""

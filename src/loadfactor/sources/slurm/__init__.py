@@ -8,4 +8,5 @@ SOURCE = Source(
     "slurm",
     find_with((".txt", ".csv", ".psv", ".json", ".log", ".out"), "output of Slurm's commands"),
     read_with(decode_slurm),
+    uses=("timezone", "at", "pool"),
 )

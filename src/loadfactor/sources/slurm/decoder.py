@@ -13,12 +13,13 @@ from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.slurm.gpus import Notes
 from loadfactor.sources.slurm.job_rows import JobSurroundings, book_jobs
 from loadfactor.sources.slurm.jobs import find_repeated, number_runs, number_single_runs
-from loadfactor.sources.slurm.node_rows import NodeRecord, list_nodes, measure_shards
+from loadfactor.sources.slurm.node_rows import NodeRecord, is_out_of_use, list_nodes, measure_shards
 from loadfactor.sources.slurm.rest_json import count_others, decode_rest_jobs, decode_rest_nodes, parse_documents
 from loadfactor.sources.slurm.sacct import SacctText, make_keys
 from loadfactor.sources.slurm.scontrol import KINDS, decode_scontrol_jobs, decode_scontrol_nodes
 
 _CONTROL: Final = re.compile(rb"\s*(?:%s)=" % "|".join(KINDS).encode())
+NO_USE_OF_AT: Final = "--at changed nothing: no job still ran, and no node was out of use"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -60,7 +61,9 @@ def decode_slurm(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
         else:
             jobs.append(SacctText(source, options.timezone))
     yield from list_nodes(nodes, options.pool, options.at_ms, inputs[0].label, notes)
-    yield from decode_jobs(jobs, JobSurroundings(measure_shards(nodes), options.pool), notes)
+    yield from decode_jobs(jobs, JobSurroundings(measure_shards(nodes), options.pool, options.at_ms), notes)
+    if options.at_ms is not None and not notes.open_until and not any(map(is_out_of_use, nodes)):
+        notes.add(inputs[0].label, NO_USE_OF_AT)
     yield from notes.make_gaps()
 
 

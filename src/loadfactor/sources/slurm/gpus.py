@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import MOST_GPUS
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap
 from loadfactor.sources.gpu_scrapes.known_devices import SLICES, count_slices
 from loadfactor.sources.parsing.cells import quote
@@ -34,6 +36,7 @@ MOST_ON_NODE: Final = 1000
 """GPUs or MIG instances of a node: more is damage."""
 _PROFILE: Final = re.compile(r"(?:^|[._-])(\d+)g\.(\d+)gb", re.IGNORECASE)
 _OF_FOUR: Final = {("1", "6"), ("2", "12"), ("4", "24")}  # the profiles of an A30, where no model is named
+STILL_RAN: Final = "jobs that still ran when Slurm was queried: held until then,"
 UNSIZED: Final = (
     "jobs hold shards of GPUs, and no node list says how many make a GPU: not booked (import scontrol show node)"
 )
@@ -53,6 +56,14 @@ class Notes:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], int] = {}
         self._lines: dict[tuple[str, str], int] = {}
+        self.open_until: dict[str, tuple[int, int]] = {}
+        """By label: how many jobs still ran, and until when that is known (ms)."""
+
+    def keep_open(self, label: str, count: int, until_ms: int) -> None:
+        """`count` more jobs still ran at that instant; nothing when it is 0."""
+        if count:
+            known, latest_ms = self.open_until.get(label, (0, until_ms))
+            self.open_until[label] = known + count, max(latest_ms, until_ms)
 
     def add(self, label: str, what: str, count: int = 1, line: int | None = None) -> None:
         """`count` more of this kind, the first of them in `line`; nothing when it is 0."""
@@ -65,9 +76,21 @@ class Notes:
         """Every kind once."""
         counts, self._counts = self._counts, {}
         lines, self._lines = self._lines, {}
+        still, self.open_until = self.open_until, {}
+        for label, (count, until_ms) in still.items():
+            yield Gap(label, f"{STILL_RAN} {write_instant(until_ms)}", count)
         for (label, what), count in counts.items():
             line = lines.get((label, what))
             yield Gap(label, what if line is None else f"{what} (first in line {line})", count)
+
+
+def write_instant(at_ms: int) -> str:
+    """An instant in UTC, to the second.
+
+    >>> write_instant(0)
+    '1970-01-01 00:00:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(at_ms / MS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.base.units import BYTES_PER_MIB, H_PER_YEAR, MS_PER_HOUR, PERCENT
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB, H_PER_YEAR, MS_PER_HOUR, MS_PER_MIN, PERCENT
 from loadfactor.sources.base import Rows
 from loadfactor.sources.slurm.gpus import (
     JobGpus,
@@ -29,13 +30,20 @@ from loadfactor.sources.slurm.gpus import (
     measure_gpus,
     note_unsized,
     place_jobs,
+    write_instant,
     write_placed,
 )
 from loadfactor.sources.slurm.jobs import OPEN_STATES
 
 ROWS_AT_ONCE: Final = 50_000
+SLACK_MS: Final = MS_PER_MIN
+"""So much earlier than what Slurm says may be reported when it was queried."""
 LONGEST_RUN_MS: Final = 10 * H_PER_YEAR * MS_PER_HOUR
 NO_GPUS_AT_ALL: Final = "jobs without GPUs: not booked"
+NO_MOMENT: Final = (
+    "jobs that still ran, and nothing says when Slurm was queried: held as long as the books go on; add ElapsedRaw to"
+    " sacct's --format, or give --at"
+)
 NO_END: Final = "jobs that ended, and nobody says when: not booked"
 BACKWARDS: Final = "jobs that end before they start, or after ten years: not booked"
 LATE_SUBMIT: Final = "jobs that were submitted after they started: their wait is unknown"
@@ -69,11 +77,15 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True)
 class JobSurroundings:
-    """Facts of an import besides a job's own row: shards of a GPU, the pool where no node is known, when a snapshot was taken."""
+    """Facts of an import besides a job's own row: shards of a GPU, the pool where no node is known, when Slurm was queried.
+
+    `is_watched`: what Slurm says of jobs that still run is followed, so that their end will be known.
+    """
 
     sizes: ShardSizes = field(default_factory=ShardSizes)
     pool: str | None = None
     at_ms: int | None = None
+    is_watched: bool = False
 
 
 def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str) -> Iterator[Rows]:
@@ -99,6 +111,7 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
     _note(notes, label, BACKWARDS, backwards, jobs)
     booked = ran & (held > 0) & ~nobody_knows & ~backwards  # NaN, shards of unknown size, is not above 0
     chosen = JobGpus(held, gpus.share, gpus.requested)
+    jobs = _end_open(jobs, booked & open_end, around, notes, label)
     for rows in _allocate(jobs, booked, chosen, around, label, notes):
         yield Rows("allocations", rows, label)
     requested = np.where(gpus.requested > 0, gpus.requested, gpus.held)
@@ -136,7 +149,7 @@ def _allocate(
         "submitted_utc": kept["submitted"],
         "eligible_utc": kept["eligible"],
         "from_utc": kept["started"],
-        "to_utc": kept["ended"],
+        "to_utc": pc.coalesce(kept["ended"], kept["known_until"]),
         "end_state": kept["state"],
     }
     for first in range(0, len(places.row), ROWS_AT_ONCE):
@@ -151,6 +164,27 @@ def _allocate(
         for name, values in (there | summaries.list_columns(part)).items():
             rows = rows.append_column(name, values)
         yield rows
+
+
+def _end_open(jobs: pa.Table, still: NDArray[np.bool_], around: JobSurroundings, notes: Notes, label: str) -> pa.Table:
+    """Jobs with `known_until` of those that `still` run, and of no others. SourceError where --at is before what was known."""
+    of = jobs["known_until"].combine_chunks()
+    seen_ms: NDArray[np.int64] = pc.if_else(pa.array(still), of, None).fill_null(0).to_numpy(zero_copy_only=False)
+    known_ms = np.maximum(seen_ms, np.where(still, jobs["started"].fill_null(0).to_numpy(), 0))
+    if around.at_ms is not None:
+        late = still & (known_ms > around.at_ms + SLACK_MS)
+        if late.any():
+            row = int(known_ms.argmax())
+            raise SourceError(
+                f"{label}, job {jobs['job_id'][row].as_py()}: it still ran at {write_instant(int(known_ms[row]))}, after"
+                f" --at {write_instant(around.at_ms)}; give when Slurm was queried, or leave --at out"
+            )
+        seen_ms = np.where(still, np.maximum(around.at_ms, known_ms), 0)
+    elif not around.is_watched:
+        _note(notes, label, NO_MOMENT, still & (seen_ms == 0), jobs)
+    notes.keep_open(label, int((seen_ms > 0).sum()), int(seen_ms.max()))
+    until = pa.array(seen_ms, mask=seen_ms == 0)
+    return jobs.set_column(jobs.column_names.index("known_until"), "known_until", until)
 
 
 def _set_right(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:

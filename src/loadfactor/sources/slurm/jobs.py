@@ -45,6 +45,7 @@ JOBS: Final = pa.schema(
     [
         *((name, pa.string()) for name in TEXTS),
         *((name, pa.int64()) for name in INSTANTS),
+        ("known_until", pa.int64()),  # of a job that still ran: when Slurm was queried, in ms
         ("restarts", pa.int64()),
         ("line", pa.int64()),  # where it stands in its input
     ]
@@ -95,9 +96,13 @@ _COMPARED: Final = (
 Row = dict[str, Any]
 
 
-def make_jobs(records: list[dict[str, Any]]) -> pa.Table:
-    """Records with any of these columns as a table with all of them; of a job that runs the end is what it may last to at most."""
+def make_jobs(records: list[dict[str, Any]], queried_ms: int | None = None) -> pa.Table:
+    """Records with any of these columns as a table with all of them; of a job that runs the end is what it may last to at most.
+
+    `queried_ms`: when Slurm was queried, where that is known.
+    """
     for record in records:
+        record["known_until"] = queried_ms
         if record.get("state") in EXPECTED_END:
             record["ended"] = None
     return pa.Table.from_pylist([{name: record.get(name) for name in JOBS.names} for record in records], schema=JOBS)

@@ -31,6 +31,8 @@ _CONTROLLER_ALONE: Final = ("placed", "indices", "restarts", "reason")
 """Columns that the controller knows and accounting does not."""
 _SOONER: Final = ("state", "eligible", "started", "ended", "held", "nodes")
 """Columns of an open job that the controller knows before accounting does."""
+_OF_A_FILE: Final = ("line", "known_until")
+"""Columns that say something of what was printed, not of the job."""
 Event = Sequence[Any]
 JobReport = dict[str, Any]
 """A row of JOBS without its empty cells. Accounting (sacct, slurmdbd) counts before the controller (scontrol, slurmctld), which
@@ -66,7 +68,7 @@ class SlurmState:
 
 def list_job_reports(jobs: pa.Table) -> list[JobReport]:
     """The rows of JOBS as events have them."""
-    return [{k: v for k, v in row.items() if v is not None and k != "line"} for row in jobs.to_pylist()]
+    return [{k: v for k, v in row.items() if v is not None and k not in _OF_A_FILE} for row in jobs.to_pylist()]
 
 
 def list_node_values(node: NodeRecord) -> list[Any]:
@@ -117,7 +119,7 @@ class LiveSlurmDecoder:
     def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
         yield from self._nodes.take()
-        around = JobSurroundings(measure_shards(self._nodes.nodes.values()))
+        around = JobSurroundings(measure_shards(self._nodes.nodes.values()), is_watched=True)
         notes = Notes()
         emitted: dict[str, list[int]] = {}
         for rows in book_jobs(self._jobs.number(notes, self._label), around, notes, self._label):

@@ -19,7 +19,7 @@ from loadfactor.sources.slurm.gpus import (
     write_indices,
     write_placed,
 )
-from loadfactor.sources.slurm.jobs import make_jobs, name_job, read_state, read_text
+from loadfactor.sources.slurm.jobs import OPEN_STATES, make_jobs, name_job, read_state, read_text
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
 
 LIMIT_BYTES: Final = 512 * BYTES_PER_MIB
@@ -69,7 +69,7 @@ def parse_documents(source: Input) -> list[Document]:
 
 def decode_rest_jobs(document: Document, label: str) -> pa.Table:
     """The jobs of a document of slurmctld (squeue) or slurmdbd (sacct). SourceError names a job whose resources are none."""
-    rows = []
+    rows, queried_ms = [], [read_seconds(document.get(name)) for name in ("last_update", "last_backfill")]
     for number, job in enumerate(_list(document, "jobs"), 1):
         try:
             row = _read_recorded(job) if isinstance(job.get("time"), dict) else _read_queued(job)
@@ -77,7 +77,16 @@ def decode_rest_jobs(document: Document, label: str) -> pa.Table:
             raise SourceError(f"{label}, job {number}: {error}") from None
         if row["job_id"]:
             rows.append(row)
-    return make_jobs(rows)
+            queried_ms.append(_find_known(job, row))
+    return make_jobs(rows, max((at_ms for at_ms in queried_ms if at_ms is not None), default=None))
+
+
+def _find_known(job: Document, row: dict[str, Any]) -> int | None:
+    """When accounting was queried (ms), as what it calls elapsed of a job that still runs says; None of others."""
+    ran_s = read_number(dig(job, "time", "elapsed"))
+    if row["state"] not in OPEN_STATES or row["started"] is None or ran_s is None:
+        return None
+    return int(row["started"] + (ran_s + (read_number(dig(job, "time", "suspended")) or 0)) * MS_PER_S)
 
 
 def decode_rest_nodes(document: Document) -> Iterator[NodeRecord]:

@@ -17,6 +17,7 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.cells import quote
@@ -175,7 +176,7 @@ def _split_block(
 
 def _prepare(heading: SacctHeading, data: bytes) -> tuple[bytes, str]:
     """The block with one character between its fields, and that character."""
-    if len(heading.delimiter) == 1:
+    if len(heading.delimiter.encode()) == 1:
         return data, heading.delimiter
     return data.replace(heading.delimiter.encode(), _STAND_IN.encode()), _STAND_IN
 
@@ -277,7 +278,8 @@ def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
     ids = _find_ids(cells)
     raw = column("jobidraw")
     texts = {ours: column(theirs) for ours, theirs in _TIMES.items() if theirs in names}
-    found = times.convert(texts, lines, _measure_runs(cells, names))
+    ran_ms = _measure_runs(cells, names)
+    found = times.convert(texts, lines, ran_ms)
     held = [column(name) for name in _HELD if name in names]
     requested = [column(name) for name in _REQUESTED if name in names]
     if not held:
@@ -292,6 +294,7 @@ def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
         "nodes": column("nodelist"),
         "restarts": _map_distinct(column("restarts"), _read_count).cast(pa.int64()),
         "line": pa.array(lines),
+        **({} if ran_ms is None else {"known_until": _find_known(found["started"], ran_ms)}),
         **found,
     }
     nothing = {field.name: field.type for field in JOBS}
@@ -324,6 +327,12 @@ def _measure_runs(cells: pa.Table, names: set[str]) -> pa.Array | None:
     if "suspended" in names:
         ran = pc.add(ran, pc.fill_null(seconds("suspended"), 0))
     return pc.multiply(ran, MS_PER_S)
+
+
+def _find_known(started: pa.Array, ran_ms: pa.Array) -> pa.Array:
+    """When sacct was asked, as what it calls elapsed of each job that still runs says."""
+    known = pc.add(started, pc.if_else(pc.less(ran_ms, LATEST_MS - EARLIEST_MS), ran_ms, None))
+    return pc.if_else(pc.less_equal(known, LATEST_MS), known, None)
 
 
 def _read_count(text: str) -> str | None:

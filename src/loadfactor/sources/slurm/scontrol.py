@@ -10,10 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import split_lines
 from loadfactor.sources.slurm.gpus import Notes, count_placed, expand_hostlist, find_grant, write_indices, write_placed
-from loadfactor.sources.slurm.jobs import INSTANTS, JobTimes, make_jobs, name_job, read_state, read_text
+from loadfactor.sources.slurm.jobs import (
+    INSTANTS,
+    OPEN_STATES,
+    JobTimes,
+    make_jobs,
+    name_job,
+    parse_elapsed_s,
+    read_state,
+    read_text,
+)
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
 
 _TIMES: Final = dict(zip(INSTANTS, ("SubmitTime", "EligibleTime", "StartTime", "EndTime"), strict=True))
@@ -32,14 +42,17 @@ def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa
     fields = [record.first() for record in records]
     texts = {ours: pa.array([of.get(theirs) for of in fields], pa.string()) for ours, theirs in _TIMES.items()}
     times = JobTimes(source.label, zone, notes).convert(texts, lines, None)
-    rows = []
+    rows, queried_ms = [], list[int]()
     for number, record in enumerate(records):
         try:
             row = _read_job(record, fields[number])
         except ValueError as error:
             raise SourceError(f"{source.label}, line {record.line}: {error}") from None
         rows.append(row | {name: times[name][number].as_py() for name in INSTANTS})
-    return make_jobs(rows)
+        ran_s = parse_elapsed_s(fields[number].get("RunTime"))
+        if row["state"] in OPEN_STATES and ran_s is not None and rows[-1]["started"] is not None:
+            queried_ms.append(rows[-1]["started"] + ran_s * MS_PER_S)
+    return make_jobs(rows, max(queried_ms, default=None))
 
 
 def decode_scontrol_nodes(source: Input, zone: tzinfo | None, notes: Notes) -> Iterator[NodeRecord]:

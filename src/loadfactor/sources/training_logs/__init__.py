@@ -13,4 +13,5 @@ SOURCE = Source(
     ),
     read_with(decode_training_logs),
     grows=True,
+    uses=("job", "timezone", "step", "begun", "gpus"),
 )
