@@ -132,7 +132,7 @@ def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
 def test_an_option_that_a_source_does_not_use_is_refused(source: str, path: str, flag: str, value: str, run: Run) -> None:
     """Nothing that is given is without effect: the line names the option."""
     code, _, err = run("import", source, path, flag, value)
-    assert code == 2 and flag in err and "leave it out" in err
+    assert (code, flag in err, "leave it out" in err) == (2, True, True)
 
 
 @pytest.mark.parametrize(

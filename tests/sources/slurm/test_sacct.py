@@ -166,7 +166,7 @@ STILL = ("ElapsedRaw", "Suspended")
 
 
 def test_a_running_job_is_held_until_sacct_was_asked(tmp_path):
-    """Its elapsed and suspended time say when that was, in both spellings and any order; --at says it too, and the receipt repeats it."""
+    """Its elapsed and suspended time say when that was, in both spellings; --at says it too; the receipt repeats it."""
     long = job("1", State="RUNNING", End="Unknown", gpus=2, ElapsedRaw="360000", Suspended="00:00:00")
     still = job("2", State="SUSPENDED", End="Unknown", ElapsedRaw="352800", Suspended="02:00:00")
     over = job("3", ElapsedRaw="3600", Suspended="00:00:00")
