@@ -129,7 +129,9 @@ def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
         ("nvidia-smi", "x", "--gpus", "8"),
     ],
 )
-def test_an_option_that_a_source_does_not_use_is_refused(source: str, path: str, flag: str, value: str, run: Run) -> None:
+def test_an_option_that_a_source_does_not_use_is_refused(
+    source: str, path: str, flag: str, value: str, run: Run
+) -> None:
     """Nothing that is given is without effect: the line names the option."""
     code, _, err = run("import", source, path, flag, value)
     assert (code, flag in err, "leave it out" in err) == (2, True, True)
