@@ -57,7 +57,13 @@ REAL_TRACE = {"TRACE": "data/utilization"}
 """Words of commands that stand for real data, which is not part of the project."""
 RUNS_ON = (["up"], ["serve"], ["mcp"], ["demo", "--serve"], ["agent"], ["record"], ["import", "prometheus"])
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
-WITH_SETTINGS = ("charge-teams.md", "follow-budgets.md", "price-owned-gpus.md", "where-the-money-went.md")
+WITH_SETTINGS = (
+    "charge-teams.md",
+    "claim-credits.md",
+    "follow-budgets.md",
+    "price-owned-gpus.md",
+    "where-the-money-went.md",
+)
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""
 MAY_SAY_NO = ("plan", "validate", "check")
 """Commands whose answer may be no: exit code 1. `check` says so where Slurm's commands are installed and no Slurm runs."""

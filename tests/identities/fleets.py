@@ -21,6 +21,17 @@ NETWORKS = (
     'datatype = "bf16"\nmodel = "llama-3.1-8b"\nsequence_length = 2048\nmatch = { team = "speech" }',
 )
 PROJECT = '[[project]]\nname = "project-{}"\nruns = 5\ngpu_hours_per_run = 30\nprice_per_gpu_hour = 2\n'
+SLA = """[[sla]]
+provider = "n1"
+node = ["n1"]
+availability = 0.999
+credit = [{ below = 0.999, credit = 0.1 }, { below = 0.98, credit = 0.25 }, { below = 0.95, credit = 1 }]
+[[sla]]
+provider = "rest"
+per = "all"
+availability = 0.99
+credit = [{ below = 0.99, credit = 0.3 }]
+"""
 WAYS = ("held hours", "even", "own pool", "effective hours")
 
 
@@ -34,7 +45,7 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     owned = f'[[owned]]\naccelerator = "h100-sxm"\nserver_price = {rnd.randint(200, 400)}000\n' * rnd.randrange(2)
     networks = "".join(f"[[network]]\n{text}\n" for text in NETWORKS[: rnd.randrange(3)])
     projects = "".join(PROJECT.format(team) for team in TEAMS)
-    write(f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}[chargeback]\nidle = "{idle}"\n{policy}\n')
+    write(f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{SLA}[chargeback]\nidle = "{idle}"\n{policy}\n')
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"
     tables.mkdir(parents=True)

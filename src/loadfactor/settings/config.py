@@ -23,6 +23,7 @@ from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSetting
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.server import ServerSettings
+from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
     ExporterGroup,
@@ -87,6 +88,7 @@ class Settings(SettingsTable):
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")
     target: Targets = Field(default=(), description="What metrics are to be, by when.")
+    sla: Slas = Field(default=(), description="Availability that providers promised, and what they owe.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +24,7 @@ _TYPES: Final[dict[Any, str]] = {
     Decimal: "amount",
     Path: "path",
     date: "date",
+    datetime: "date and time",
     Duration: "duration",
     DurationOrZero: "duration, or 0s",
     Bearing: "text, or table of shares",

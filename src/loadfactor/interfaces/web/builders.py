@@ -15,6 +15,7 @@ from loadfactor.interfaces.formats import counted, instant, percent
 from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
+from loadfactor.interfaces.pages.credits import show_owed
 from loadfactor.interfaces.pages.lists import build_metrics
 from loadfactor.interfaces.pages.readings import value_text, write_row
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
@@ -30,6 +31,7 @@ from loadfactor.interfaces.web.heat import read_heat
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
+from loadfactor.settings.config import settings
 
 OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
@@ -227,7 +229,8 @@ def build_money(ask: Ask) -> Document:
     if ask.team is not None or inquiry.where:
         return page
     built = (sections.build_chargeback(inquiry), sections.build_bridge(inquiry), sections.build_budget(inquiry))
-    return replace(page, sections=[*page.sections, *(facts.section for facts in built if facts)])
+    owed = [show_owed(inquiry.books.credits(inquiry.last_month, inquiry.timezone))] if settings().sla else []
+    return replace(page, sections=[*page.sections, *owed, *(facts.section for facts in built if facts)])
 
 
 def build_alerts(ask: Ask) -> Document:
