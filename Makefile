@@ -37,12 +37,12 @@ real: $(READY)
 
 # The pages in Debian's Chromium, through Playwright in an environment of its own.
 browser: $(READY)
-	PYTHON=$(BIN)/python tests/browser/setup.sh
+	PYTHON=$(BIN)/python tests/pinned_environment.sh browser 'Playwright and axe-core'
 	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile
 
 # Pictures of all pages over the demo, for docs/look-at-the-pages.md.
 screenshots: $(READY)
-	PYTHON=$(BIN)/python tests/browser/setup.sh
+	PYTHON=$(BIN)/python tests/pinned_environment.sh browser 'Playwright and axe-core'
 	test -e demo/manifest.json || $(BIN)/loadfactor demo --store demo --brief
 	$(BIN)/python -m tests.browser.screenshots demo docs/pages
 
@@ -53,7 +53,7 @@ training: $(READY)
 
 # Statements written as FOCUS by the specification's own validator, in an environment of its own.
 focus: $(READY)
-	PYTHON=$(BIN)/python tests/focus/setup.sh
+	PYTHON=$(BIN)/python tests/pinned_environment.sh focus focus-validator
 	$(BIN)/python -m pytest tests/focus -n 0
 
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 5. Then the live server

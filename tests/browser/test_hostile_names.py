@@ -39,12 +39,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         | dict.fromkeys(("team", "job_id", "user", "project"), name)
         for name in NAMES.values()
     ]
-    asked = [
+    waiting = [
         {"at_utc": START, "event": "submitted", "gpus": 1, "reason": name, "team": name, "job_id": f"W{name}"}
         for name in NAMES.values()
     ]
     prices = [{"basis": "contracted", "price_per_gpu_hour": 2.0}]
-    for table, rows in (("devices", devices), ("allocations", held), ("queue_events", asked), ("prices", prices)):
+    for table, rows in (("devices", devices), ("allocations", held), ("queue_events", waiting), ("prices", prices)):
         write_csv(folder / "tables" / f"{table}.csv", rows)
     Books(folder / "books").add("tables", [folder / "tables"])
     with serve(folder / "books") as address:

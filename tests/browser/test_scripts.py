@@ -59,18 +59,18 @@ def test_a_cursor_shows_values_in_every_chart_of_time(page: Any) -> None:
     assert page.locator(VALUES).count() == 0
 
 
-def test_the_cursor_goes_by_keys_and_is_said(page: Any) -> None:
+def test_the_cursor_goes_by_keys_and_is_announced(page: Any) -> None:
     """Arrows step, End goes to the last moment, Escape leaves."""
     page.goto("/")
     chart = page.locator(CHART).first
     chart.focus()
-    said = []
+    values = []
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End"):
         page.keyboard.press(key)
-        said.append(chart.get_attribute("aria-valuetext"))
-    assert said[0] == said[2] != said[1]
-    assert "Utilization" in said[3]
-    assert said[3].partition(": ")[0] in page.locator(VALUES).inner_text()
+        values.append(chart.get_attribute("aria-valuetext"))
+    assert values[0] == values[2] != values[1]
+    assert "Utilization" in values[3]
+    assert values[3].partition(": ")[0] in page.locator(VALUES).inner_text()
     page.keyboard.press("Escape")
     assert page.locator(VALUES).count() == 0
 
@@ -111,7 +111,7 @@ def test_brushing_is_an_address(page: Any) -> None:
 
 
 def test_links_and_forms_swap_what_is_shown(page: Any) -> None:
-    """The title, the navigation and the address go along, the heading is said, scripts work in the new part."""
+    """The title, the navigation and the address go along, the heading is announced, scripts work in the new part."""
     page.goto("/")
     remember(page)
     page.get_by_role("link", name="Teams", exact=True).click()
@@ -166,7 +166,7 @@ def test_the_heat_map_says_what_a_cell_is(page: Any) -> None:
     field.focus()
     for key in ("ArrowDown", "ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight"):
         page.keyboard.press(key)
-    assert ":00: " in page.locator(".heat + .said").inner_text()
+    assert ":00: " in page.locator(".heat + .announced").inner_text()
     page.keyboard.press("Enter")
     page.wait_for_url("**from=**")
     page.locator(".window input[name=from]:not([value=''])").wait_for()

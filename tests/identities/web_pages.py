@@ -134,9 +134,9 @@ def list_figures(page: WebPage, seen: Seen, name: str) -> Iterator[tuple[str, st
     """Metric, key and text of every figure that a page shows."""
     whole = key(page.window, (page.thing,) if page.thing else (), name)
     found = re.search(page.headline, seen.headline) if page.headline else None
-    said = found.groupdict() if found else {}
-    of = said.pop("name", None)
-    yield from ((of_metric, key("month", TEAM, of) if of else whole, text) for of_metric, text in said.items())
+    figures = found.groupdict() if found else {}
+    of = figures.pop("name", None)
+    yield from ((of_metric, key("month", TEAM, of) if of else whole, text) for of_metric, text in figures.items())
     for of_metric in page.tiles:
         title = {"effective_cost": "Effective"}.get(of_metric, metric(of_metric).title)
         if title in seen.tiles:

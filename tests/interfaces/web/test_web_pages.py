@@ -166,12 +166,12 @@ def test_a_teams_pages_say_nothing_of_another_team(books: Books, tokens: dict[st
                 question = f"{path}{'&' if '?' in path else '?'}format={form}"
                 answer = browser.get(question, headers={"authorization": f"Bearer {tokens[right]}"})
                 assert answer.status_code < 500, question
-                said = unescape(answer.text) + str(
+                shown = unescape(answer.text) + str(
                     {k: v for k, v in answer.headers.items() if k not in ("etag", "x-request-id")}
                 )
-                if THEIRS in path:  # what was asked is repeated
-                    said = re.sub(rf"[\w-]*{THEIRS}[\w-]*", "", said)
-                assert not [s for s in (THEIRS, "7919", "63352", "63,352", "0.7654", "76.5 %") if s in said], question
+                if THEIRS in path:  # the name that was requested is repeated
+                    shown = re.sub(rf"[\w-]*{THEIRS}[\w-]*", "", shown)
+                assert not [s for s in (THEIRS, "7919", "63352", "63,352", "0.7654", "76.5 %") if s in shown], question
 
 
 def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:

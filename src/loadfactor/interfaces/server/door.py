@@ -15,8 +15,7 @@ from loadfactor.interfaces.server.guard import GRANTS, SECURE_COOKIE, Caller, Gu
 from loadfactor.interfaces.server.intake import read_body
 from loadfactor.interfaces.server.replies import Served, access_of
 from loadfactor.interfaces.server.sessions import LONGEST_SESSION_S
-from loadfactor.interfaces.web.files import FILES
-from loadfactor.interfaces.web.frame import FORM_KEY, render_login
+from loadfactor.interfaces.web.frame import FILES, FORM_KEY, render_login
 from loadfactor.store.disk import append_audit
 from loadfactor.store.tokens import TokenFile
 

@@ -82,8 +82,8 @@ class Ask:
         if is_empty(self.snapshot):
             raise NothingKnownError
         request = self.request
-        asked = {**request.filters, **where}
-        kept = keep_to_team(self.snapshot, asked | ({"job": job} if job else {}), self.team)
+        filters = {**request.filters, **where}
+        kept = keep_to_team(self.snapshot, filters | ({"job": job} if job else {}), self.team)
         if job:
             kept.pop("job")
         start, end = request.window(self.snapshot)

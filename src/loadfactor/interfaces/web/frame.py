@@ -1,17 +1,41 @@
-"""The frame of every page: styles, navigation, and what a refusal and the form for signing in look like."""
+"""The frame of every page: the styles and scripts that it links, and what a refusal and the form for signing in look like."""
 
 from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, Template
 
 from loadfactor import __version__
 from loadfactor.base.spelling import spell_out
-from loadfactor.interfaces.web.files import SCRIPTS, STYLES
 
 FORM_KEY: Final = "form_key"
 """The field with which a form of a page says that it is one."""
 REFUSED: Final = {401: "Who is asking?", 403: "This is not yours to see.", 404: "There is no such page."}
+
+SHORTEST_HASH: Final = 12
+MEDIA: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+SHIPPED: Final = (
+    "interfaces/render/static/page.css",
+    *(f"interfaces/web/static/{name}" for name in ("frame.css", "page.js", "live.js", "charts.js", "heat.js")),
+)
+
+
+def _read(path: str) -> tuple[str, bytes]:
+    content = files("loadfactor").joinpath(path).read_bytes()
+    stem, _, suffix = path.rpartition("/")[2].rpartition(".")
+    return f"{stem}-{sha256(content).hexdigest()[:SHORTEST_HASH]}.{suffix}", content
+
+
+_FOUND: Final = [_read(path) for path in SHIPPED]
+FILES: Final[dict[str, tuple[bytes, str]]] = {
+    name: (content, MEDIA[name.rpartition(".")[2]]) for name, content in _FOUND
+}
+"""What is in each file and its type, by its name under /static/, which changes with what is in it."""
+STYLES: Final = [f"/static/{name}" for name in FILES if name.endswith(".css")]
+SCRIPTS: Final = [f"/static/{name}" for name in FILES if name.endswith(".js")]
+"""In the order that a page links them. A page does without its scripts."""
 
 
 def render_login(place: str, problem: str = "") -> str:

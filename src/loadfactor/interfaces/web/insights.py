@@ -84,7 +84,7 @@ def list_holders(page: Document) -> Document:
     held = [(lever, holder) for lever in rank_levers(found) for holder in lever.ask if holder.team is not None]
     if not held:
         return page
-    asked = table(
+    holders = table(
         held[:MOST_HELD],
         col("team", lambda row: row[1].team),
         col("user", lambda row: row[1].user),
@@ -93,7 +93,7 @@ def list_holders(page: Document) -> Document:
         col("what to do", lambda row: row[0].action),
     )
     first, *rest = page.sections
-    return replace(page, sections=[first, Section("Whom to ask for what", tables=(asked,)), *rest])
+    return replace(page, sections=[first, Section("Whom to ask for what", tables=(holders,)), *rest])
 
 
 def build_standing(ask: Ask) -> Document:

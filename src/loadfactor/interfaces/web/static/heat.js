@@ -34,14 +34,14 @@
       this.field.setAttribute("role", "application");
       this.field.setAttribute("aria-roledescription", "heat map");
       this.field.setAttribute("aria-label", figure.getAttribute("aria-label"));
-      this.said = part("div", "said");
-      this.said.setAttribute("role", "status");
-      this.said.hidden = false;
+      this.announced = part("div", "announced");
+      this.announced.setAttribute("role", "status");
+      this.announced.hidden = false;
       this.field.hidden = false;
       figure.removeAttribute("role"); // it was a picture
       figure.removeAttribute("aria-label");
       figure.querySelectorAll("svg").forEach((svg) => svg.remove());
-      figure.append(this.makeKey(), this.field, this.said);
+      figure.append(this.makeKey(), this.field, this.announced);
       this.listen();
       new ResizeObserver(() => this.draw()).observe(this.field);
     }
@@ -215,7 +215,7 @@
         const [down, across] = this.at ? steps[event.key] : [0, 0];
         const keep = (value, most) => Math.min(most - 1, Math.max(0, value));
         this.show([keep(row + down, this.rows.length), keep(column + across, this.columns)]);
-        this.said.textContent = this.say();
+        this.announced.textContent = this.say();
       } else return;
       event.preventDefault();
     }

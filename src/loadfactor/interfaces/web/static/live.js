@@ -22,11 +22,11 @@
   async function ask() {
     if (isAsking) return;
     isAsking = true;
-    const asked = location.href;
+    const opened = location.href;
     try {
       const tag = loadfactor.tag;
-      const answer = await loadfactor.read(asked, { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
-      if (asked !== location.href) return; // the reader went on meanwhile
+      const answer = await loadfactor.read(opened, { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
+      if (opened !== location.href) return; // the reader went on meanwhile
       if (answer.status === 304 || answer.page) {
         if (answer.page) { loadfactor.tag = answer.tag; loadfactor.renew(answer.page); }
         fresh = Date.now();

@@ -6,7 +6,7 @@ window.loadfactor = (() => {
   const PROGRESS_MS = 200, SCROLL_MS = 150, CHANGING_MS = 150;
   const OURS = "data-ours"; // of elements that scripts add
   const drawn = new WeakMap(); // figures, whose scripts add to them, as they came
-  const said = make("div", { class: "said", role: "status" });
+  const announced = make("div", { class: "announced", role: "status" });
   const progress = make("div", { class: "progress", hidden: "" });
   let tag = null; // of the page that is shown, where its answer was read here
   let shown = strip(location.href);
@@ -50,14 +50,14 @@ window.loadfactor = (() => {
 
   function swap(page, address, y) {
     document.title = page.title;
-    document.body.replaceChildren(...page.body.childNodes, said, progress);
+    document.body.replaceChildren(...page.body.childNodes, announced, progress);
     const heading = document.querySelector("#main h1");
     heading?.setAttribute("tabindex", "-1");
     heading?.focus({ preventScroll: true });
     const named = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (named && !y) named.scrollIntoView();
     else scrollTo(0, y);
-    said.textContent = page.title;
+    announced.textContent = page.title;
     tell();
   }
 
@@ -218,7 +218,7 @@ window.loadfactor = (() => {
   }
 
   history.scrollRestoration = "manual";
-  document.body.append(said, progress);
+  document.body.append(announced, progress);
   for (const figure of document.querySelectorAll("figure")) drawn.set(figure, figure.outerHTML); // before scripts add to them
   if (history.state?.y) scrollTo(0, history.state.y);
   return { visit, read, renew, make, openWindow, clock, get tag() { return tag; }, set tag(of) { tag = of; } };
