@@ -22,6 +22,7 @@ from loadfactor.store.tokens import TokenFile
 
 CHART = "figure[data-chart]"
 VALUES = ".readout:not([hidden])"
+HOLD_MS = 400  # so long a finger stays before it chooses (page.js)
 
 
 def point(page: Any, figure: Any, across: float) -> tuple[float, float]:
@@ -108,6 +109,34 @@ def test_brushing_is_an_address(page: Any) -> None:
     page.go_back()
     page.locator(".window input[name=from][value='']").wait_for()
     assert "from=" not in page.url
+
+
+@pytest.mark.parametrize(("path", "where"), [("/", CHART), ("/gpus", ".heat")])
+def test_a_finger_that_is_held_brushes(chromium: Any, address: str, path: str, where: str) -> None:
+    """One that moves at once looks, and chooses nothing."""
+    with chromium.new_context(base_url=address, viewport={"width": 390, "height": 844}, has_touch=True) as context:
+        page = context.new_page()
+        page.goto(path)
+        field = page.locator(where).first
+        field.scroll_into_view_if_needed()
+        box = field.bounding_box()
+        touch = context.new_cdp_session(page)
+
+        def drag(held_ms: int) -> None:
+            y = box["y"] + box["height"] / 2
+            x = box["x"] + box["width"] * 0.4
+            touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+            page.wait_for_timeout(held_ms)
+            for step in range(1, 5):
+                moved = {"type": "touchMove", "touchPoints": [{"x": x + step * 25, "y": y}]}
+                touch.send("Input.dispatchTouchEvent", moved)
+            touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+        drag(0)
+        assert page.locator(VALUES).count() >= 1
+        assert "from=" not in page.url
+        drag(HOLD_MS + 100)
+        page.wait_for_url("**from=**")
 
 
 def test_links_and_forms_swap_what_is_shown(page: Any) -> None:

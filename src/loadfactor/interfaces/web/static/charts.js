@@ -1,5 +1,6 @@
 // A cursor in charts of lines: values where somebody points, taps or steps with arrow keys; the same moment in every chart of
-// time of the page. Dragging over a chart of time, or Shift with arrow keys and Enter, opens the address of that window.
+// time of the page. Dragging over a chart of time, with a finger that was held still first, or Shift with arrow keys and Enter, opens
+// the address of that window.
 // A chart comes as a figure with its values in data-chart (interfaces/charts/cursor.py) and, for each of its pictures, where
 // the panel lies and what its axes span in data-area.
 "use strict";
@@ -48,6 +49,7 @@
       figure.addEventListener("pointermove", (event) => this.follow(event));
       figure.addEventListener("pointerup", (event) => this.release(event));
       figure.addEventListener("pointercancel", () => this.leave());
+      figure.addEventListener("contextmenu", (event) => this.from !== null && event.preventDefault()); // of a finger that is held
       figure.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.leave());
     }
 
@@ -56,10 +58,13 @@
     take(event) {
       const index = this.find(event);
       if (index === null) return;
-      this.held = event.pointerType === "mouse" && event.button === 0 && this.isTime ? event.clientX : null;
-      this.from = this.held === null ? null : index;
+      this.from = null;
       this.figure.setPointerCapture(event.pointerId);
       this.show(index);
+      if (!this.isTime || event.button !== 0) return;
+      const begin = () => { this.from = this.index; this.held = event.clientX; this.draw(); };
+      if (event.pointerType === "mouse") begin();
+      else loadfactor.whenHeld(this.figure, event, begin);
     }
 
     follow(event) {
@@ -153,9 +158,9 @@
       const group = add(svg, "g", { class: "cursor" });
       const across = (x) => left + ((this.isLog ? Math.log10(x) : x) - low) / (high - low) * (right - left);
       const at = across(this.x[this.index]);
-      if (this.from !== null && this.from !== this.index) {
+      if (this.from !== null) {
         const other = across(this.x[this.from]);
-        add(group, "rect", { class: "chosen", x: Math.min(at, other), y: top, width: Math.abs(at - other), height: bottom - top });
+        add(group, "rect", { class: "chosen", x: Math.min(at, other) - 1, y: top, width: Math.abs(at - other) + 2, height: bottom - top });
       }
       add(group, "line", { x1: at, x2: at, y1: top, y2: bottom });
       this.rows.forEach((row, series) => {

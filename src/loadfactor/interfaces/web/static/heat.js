@@ -1,5 +1,6 @@
 // The heat map of GPUs or nodes by hour on a canvas, from one byte a cell (interfaces/web/heat.py), in place of the picture that the
-// server drew: pointing or arrow keys say what a cell is, Enter or a click opens it, dragging or Shift with arrow keys opens those hours.
+// server drew: pointing or arrow keys say what a cell is, Enter or a click opens it; dragging, a finger only when it was held still
+// first, or Shift with arrow keys opens those hours.
 "use strict";
 (() => {
   const UNOBSERVED = 255, DOWN = 254, IDLE = 253, FREE = 252, NOTHING = 251, WHOLE_SHARE = 200;
@@ -166,6 +167,7 @@
       field.addEventListener("pointerdown", (event) => this.take(event));
       field.addEventListener("pointerup", (event) => this.release(event));
       field.addEventListener("pointercancel", () => this.leave());
+      field.addEventListener("contextmenu", (event) => this.from !== null && event.preventDefault());
       field.addEventListener("blur", () => this.leave());
       field.addEventListener("keydown", (event) => this.press(event));
     }
@@ -190,9 +192,12 @@
       const at = this.find(event);
       if (!at || event.button !== 0) return;
       this.again = event.pointerType === "mouse" || String(at) === String(this.at); // a finger looks first
-      if (event.pointerType === "mouse") [this.from, this.held] = [at[1], event.clientX];
+      this.from = null;
       this.field.setPointerCapture(event.pointerId);
       this.show(at);
+      const begin = () => { [this.from, this.held] = [this.at[1], event.clientX]; };
+      if (event.pointerType === "mouse") begin();
+      else loadfactor.whenHeld(this.field, event, () => { this.again = false; begin(); });
     }
 
     release(event) {

@@ -3,7 +3,7 @@
 // to date in place: nodes that stay as they are keep focus, selection and what is unfolded.
 "use strict";
 window.loadfactor = (() => {
-  const PROGRESS_MS = 200, SCROLL_MS = 150, CHANGING_MS = 150;
+  const PROGRESS_MS = 200, SCROLL_MS = 150, CHANGING_MS = 150, HOLD_MS = 400, STILL_PX = 6;
   const OURS = "data-ours"; // of elements that scripts add
   const drawn = new WeakMap(); // figures, whose scripts add to them, as they came
   const announced = make("div", { class: "announced", role: "status" });
@@ -197,6 +197,20 @@ window.loadfactor = (() => {
     return new Intl.DateTimeFormat("en-GB", { ...form, timeZone: zone });
   }
 
+  // -- fingers
+
+  // Calls `then` when a finger has stayed where it went down: what follows chooses. One that moves first looks, or scrolls.
+  function whenHeld(element, down, then) {
+    const over = new AbortController();
+    const timer = setTimeout(() => { over.abort(); then(); }, HOLD_MS);
+    const end = ({ type, clientX, clientY }) => {
+      if (type === "pointermove" && Math.hypot(clientX - down.clientX, clientY - down.clientY) < STILL_PX) return;
+      clearTimeout(timer);
+      over.abort();
+    };
+    for (const kind of ["pointermove", "pointerup", "pointercancel"]) element.addEventListener(kind, end, { signal: over.signal });
+  }
+
   // -- parts
 
   function strip(address) {
@@ -221,5 +235,5 @@ window.loadfactor = (() => {
   document.body.append(announced, progress);
   for (const figure of document.querySelectorAll("figure")) drawn.set(figure, figure.outerHTML); // before scripts add to them
   if (history.state?.y) scrollTo(0, history.state.y);
-  return { visit, read, renew, make, openWindow, clock, get tag() { return tag; }, set tag(of) { tag = of; } };
+  return { visit, read, renew, make, openWindow, whenHeld, clock, get tag() { return tag; }, set tag(of) { tag = of; } };
 })();
