@@ -457,6 +457,58 @@ def test_two_jobs_stand_beside_each_other(books: Books, tokens: dict[str, str]) 
         )
 
 
+def test_a_form_puts_a_job_beside_another(books: Books, tokens: dict[str, str]) -> None:
+    """It offers what its reader may see, and keeps the window; from there a link leads to the job alone."""
+    with serve(books) as browser:
+
+        def read(right: str, address: str) -> Elements:
+            return Elements(browser.get(address, headers={"authorization": f"Bearer {tokens[right]}"}).text)
+
+        alone = f"/jobs/job-{MINE}?last=2d"
+        for right, others in (("read", [f"job-{THEIRS}"]), ("read-team", [])):
+            found = read(right, alone).found
+            offered = [of["value"] for tag, of in found if tag == "option" and (of.get("value") or "").startswith("job-")]
+            assert offered == others, right
+        page = read("read", f"{alone}&beside=job-{THEIRS}")
+        assert alone in page.links()
+        fields = [(of["name"], of.get("value")) for tag, of in page.found if tag == "input" and "name" in of]
+        assert ("beside", f"job-{THEIRS}") in fields
+        assert ("last", "2d") in fields
+
+
+def test_lists_are_filtered_by_state(tmp_path: Path) -> None:
+    """By that of most of their time, and jobs by how they ended: links with counts, which keep those alone."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    times = {"from_utc": START, "to_utc": START + 4 * HOUR}
+    gpus = [{"device_id": f"G{n}", "node": "n", "accelerator": "H100", **times} for n in range(3)]
+    write_csv(folder / "devices.csv", gpus)
+    ends = {"G0": "failed", "G1": "completed"}
+    held = [{"device_id": of, "job_id": f"on {of}", "team": "t", "end_state": end, **times} for of, end in ends.items()]
+    write_csv(folder / "allocations.csv", held)
+    samples = [
+        {"device_id": "G0", "from_utc": START + n * HOUR, "to_utc": START + (n + 1) * HOUR, "busy_share": 0.9}
+        for n in range(4)
+    ]
+    write_csv(folder / "samples.csv", samples)
+    books = Books(tmp_path / "books")
+    books.add("tables", [folder])
+    with serve(books) as browser:
+        jobs, gpus_page = unescape(browser.get("/jobs").text), unescape(browser.get("/gpus").text)
+        for name, value in (("state", "busy"), ("state", "unobserved"), ("end", "failed"), ("end", "completed")):
+            assert f'<a href="/jobs?{name}={value}">{value}</a></th><td class="n">1</td>' in jobs, value
+        for value in ("busy", "unobserved", "unallocated"):
+            assert f'<a href="/gpus?state={value}">{value}</a></th><td class="n">1</td>' in gpus_page, value
+        failed = unescape(browser.get("/jobs?end=failed").text)
+        assert "1 job held GPUs and ended as failed, by cost" in failed
+        assert "on G0" in failed
+        assert "on G1" not in failed
+        assert browser.get("/jobs?state=busy&end=completed").text.count("No jobs were busy for most of their time") >= 1
+        assert "/gpus/G2" in (free := browser.get("/gpus?state=unallocated").text)
+        assert "/gpus/G1" not in free
+        assert browser.get("/gpus?state=asleep").status_code == 400
+
+
 def test_lists_of_jobs_are_filtered_by_where_they_ran(books: Books, tokens: dict[str, str]) -> None:
     """A pool or an accelerator is a link with the count of its jobs, and keeps those alone."""
     bearer = {"authorization": f"Bearer {tokens['read']}"}

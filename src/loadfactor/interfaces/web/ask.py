@@ -35,6 +35,8 @@ KEPT: Final = ("last", "from", "to", "tz", "where")
 """What a link to another page takes along."""
 FACET: Final = "only "
 """How the title of a column begins whose cells are filters of the page."""
+FACETS: Final = ("state", "end")
+"""Facets that are names in the address of their own; the others are filters of `where`."""
 LIVE_WINDOW: Final = "7d"
 COMPARE: Final = "compare"
 BEFORE: Final = "before"
@@ -69,13 +71,17 @@ class Ask:
         values = self.state.get(name, ())
         return values[-1].strip() if values else ""
 
+    def choose(self, name: str, known: Sequence[str]) -> str:
+        """One of the texts that the state may have under a name; empty where it is not given. Raises InputError for another."""
+        named = self.text(name)
+        if named and named not in known:
+            raise no_such(name, named, known)
+        return named
+
     @property
     def compares(self) -> bool:
         """Whether the period before is to stand beside this one. Raises InputError for anything but `before`."""
-        named = self.text(COMPARE)
-        if named not in ("", BEFORE):
-            raise no_such(COMPARE, named, [BEFORE])
-        return named == BEFORE
+        return self.choose(COMPARE, [BEFORE]) == BEFORE
 
     def inquire(self, by: Sequence[str] = (), job: str | None = None, **where: str) -> Inquiry:
         """The part of the books in question. Raises as `keep_to_team`, and NothingKnownError where the books are empty."""

@@ -41,6 +41,9 @@ HEAT_LEAD: Final = "Each cell is what most of that time went into; its colour is
 OF_A_WAIT: Final = ("queue_waiting", "queue_wait_s_p50", "queue_wait_s_p90")
 OVER_TIME: Final = ("allocation", "utilization", "load_factor")
 TIMES: Final = ("hour", "day", "week", "month")
+STATES: Final = ("busy", "idle", "unobserved", "unallocated", "down")
+HELD: Final = STATES[:3]
+"""States of time in which somebody held a GPU."""
 OF_A_PLACE: Final = ("pool", "accelerator")
 MOST_WASTES: Final = 5
 MOST_BARS: Final = 12
@@ -76,7 +79,8 @@ def build_time(ask: Ask) -> Document:
     before = shift(inquiry) if ask.compares else None
     charts = _draw_lines(inquiry, readings, by, before.ask(*metrics, by=by) if before else None)
     lead = NOT_BEFORE if ask.compares and before is None else ""
-    return replace(page, sections=[Section(lead=lead, charts=charts), *page.sections] if charts else page.sections)
+    first, *rest = page.sections
+    return replace(page, sections=[replace(first, lead=lead or first.lead, charts=charts), *rest])
 
 
 def build_teams(ask: Ask) -> Document:
@@ -107,19 +111,30 @@ def build_jobs(ask: Ask) -> Document:
     inquiry = ask.inquire()
     by = ("job", "team", "user")
     order = ask.request.sort or "-cost"
-    found = inquiry.ask(*OF_A_JOB, by=by).arrange(order.removeprefix("-"), order.startswith("-"))
-    text = ask.text("q").lower()
-    chosen = [n for n, key in enumerate(found.keys) if key[0] is not None and text in key[0].lower()]
+    found = inquiry.ask(*dict.fromkeys((*OF_A_JOB, *_hours_of(HELD))), by=by)
+    found = found.arrange(order.removeprefix("-"), order.startswith("-"))
+    text, state, end = ask.text("q").lower(), ask.choose("state", HELD), ask.text("end")
+    states, ends = _name_states(found, HELD), _read_ends(inquiry)
+    chosen = [
+        n
+        for n, (job, *_) in enumerate(found.keys)
+        if job is not None and text in job.lower() and state in ("", states[n]) and end in ("", ends.get(job))
+    ]
     first = _read_offset(ask)
-    page = readings_page.build_document(found.pick(chosen[first : first + PAGE_ROWS]))
+    page = readings_page.build_document(found.of(OF_A_JOB).pick(chosen[first : first + PAGE_ROWS]))
     last = min(first + PAGE_ROWS, len(chosen))
+    conditions = [f"match “{text}”"] if text else []
+    conditions += [f"were {state} for most of their time"] if state else []
+    conditions += [f"ended as {end}"] if end else []
     if not chosen:
-        return replace(page, headline=f"No job matches “{text}”." if text else page.headline)
+        return replace(page, headline=f"No jobs {' and '.join(conditions)}." if conditions else page.headline)
     shown = f"; {first + 1:,} to {last:,} of them" if len(chosen) > PAGE_ROWS else ""
-    headline = (
-        f"{counted(len(chosen), 'job')} held GPUs{f' and match “{text}”' if text else ''}{shown}, {_say_order(order)}."
-    )
-    facets = [_list_facets(name, [found.keys[n][by.index(name)] for n in chosen]) for name in by[1:]]
+    headline = f"{counted(len(chosen), 'job')} {' and '.join(['held GPUs', *conditions])}{shown}, {_say_order(order)}."
+    facets = [
+        _list_facets("state", [states[n] for n in chosen], title="By the state of most of their time"),
+        _list_facets("end", [ends.get(found.keys[n][0]) for n in chosen], title="By how they ended"),
+        *(_list_facets(name, [found.keys[n][by.index(name)] for n in chosen]) for name in by[1:]),
+    ]
     names = {found.keys[n][0] for n in chosen}
     where = inquiry.ask("allocated_gpu_hours", by=("job", *OF_A_PLACE)).keys
     for place, name in enumerate(OF_A_PLACE, 1):
@@ -160,13 +175,25 @@ def build_gpus(ask: Ask) -> Document:
     """GPUs, the idlest first."""
     inquiry = ask.inquire()
     order = ask.request.sort or "-idle_gpu_hours"
-    found = inquiry.ask(*OF_A_GPU, by=("device", "node", "accelerator"))
+    state = ask.choose("state", STATES)
+    found = inquiry.ask(*dict.fromkeys((*OF_A_GPU, *_hours_of(STATES))), by=("device", "node", "accelerator"))
     found = found.arrange(order.removeprefix("-"), order.startswith("-"))
+    states = _name_states(found, STATES)
+    chosen = [n for n, of in enumerate(states) if state in ("", of)]
     first = _read_offset(ask)
-    many = len(found.keys)
-    page = readings_page.build_document(found.pick(range(first, min(first + PAGE_ROWS, many))))
+    many = len(chosen)
+    page = readings_page.build_document(found.of(OF_A_GPU).pick(chosen[first : first + PAGE_ROWS]))
+    of_state = f", {state} for most of the time" if state else ""
     if not many:
-        return page
+        return replace(page, headline=f"No GPU was {state} for most of the time.") if state else page
+    facets = Section(
+        "Only some of them",
+        tables=[
+            _list_facets("state", [states[n] for n in chosen], "GPUs", "By the state of most of their time"),
+            _list_facets("accelerator", [found.keys[n][2] for n in chosen], "GPUs"),
+            _list_facets("node", [found.keys[n][1] for n in chosen], "GPUs"),
+        ],
+    )
     shown = (
         f"; {first + 1:,} to {min(first + PAGE_ROWS, many):,} of them, {_say_order(order)}" if many > PAGE_ROWS else ""
     )
@@ -179,7 +206,9 @@ def build_gpus(ask: Ask) -> Document:
     )
     over = _over_time(inquiry)
     return replace(
-        page, headline=f"{counted(many, 'GPU')}{shown}.", sections=[*drawn, *page.sections, *([over] if over else ())]
+        page,
+        headline=f"{counted(many, 'GPU')}{of_state}{shown}.",
+        sections=[*drawn, *page.sections, facets, *([over] if over else ())],
     )
 
 
@@ -289,10 +318,31 @@ def _say_order(order: str) -> str:
     return f"by {title}{', the highest first' if order.startswith('-') else ''}"
 
 
-def _list_facets(name: str, values: Sequence[str | None]) -> DataTable:
-    """How many rows each value of a dimension leaves; a value is a link that keeps those alone."""
+def _hours_of(states: Sequence[str]) -> list[str]:
+    """The metrics that are the hours in each state."""
+    return [f"{state}_gpu_hours" for state in states]
+
+
+def _name_states(found: Readings, states: Sequence[str]) -> list[str | None]:
+    """The state in which each group was for most of its hours; None where nothing is known of them."""
+    columns = [found.column(name) for name in _hours_of(states)]
+    hours = [[value if isinstance(value, float) else 0.0 for value in of] for of in zip(*columns, strict=True)]
+    return [states[of.index(max(of))] if any(of) else None for of in hours]
+
+
+def _read_ends(inquiry: Inquiry) -> dict[str | None, str | None]:
+    """How the last attempt of each job ended, as its scheduler reported; of jobs of the team in question alone."""
+    rows = inquiry.books.view("allocations")
+    if team := inquiry.where.get("team"):
+        rows = rows.filter(rows.team == team)
+    ends = inquiry.books.fetch(rows.group_by("job_id").aggregate(end=rows.end_state.argmax(rows.from_utc)))
+    return dict(zip(ends["job_id"].to_pylist(), ends["end"].to_pylist(), strict=True))
+
+
+def _list_facets(name: str, values: Sequence[str | None], of: str = "jobs", title: str = "") -> DataTable:
+    """How many rows each value of a facet leaves; a value is a link that keeps those alone."""
     counts = Counter(value for value in values if value is not None).most_common(MOST_FACETS)
-    return table(counts, col(f"{FACET}{name}"), col("jobs", style="number", digits=9), title=f"By {name}")
+    return table(counts, col(f"{FACET}{name}"), col(of, style="number", digits=9), title=title or f"By {name}")
 
 
 def _over_time(inquiry: Inquiry) -> Section | None:

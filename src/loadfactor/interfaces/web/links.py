@@ -12,13 +12,13 @@ from loadfactor.interfaces.pages.bridge import FLEET, POOLS
 from loadfactor.interfaces.pages.readings import NO_NAME
 from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED
 from loadfactor.interfaces.reports.sections import ALL
-from loadfactor.interfaces.web.ask import FACET, Ask
+from loadfactor.interfaces.web.ask import FACET, FACETS, Ask
 
 PLACES: Final = {"team": "/teams", "job": "/jobs", "device": "/gpus"}
 """Where a value of a dimension has its page."""
 LONGEST_ADDRESS: Final = 4_000
 """Characters of an address that browsers, proxies and our own server take; a longer name is text, and has no link."""
-FACETED: Final = ("last", "from", "to", "tz", "sort", "q")
+FACETED: Final = ("last", "from", "to", "tz", "where", "sort", "q", "rows", *FACETS)
 NAMELESS: Final = (UNKNOWN, NO_NAME, NOBODY, UNTAGGED, f"{UNTAGGED}, or {NOBODY}", "", ALL, POOLS, FLEET)
 """Cells that name nothing of a dimension: unknown, nobody, or a sum."""
 
@@ -43,7 +43,10 @@ class Linker:
 
     def _find_address(self, title: str, cell: str) -> str | None:
         if title.startswith(FACET):
-            chosen = f"{title.removeprefix(FACET)}={cell}"
+            name = title.removeprefix(FACET)
+            if name in FACETS:
+                return self._ask.link(self._ask.path, FACETED, **{name: cell})
+            chosen = f"{name}={cell}"
             others = [w for w in self._ask.state.get("where", ()) if w]
             return self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
         place = PLACES.get(title)

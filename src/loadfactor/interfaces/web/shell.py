@@ -16,13 +16,14 @@ from loadfactor.interfaces.pages.alerts import say_silenced
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError
 from loadfactor.interfaces.render.html import render_content
-from loadfactor.interfaces.web.ask import BEFORE, COMPARE, KEPT, LIVE_WINDOW, Ask
+from loadfactor.interfaces.web.ask import BEFORE, COMPARE, FACETS, KEPT, LIVE_WINDOW, Ask
 from loadfactor.interfaces.web.builders import PAGE_ROWS
 from loadfactor.interfaces.web.frame import render
 from loadfactor.interfaces.web.links import Linker
 from loadfactor.interfaces.web.pages import PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, AS_IT_IS
 from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.settings.config import settings
 
 WINDOWS: Final = (("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
@@ -33,6 +34,7 @@ ZONES: Final = (
 )
 """Suggested; any other can be typed."""
 FORMS: Final = ("json", "csv")
+BESIDE: Final = "beside"
 SHOWN: Final = ("last", "from", "to", "tz", "q", COMPARE)
 """Of the state, what the fields of the frame show."""
 POLL_S: Final = 30
@@ -40,7 +42,9 @@ POLL_S: Final = 30
 MAKING_POLL_S: Final = 2
 """The same of a page whose answer is being made."""
 MOST_QUIETED: Final = 20
-WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", COMPARE, "beside", "rows", "offset")))
+MOST_OTHERS: Final = 50
+"""Jobs that the form offers to put another one beside."""
+WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", COMPARE, BESIDE, "rows", *FACETS, "offset")))
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
         "before": BEFORE,
         "zone": settings().timezone,
         "chosen": chosen,
-        "kept": [(name, value) for name in WHOLE if name not in SHOWN for value in ask.state.get(name, ())],
+        "kept": _list_kept(ask, (*SHOWN, "offset")),
         "forms": [(form, _name_form(ask, form)) for form in FORMS],
         "command": make_visible(page.command(ask)),
         "cells": ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
@@ -118,9 +122,12 @@ def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
             if is_paged and tables and len(tables[0].rows) == PAGE_ROWS
             else ""
         ),
+        "beside": _offer_beside(ask) if page.path == "/jobs/{id}" else None,
         "filters": [
-            (make_visible(value), ask.link(ask.path, [n for n in WHOLE if n != "where"]))
-            for value in ask.state.get("where", ())
+            (make_visible(value if name == "where" else f"{name}={value}"), ask.link(ask.path, _without(name)))
+            for name in ("where", *FACETS)
+            for value in ask.state.get(name, ())
+            if value
         ],
     }
 
@@ -130,6 +137,30 @@ def render_page(parts: Mapping[str, Any], viewer: Viewer) -> str:
     navigation = [(p.name, *of) for p, *of in parts["links"] if viewer.reads_fleet or not p.of_fleet]
     name = "plan.html" if parts["form"] else "page.html"
     return render(name, viewer=viewer, navigation=navigation, **parts)
+
+
+def _offer_beside(ask: Ask) -> dict[str, Any]:
+    """What the form needs that puts a job beside another: which one is, and those that cost most of what the reader may see."""
+    try:
+        costs = ask.inquire().ask("cost", by=("job",)).arrange("cost", True, MOST_OTHERS).keys
+    except NothingKnownError:
+        costs = ()
+    return {
+        "name": ask.text(BESIDE),
+        "others": [name for (name,) in costs if name not in (None, ask.name, UNKNOWN_HOLDER)],
+        "kept": _list_kept(ask, (BESIDE,)),
+        "alone": ask.link(ask.path, _without(BESIDE)),
+    }
+
+
+def _list_kept(ask: Ask, without: Sequence[str]) -> list[tuple[str, str]]:
+    """The state that a form sends again, but for these names."""
+    return [(name, value) for name in WHOLE if name not in without for value in ask.state.get(name, ())]
+
+
+def _without(name: str) -> list[str]:
+    """Names of the state that stay when one filter is taken away, and the first rows are shown again."""
+    return [kept for kept in WHOLE if kept not in (name, "offset")]
 
 
 def _list_quieting(ask: Ask, document: Document) -> dict[str, Any]:
