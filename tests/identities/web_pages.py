@@ -102,15 +102,19 @@ def read_seen(fleet: Fleet, path: str) -> Seen:
     return Seen(headline, dict(tiles), rows)
 
 
+def list_things(fleet: Fleet, thing: str) -> list[str]:
+    """The values of a dimension that `show` splits the month by."""
+
+    def read(fleet: Fleet) -> list[str]:
+        hours = fleet.show("month", (thing,), ("allocated_gpu_hours",))
+        return sorted({of["by"][thing] for of in hours if of["value"]} - {None, UNKNOWN_HOLDER})
+
+    return fleet.once(f"one {thing}", read)  # type: ignore[no-any-return]
+
+
 def choose(fleet: Fleet, thing: str) -> str:
     """One of the things of a dimension that `show` splits the month by; nothing where there is none."""
-    found = fleet.once(
-        f"one {thing}",
-        lambda fleet: sorted(
-            {of["by"][thing] for of in fleet.show("month", (thing,), ("allocated_gpu_hours",)) if of["value"]}
-            - {None, UNKNOWN_HOLDER}
-        ),
-    )
+    found = list_things(fleet, thing)
     return fleet.once(f"the {thing}", lambda fleet: fleet.random.choice(found) if found else "")  # type: ignore[no-any-return]
 
 
@@ -161,8 +165,25 @@ def list_figures(page: WebPage, seen: Seen, name: str) -> Iterator[tuple[str, st
         yield from ((titles[title], group, row[title]) for title in row if titles.get(title) in page.metrics)
 
 
-WEB_PLACES: Final = tuple(
-    MetricPlace(f"page `{of.path}`" + (", balance" if of.window == "all" else ""), read_page(of), {*of.metrics})
-    for of in WEB_PAGES
+def read_beside(fleet: Fleet) -> ByMetric:
+    """What the page of a job beside another says of each of the two, by metric."""
+    jobs = sorted({choose(fleet, "job"), *list_things(fleet, "job")[:1]} - {""}) if fleet.draws else []
+    if len(jobs) < 2:
+        return {}
+    text, rows = fleet.open(f"/jobs/{jobs[0]}", **fleet.span, beside=jobs[1])
+    assert f"Job {jobs[0]} cost " in text
+    out: dict[str, dict[str, Value]] = {}
+    for row in rows:
+        if (of := COLUMNS.get(row["metric"])) in OF_JOB_PAGE:
+            out[of] = {key("month", ("job",), job): read_shown(row[job]) for job in jobs}
+    return out
+
+
+WEB_PLACES: Final = (
+    *(
+        MetricPlace(f"page `{of.path}`" + (", balance" if of.window == "all" else ""), read_page(of), {*of.metrics})
+        for of in WEB_PAGES
+    ),
+    MetricPlace("page `/jobs/{id}?beside=`", read_beside, {*OF_JOB_PAGE} & {*COLUMNS.values()}),
 )
 """The pages as places of metrics."""
