@@ -467,7 +467,9 @@ def test_a_form_puts_a_job_beside_another(books: Books, tokens: dict[str, str]) 
         alone = f"/jobs/job-{MINE}?last=2d"
         for right, others in (("read", [f"job-{THEIRS}"]), ("read-team", [])):
             found = read(right, alone).found
-            offered = [of["value"] for tag, of in found if tag == "option" and (of.get("value") or "").startswith("job-")]
+            offered = [
+                of["value"] for tag, of in found if tag == "option" and (of.get("value") or "").startswith("job-")
+            ]
             assert offered == others, right
         page = read("read", f"{alone}&beside=job-{THEIRS}")
         assert alone in page.links()

@@ -44,7 +44,9 @@ MAKING_POLL_S: Final = 2
 MOST_QUIETED: Final = 20
 MOST_OTHERS: Final = 50
 """Jobs that the form offers to put another one beside."""
-WHOLE: Final = tuple(dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", COMPARE, BESIDE, "rows", *FACETS, "offset")))
+WHOLE: Final = tuple(
+    dict.fromkeys((*KEPT, "by", "metric", "basis", "sort", "q", COMPARE, BESIDE, "rows", *FACETS, "offset"))
+)
 
 
 @dataclass(frozen=True)
