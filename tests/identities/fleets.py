@@ -45,7 +45,14 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     owned = f'[[owned]]\naccelerator = "h100-sxm"\nserver_price = {rnd.randint(200, 400)}000\n' * rnd.randrange(2)
     networks = "".join(f"[[network]]\n{text}\n" for text in NETWORKS[: rnd.randrange(3)])
     projects = "".join(PROJECT.format(team) for team in TEAMS)
-    write(f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{SLA}[chargeback]\nidle = "{idle}"\n{policy}\n')
+    energy = _describe_energy(seed, folder)
+    write(
+        f'timezone = "{zone}"
+{budgets}{owned}{networks}{projects}{SLA}{energy}[chargeback]
+idle = "{idle}"
+{policy}
+'
+    )
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"
     tables.mkdir(parents=True)
@@ -59,6 +66,21 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
         billed = _add_up(bill)
     return Fleet(
         books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 8 == 0, seed % 4 == 0, seed % 8 != 4
+    )
+
+
+def _describe_energy(seed: int, folder: Path) -> str:
+    """The table [energy] of two fleets in three, with a grid that knows another intensity of each third hour and not all PUE."""
+    if seed % 3 == 0:
+        return ""
+    folder.mkdir(parents=True, exist_ok=True)
+    start = datetime(2026, 9, 29, tzinfo=UTC)
+    hours = [f"de,{(start + timedelta(hours=hour)).isoformat()},0.{hour % 7 + 1},1.{hour % 4}" for hour in range(0, 96, 3)]
+    (folder / "grid.csv").write_text("\n".join(["region,hour,kgco2e_per_kwh,pue", "de,,0.35,", "se,,0.02,1.1", *hours]))
+    estimate = "held_percent = 60\n" * (seed % 2)
+    return (
+        f'[energy]\ngrid = "{folder}/grid.csv"\nregion = "de"\nregions = {{ pool-n2 = "se" }}\n'
+        f"pue = 1.4\nstatements = true\n{estimate}"
     )
 
 

@@ -21,12 +21,13 @@ from loadfactor.interfaces.gauges.measured import NAMELESS, WHOLE
 from loadfactor.interfaces.gauges.rules import name_watched
 from loadfactor.interfaces.grafana.panels import Gauges, Query
 from loadfactor.interfaces.grafana.write import DASHBOARDS
+from loadfactor.interfaces.pages.energy import ENERGY
 from loadfactor.interfaces.prometheus_rules.files import list_own_rules
 from loadfactor.interfaces.prometheus_rules.rule_file import TranslatedRule
 from loadfactor.interfaces.reports.sections import BARS, CELLS
 from loadfactor.interfaces.reports.tiles import TILES as OF_TILES
 from loadfactor.interfaces.web.builders import OF_A_GPU, OF_A_JOB, OF_A_WAIT, OVER_TIME
-from loadfactor.metrics import METRICS
+from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 
@@ -163,7 +164,7 @@ def read_groups(fleet: Fleet) -> ByMetric:
 TILES: Final = {
     "Load factor": "load_factor", "Utilization": "utilization", "Allocation": "allocation", "Cost": "cost",
     "Cost per effective GPU-hour": "cost_per_effective_gpu_hour", "Median queue wait": "queue_wait_s_p50",
-    "Energy": "energy_kwh",
+    "Energy": "energy_kwh", "Carbon": "carbon_kg",
 }  # fmt: skip
 COLUMNS: Final = dict(
     zip(
@@ -364,6 +365,25 @@ def read_held_of_statements(fleet: Fleet) -> ByMetric:
     }
 
 
+def read_energy_of_statements(fleet: Fleet) -> ByMetric:
+    """Energy and carbon of statements of teams, where the settings want them."""
+    known = {of["team"]: of["energy"] for of in fleet.page("statement", **fleet.of_month)["statements"] if of["energy"]}
+    return {name: {key("month", TEAM, team): of[name] for team, of in known.items()} for name in ENERGY}
+
+
+def read_energy_text(face: str) -> Callable[[Fleet], ByMetric]:
+    """The same of the report as printed, by team."""
+
+    def read(fleet: Fleet) -> ByMetric:
+        titles = {f"{metric(name).title}, {metric(name).unit}": name for name in ENERGY}
+        rows = [row for row in fleet.rows(face, "report", **fleet.span) if {*titles} <= {*row} and row[""] in fleet.teams]
+        return {
+            name: {key("month", TEAM, row[""]): read_shown(row[title]) for row in rows} for title, name in titles.items()
+        }
+
+    return read
+
+
 def read_diagnosed(fleet: Fleet) -> ByMetric:
     """GPU-hours of the jobs that `diagnose` looks at."""
     jobs = fleet.page("diagnose", jobs=3, **fleet.span)["jobs"]
@@ -470,6 +490,9 @@ METRIC_PLACES: Final = (
     MetricPlace("Grafana", read_dashboards, {MEANT[of.about] for _, of in list_queries() if of.about in MEANT}),
     MetricPlace("`/metrics`, rules for Prometheus", read_watched, (WATCHED,)),
     MetricPlace("`chargeback`, GPU-hours", read_held_of_statements, HELD.values()),
+    MetricPlace("`statement`, energy", read_energy_of_statements, ENERGY),
+    MetricPlace("`report`, energy and carbon, terminal", read_energy_text("terminal"), ENERGY),
+    MetricPlace("`report`, energy and carbon, HTML", read_energy_text("HTML"), ENERGY),
     MetricPlace("`diagnose`", read_diagnosed, DIAGNOSED.values()),
     MetricPlace("`GET /api/v1/diagnosis`", read_diagnosis, DIAGNOSED.values()),
     MetricPlace("page `/diagnosis`", see_diagnosis, DIAGNOSED.values()),

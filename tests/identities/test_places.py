@@ -104,6 +104,7 @@ SECTIONS_WITH = {
     "build_chargeback": "`report`, who paid",
     "build_bridge": "`report`, from the bill to statements",
     "build_budget": "`report`, budgets",
+    "build_energy": "`report`, energy and carbon, terminal",
 }
 
 

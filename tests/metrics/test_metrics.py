@@ -1,6 +1,8 @@
 """Metrics beside worked examples: readings of real books, the waterfall, links and heat, a part of the fleet, survival."""
 
 import json
+import re
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from fractions import Fraction
 from math import fsum
@@ -15,9 +17,11 @@ from tests.ledger.fleets import HOUR, MINUTE, STARTS, Row, add, batch
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
+from loadfactor.books.energy_inputs import read_grid
 from loadfactor.metrics.fullness import DROPS, LEVELS, Spent, WorkShares, join, measure_shares, pour, take_shares
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.survival import Interval, estimate_rest, estimate_survival
+from loadfactor.settings import config
 
 START = 1_767_225_600_000
 
@@ -443,3 +447,69 @@ def test_nothing_known_is_nothing_said() -> None:
     assert estimate_survival(np.zeros(0), np.zeros(0, bool)).quantile(0.5) == nothing
     assert estimate_survival(np.ones(3), np.zeros(3, bool)).quantile(0.5) == nothing
     assert Interval(5.0, 2.0, None).less(2.0) == Interval(3.0, 0.0, None)
+
+
+@pytest.fixture
+def energy_settings(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Takes settings from this text from now on."""
+    before = config.CHOSEN.path
+
+    def take(text: str) -> None:
+        (tmp_path / "energy.toml").write_text(text)
+        config.choose_file(tmp_path / "energy.toml")
+
+    yield take
+    config.choose_file(before)
+
+
+GRID = """region,hour,kgco2e_per_kwh,pue
+de,,0.5,
+de,2026-01-01T01:00Z,0.25,2
+se,,0.02,1.25
+"""
+
+
+def test_carbon_is_energy_at_the_meter_times_the_grid_of_its_hour(
+    tmp_path: Path, energy_settings: Callable[[str], None]
+) -> None:
+    """Worked by hand. g0 in de: 400 W and 200 W measured, an hour each; g1 in se: 100 W, then unmeasured.
+
+    An H100 SXM takes 700 W: at 60 % that is 420 W. kWh measured 0.4 + 0.2 + 0.1, estimated 0.42. At the meter
+    0.4 × 1.5 + 0.2 × 2 + (0.1 + 0.42) × 1.25 = 0.6 + 0.4 + 0.65; kgCO2e 0.6 × 0.5 + 0.4 × 0.25 + 0.65 × 0.02.
+    """
+    two = {"from_utc": START, "to_utc": START + 2 * HOUR}
+    devices = [{"device_id": d, "accelerator": "H100-SXM", "pool": p, **two} for d, p in (("g0", "main"), ("g1", "north"))]
+    held = [{"job_id": f"job-{d}", "team": d, "device_id": d, **two} for d in ("g0", "g1")]
+    hours = [("g0", 0, 400.0), ("g0", 1, 200.0), ("g1", 0, 100.0)]
+    samples = [
+        {"device_id": d, "from_utc": START + h * HOUR, "to_utc": START + (h + 1) * HOUR, "power_w": w} for d, h, w in hours
+    ]
+    books = make_books(tmp_path, {"devices": devices, "allocations": held, "samples": samples})
+    names = ("energy_kwh", "energy_estimated_kwh", "site_energy_kwh", "carbon_kg")
+    assert known(books, *names) == [(pytest.approx(0.7), 0.75), *[(None, 0.0)] * 3]
+    (tmp_path / "grid.csv").write_text(GRID)
+    table = f'[energy]\npue = 1.5\ngrid = "{tmp_path}/grid.csv"\nregion = "de"\nregions = {{ north = "se" }}\n'
+    energy_settings(table)
+    half = [(pytest.approx(0.7), 0.75), (0.0, 0.75), (pytest.approx(1.125), 0.75), (pytest.approx(0.4025), 0.75)]
+    assert known(books, *names) == half
+    energy_settings(f"{table}held_percent = 60")
+    whole = [(pytest.approx(0.42), 1.0), (pytest.approx(1.65), 1.0), (pytest.approx(0.413), 1.0)]
+    assert known(books, *names[1:]) == whole
+    assert known(books, *names[1:], team="g1") == [(pytest.approx(v), 1.0) for v in (0.42, 0.65, 0.013)]
+    by = books.show(("carbon_kg",), ("team", "hour"))
+    assert fsum(r.value for r in by if isinstance(r.value, float)) == pytest.approx(0.413)
+    energy_settings(f"{table}held_percent = 60\ngpu_w = {{ h100-sxm = 1000 }}")
+    assert known(books, "energy_estimated_kwh") == [(pytest.approx(0.6), 1.0)]
+
+
+def test_a_grid_that_cannot_be_read_is_named_with_its_line(tmp_path: Path) -> None:
+    """A header, an hour, a number and a row that stands twice."""
+    for text, error in (
+        ("zone,hour,kgco2e_per_kwh", "write region,hour,kgco2e_per_kwh,pue"),
+        (f"{GRID}de,2026-01-01T01:30Z,1,", "line 5: hour '2026-01-01T01:30Z' is no whole hour"),
+        (f"{GRID}dk,,-1,", "line 5: kgco2e_per_kwh is '-1'; write a number of at least 0"),
+        (f"{GRID}dk,,1,0.9", "line 5: pue is '0.9'; write a number of at least 1"),
+        (f"{GRID}se,,1,", "line 5: se in every hour stands twice"),
+    ):
+        with pytest.raises(InputError, match=re.escape(error)):
+            read_grid(text, "grid.csv")

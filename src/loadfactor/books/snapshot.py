@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
 from pathlib import Path
@@ -176,6 +176,7 @@ class Snapshot:
             check_filters(self._session, where or {}),
             without_idle,
             self._session.currency,
+            settings().energy.is_given,
         )
         queries = recall(question.shape, lambda: expressions().write_queries(question))
         self._ledger.view_for(question, queries[TOLD_BY].split())
@@ -185,6 +186,10 @@ class Snapshot:
             view_progress(self._session, question.units, lambda: self._job_flops)
         if question.waits:
             self._tabulate_waits()
+        if question.reads_grid:
+            from loadfactor.books.energy_inputs import put_energy
+
+            put_energy(self._session, settings().energy, question.window)
         for name, columns in list_inputs(question).items():
             self._session.put(name, columns)
         return question, lambda name: self._session.fetch_columns(queries[name])
@@ -328,11 +333,19 @@ class Snapshot:
 
         Each with what changed of earlier months that were closed. Raises InputError as `chargeback` and `show_closed`.
         """
-        from loadfactor.books.charging.statements import read_statements
+        from loadfactor.books.charging.statements import OwnerEnergy, add_energy, read_statements
 
         is_closed = version is not None
         found = self.show_closed(month, version) if is_closed else self.chargeback(month, "team", currency, timezone)
-        return read_statements(self._session, found, is_closed, self.charge)
+        statements = read_statements(self._session, found, is_closed, self.charge)
+        if is_closed or not settings().energy.statements or self.has_only_bills:
+            return statements
+        names = [field.name for field in fields(OwnerEnergy)][:-1]
+        try:
+            drawn = self.show(names, "team", found.start, found.end, timezone)
+        except InputError:  # a bill speaks of a month of which nothing else is known
+            return statements
+        return add_energy(statements, drawn)
 
     def charge(
         self,

@@ -40,6 +40,7 @@ _OF_TOPICS: Final[dict[str, Cause]] = {
     "money": "user error",
     "work": "model and batch",
     "signals": "hardware",
+    "energy": "hardware",
 }
 _OF_FULLNESS: Final[dict[str, Cause]] = {
     "utilization": "I/O",

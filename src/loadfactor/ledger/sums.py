@@ -73,15 +73,19 @@ def window_columns() -> dict[str, str]:
     return ledger_columns() | dict.fromkeys(HISTOGRAM, "float64")
 
 
-def fold(book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str]) -> Expr:
+def fold(
+    book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str], more: Sequence[str] = ()
+) -> Expr:
     """A ledger with rows of one group and equal dimensions added up, `folded` rows in one: what is `used` of it, and peaks.
+
+    `more` are columns beside those of the ledger that can be added up.
 
     Measures multiply by dimensions alone, so their sums are the same.
     """
     groups = [*keys, *(c for c in UNCHANGED if c in used and c not in keys)]
     columns = {
         "folded": book.count(),
-        **{c: book[c].sum() for c in ADDITIVE if c in used},
+        **{c: book[c].sum() for c in (*ADDITIVE, *more) if c in used},
         **{c: book[c].max() for c in peaks},
     }
     # added up in one order, sums keep their digits

@@ -1,6 +1,7 @@
 """The metrics: one declaration for each, in the order a person should read them."""
 
 from loadfactor.base.errors import no_such
+from loadfactor.metrics.energy import ENERGY
 from loadfactor.metrics.fullness import FULLNESS
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.money import MONEY, per_unit
@@ -10,7 +11,7 @@ from loadfactor.metrics.work import QUEUE, WORK
 
 __all__ = ["METRICS", "Metric", "Reading", "metric"]
 
-METRICS = (*FULLNESS, *SIGNALS, *MONEY, *WORK, *QUEUE)
+METRICS = (*FULLNESS, *SIGNALS, *ENERGY, *MONEY, *WORK, *QUEUE)
 
 
 def metric(name: str) -> Metric:

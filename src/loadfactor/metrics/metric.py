@@ -19,6 +19,12 @@ UNDERUSED_S = "underused_s"
 """Stands for the seconds of busy GPUs less all activity, so that busy − underused is what was effective."""
 UNDERUSED_COST, EFFECTIVE_COST = "underused_cost", "effective_cost"
 """Stand for the cost of those seconds, and of activity: each row of the ledger has one price."""
+ESTIMATED_J, METERED_J, CARBON_KG = "estimated_j", "metered_j", "carbon_kg"
+"""Stand for energy that was estimated, for all energy with what the building adds, and for its carbon."""
+DRAWN_KNOWN_S, METERED_KNOWN_S, CARBON_KNOWN_S = "drawn_known_s", "metered_known_s", "carbon_known_s"
+"""Stand for the seconds whose energy, measured or estimated, is known; and that with PUE; and that with the grid's intensity."""
+OF_GRID = (ESTIMATED_J, METERED_J, CARBON_KG, DRAWN_KNOWN_S, METERED_KNOWN_S, CARBON_KNOWN_S)
+"""What follows from settings and hours, besides the ledger (`query.grid`)."""
 
 
 @dataclass(frozen=True)

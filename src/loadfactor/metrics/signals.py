@@ -1,6 +1,5 @@
 """Metrics of signals: what held GPUs did. Each signal under its own name, over the time in which it was measured."""
 
-from loadfactor.base.units import J_PER_KWH
 from loadfactor.ledger.columns import HELD
 from loadfactor.metrics.metric import Better, Coverage, Metric, Part, Quantile, Ratio, Sum
 
@@ -102,9 +101,5 @@ SIGNALS = (
     Metric(
         "temperature_c_max", "°C", "Highest temperature", "Highest temperature seen in a sample, held or not.", "lower",
         Quantile("temperature_peak_c", 1.0), "signals",
-    ),
-    Metric(
-        "energy_kwh", "kWh", "Energy", "Energy drawn by the GPUs, held or not, where it was measured.", "lower",
-        Sum(Part(("energy_j",)), J_PER_KWH, Coverage(Part(("energy_measured_s",)), Part(("gpu_s",)))), "signals",
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_store
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
+from loadfactor.settings.energy import EnergySettings
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
@@ -90,6 +91,10 @@ class Settings(SettingsTable):
     target: Targets = Field(default=(), description="What metrics are to be, by when.")
     sla: Slas = Field(default=(), description="Availability that providers promised, and what they owe.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
+
+    energy: EnergySettings = Field(
+        default=EnergySettings(), description="What energy at the meter and its carbon are worked out of."
+    )
 
     @property
     def exporters(self) -> tuple[ExporterGroup, ...]:

@@ -2,16 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.charging.closings import Closing, list_closed_months, read_closings
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.metrics.query.reading import Reading, Readings
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import Costs, StatedHours, Statement, StatementLine, add_hours, list_lines
 from loadfactor.store.session import Session
@@ -37,11 +38,22 @@ class Correction:
 
 
 @dataclass(frozen=True)
+class OwnerEnergy:
+    """Energy of the GPUs that a team held, and its carbon: measured, estimated, at the meter. Coverage is that of the carbon."""
+
+    energy_kwh: float | None
+    energy_estimated_kwh: float | None
+    site_energy_kwh: float | None
+    carbon_kg: float | None
+    coverage: float | None
+
+
+@dataclass(frozen=True)
 class OwnerStatement:
     """A month of one team, or of a pool that no team bears. `direct` and `shared` sum to `amounts`, as lines do, by cost column.
 
     `closing` is the version that the books keep of it. `corrections` are of months before it and in none of its amounts. `hours`
-    are those held, `rates` what an hour of them cost.
+    are those held, `rates` what an hour of them cost; `energy` is there where the settings ask for it, of no closed version.
     """
 
     team: str | None
@@ -62,6 +74,7 @@ class OwnerStatement:
     lines: tuple[StatementLine, ...]
     corrections: tuple[Correction, ...]
     remarks: tuple[str, ...]
+    energy: OwnerEnergy | None = None
 
     @property
     def name(self) -> str:
@@ -88,6 +101,21 @@ def read_statements(
     for owner in corrections:
         of_owner.setdefault(owner, [])
     return tuple(_make_statement(found, owner, of, corrections.get(owner, ())) for owner, of in of_owner.items())
+
+
+def add_energy(found: tuple[OwnerStatement, ...], readings: Readings) -> tuple[OwnerStatement, ...]:
+    """Statements of teams with the energy that readings by team say."""
+    of_team: dict[str | None, dict[str, Reading]] = defaultdict(dict)
+    for reading in readings:
+        of_team[reading.by[TEAM]][reading.metric] = reading
+    return tuple(
+        replace(of, energy=_read_energy(of_team[of.team])) if of.team in of_team and of.team else of for of in found
+    )
+
+
+def _read_energy(readings: Mapping[str, Reading]) -> OwnerEnergy:
+    values: dict[str, Any] = {name: of.value for name, of in readings.items()}
+    return OwnerEnergy(**values, coverage=readings["carbon_kg"].coverage)
 
 
 def _find_owner(statement: Statement) -> Owner:

@@ -123,6 +123,7 @@ UNITS: Final = {
     "W": "watt",
     "°C": "celsius",
     "kWh": "kwatth",
+    "kgCO2e": "suffix: kgCO2e",
     "s": "s",
     "jobs": "suffix: jobs",
     "FLOP": "suffix: FLOP",

@@ -18,7 +18,7 @@ from loadfactor.metrics import metric
 _GROUPS: Final = (
     ("Money", ("money",)),
     ("Speed", ("work",)),
-    ("Fullness", ("fullness", "signals")),
+    ("Fullness", ("fullness", "signals", "energy")),
 )
 """Tables of the page, by the topics of their metrics."""
 MOST_CAUSES, MOST_ROWS = 5, 5

@@ -21,10 +21,12 @@ from loadfactor.interfaces.document import (
     write_cell,
 )
 from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
+from loadfactor.interfaces.pages.energy import ENERGY, list_terms
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import PerUnit
 from loadfactor.metrics.query.reading import Reading, Value
+from loadfactor.settings.config import settings
 from loadfactor.tables.schema import DEFAULT_CURRENCY
 
 NO_NAME = "(none)"
@@ -72,6 +74,8 @@ def build_page(request: ShowRequest) -> Document:
     by = request.sort or ""
     descending = by.startswith("-") != request.reverse
     page = build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+    if {*ENERGY[1:]}.intersection(reading.metric for reading in readings):
+        page = replace(page, assumptions=list_terms(settings().energy))
     if "cost" in request.metrics and "team" in request.by and not request.filters:
         from loadfactor.interfaces.pages.bridge import link_bridge  # slow to import
 

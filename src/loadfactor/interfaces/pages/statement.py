@@ -19,11 +19,14 @@ from loadfactor.interfaces.formats import counted, instant, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.pages.bridge import link_bridge
 from loadfactor.interfaces.pages.chargeback import COLUMN_TITLES, SHOWN, build_changes, say_source
+from loadfactor.interfaces.pages.energy import ENERGY, say_terms
 from loadfactor.interfaces.render.present import SUFFIXES, write_document
 from loadfactor.interfaces.requests import StatementRequest
 from loadfactor.interfaces.tables import col, cols, table
+from loadfactor.metrics import metric
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import choose_column
+from loadfactor.settings.config import settings
 
 UNSAFE: Final = re.compile(r"[^\w.@+-]+")
 """What no name of a file has, on any system."""
@@ -158,6 +161,7 @@ def build_statement(found: OwnerStatement, words: str | None = None) -> Document
         (
             Section("Lines", _say_lines(found, main), tables=(_list_lines([found], columns, with_names=False),)),
             Section("Direct and shared", tables=(_list_sums(found, columns),)),
+            *_list_energy([found]),
             *_list_corrections(found.corrections, columns, found.currency),
             Section("By which rule", tables=(_list_rules(found),)),
             *_suggest(found, words),
@@ -231,6 +235,7 @@ def build_statements(found: Sequence[OwnerStatement], words: str | None = None) 
         (
             Section("All statements", tables=(DataTable(heads, rows, note=f"{currency}; they sum to the bill"),)),
             Section("Lines", tables=(_list_lines(found, columns, with_names=True),)),
+            *_list_energy(found),
             *_list_corrections([of for _, of in corrections], columns, currency, [of.name for of, _ in corrections]),
             *([Section(suggestions=commands)] if words is not None else ()),
         ),
@@ -239,6 +244,25 @@ def build_statements(found: Sequence[OwnerStatement], words: str | None = None) 
         notes=first.remarks,
         data=MonthStatements(first.month, first.currency, sums, tuple(found)),
     )
+
+
+def _list_energy(found: Sequence[OwnerStatement]) -> Iterator[Section]:
+    """Energy and carbon of teams, where the settings want it on statements."""
+    known = [(of.team, of.energy) for of in found if of.energy]
+    if not known:
+        return
+    listed = table(
+        known,
+        *([col("team", lambda row: row[0])] if len(found) > 1 else []),
+        *cols(
+            {name: f"{metric(name).title}, {metric(name).unit}" for name in ENERGY},
+            lambda row, name: getattr(row[1], name),
+            "number",
+        ),
+        col("coverage", lambda row: row[1].coverage, "percent"),
+        note="of the GPU-hours that were held; no closing keeps it",
+    )
+    yield Section("Energy and carbon", say_terms(settings().energy), tables=(listed,))
 
 
 def _list_columns(found: Sequence[OwnerStatement]) -> list[str]:

@@ -36,6 +36,7 @@ SECTIONS: tuple[Callable[[Inquiry], SectionFacts | None], ...] = (
     sections.build_bridge,
     sections.build_budget,
     sections.build_targets,
+    sections.build_energy,
     sections.build_waits,
     sections.build_unit_costs,
     build_jobs,
@@ -134,6 +135,11 @@ def _tiles(totals: Group) -> Sequence[Tile]:
         tiles.append(Tile("Median queue wait", duration(totals.value("queue_wait_s_p50")), note))
     if totals.value("energy_kwh") is not None:
         tiles.append(Tile("Energy", f"{number(totals.value('energy_kwh'))} kWh", "drawn by the GPUs alone"))
+    if totals.value("carbon_kg") is not None:
+        carbon, site = (totals.readings[name] for name in ("carbon_kg", "site_energy_kwh"))
+        note = f"{number(totals.value(site.metric))} kWh at the meter"
+        note += f"; {percent(carbon.coverage)} known" if carbon.coverage and carbon.coverage < 1 else ""
+        tiles.append(Tile("Carbon", f"{number(totals.value(carbon.metric))} kgCO2e", note))
     return tiles
 
 

@@ -15,6 +15,7 @@ from loadfactor.interfaces.pages.books import say_finding
 from loadfactor.interfaces.pages.bridge import link_bridge, list_chain, say_window
 from loadfactor.interfaces.pages.budgets import describe_source, list_budgets, write_headline
 from loadfactor.interfaces.pages.chargeback import build_chargeback as build_statements
+from loadfactor.interfaces.pages.energy import ENERGY, say_energy, say_terms
 from loadfactor.interfaces.pages.readings import is_per_million
 from loadfactor.interfaces.pages.targets import list_targets
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
@@ -203,6 +204,29 @@ def build_targets(inquiry: Inquiry) -> TargetFacts | None:
         if not inquiry.where or dict(of.where) == dict(inquiry.where)
     ]
     return TargetFacts("targets", list_targets(found), (), found) if found else None
+
+
+def build_energy(inquiry: Inquiry) -> SectionFacts | None:
+    """Energy and carbon by group, measured or estimated; None where settings do not say what it is worked out of."""
+    if not settings().energy.is_given or inquiry.books.has_only_bills:
+        return None
+    by = tuple(inquiry.dimensions)
+    groups = inquiry.groups(*ENERGY, by=by)
+    groups.sort(key=lambda g: (-rank(g[1].value(ENERGY[2])), str(g[0])))
+    shown = table(
+        [
+            (group_name(key, group), *(group.value(name) for name in ENERGY), group.readings[ENERGY[-1]].coverage)
+            for key, group in groups[:MOST_ROWS]
+        ],
+        col(" and ".join(by)),
+        *(col(f"{metric(name).title}, {metric(name).unit}", style="number") for name in ENERGY),
+        col("coverage", style="percent"),
+    )
+    totals = inquiry.read_whole(*ENERGY)
+    known = totals.readings[ENERGY[1]].coverage
+    lead = f"{say_energy(totals.value(ENERGY[0]), totals.value(ENERGY[1]), known)} {say_terms(settings().energy)}"
+    readings = [reading for _, group in groups for reading in group.all]
+    return SectionFacts("energy", Section("Energy and carbon", lead, tables=(shown,)), readings)
 
 
 WHO_PAID = "Who paid"

@@ -17,7 +17,8 @@ from loadfactor.ledger.states import measures, resolve_overlaps
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.sums import fold, window_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
-from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
+from loadfactor.metrics.metric import COST, EFFECTIVE_COST, OF_GRID, UNDERUSED_COST, UNDERUSED_S, Quantile
+from loadfactor.metrics.query.grid import READ_BY_GRID, add_energy
 from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
 from loadfactor.metrics.work import (
     AT_PEAK,
@@ -42,6 +43,8 @@ def list_queries(question: Question) -> dict[str, Expr]:
     book = name_unknown(question, ibis.table(window_columns(), name="window_ledger"))
     booked = apply_filters(question, book, tuple(DIMENSIONS))
     booked = add_calendar(question, booked, booked.hour_utc, booked.from_utc)
+    if question.reads_grid:
+        booked = add_energy(booked)
     queries = {"sums": sum_parts(question, booked)}
     if question.units:
         queries |= list_unit_queries(question, booked, drop_shared_jobs(question, book, _input("progress")))
@@ -55,6 +58,8 @@ def list_columns(question: Question) -> set[str]:
     book = ibis.table(ledger_columns(), name="window_ledger")
     used = {*question.keys, *(DIMENSIONS[name] for name, _ in question.where), *question.peaks, "holder"}
     used |= {field.name for of in list_parts(question, book).values() for field in of.op().find(ops.Field)}
+    if question.reads_grid:
+        used |= READ_BY_GRID
     if question.units:
         used |= {"job_id", *_WHO, "state", "gpu_s", f"price_per_gpu_hour_{question.basis}"}
     return used.intersection(book.columns)
@@ -143,7 +148,7 @@ def sum_parts(question: Question, booked: Expr) -> Expr:
     """
     named = [field for column in list_parts(question, booked).values() for field in column.op().find(ops.Field)]
     used = {field.name for field in named if field.rel == booked.op()}
-    folded = fold(booked, question.keys, used, question.peaks)
+    folded = fold(booked, question.keys, used, question.peaks, OF_GRID)
     sums = {name: ibis.coalesce(of.sum(), 0.0) for name, of in list_parts(question, folded).items()}
     peaks = {name: folded[name].max() for name in question.peaks}
     return _grouped(folded, question.keys, {"rows": ibis.coalesce(folded.folded.sum(), 0), **sums, **peaks})
@@ -170,7 +175,8 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
     active_s = sum(columns[f"effective_{kind.basis}_s"] for kind in ACTIVITIES)
     under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
     cost_per_s = booked[f"price_per_gpu_hour_{basis}"] / S_PER_HOUR
-    return columns | {
+    unknown = {name: booked.gpu_s * 0.0 for name in OF_GRID if name not in columns}  # no second of it is known
+    return columns | unknown | {
         COST: columns[f"cost_{basis}"],
         UNDERUSED_S: under_s,
         UNDERUSED_COST: cost_per_s * under_s,

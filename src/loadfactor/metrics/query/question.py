@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from loadfactor.base.errors import no_such
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.ledger.columns import ACTIVITIES, HELD
-from loadfactor.metrics.metric import OF_WORK, Made, Metric, Part, Quantile, Speed
+from loadfactor.metrics.metric import OF_GRID, OF_WORK, Made, Metric, Part, Quantile, Speed
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables.schema import DEFAULT_CURRENCY, DIMENSIONS
 
@@ -43,6 +43,13 @@ class Question:
     where: tuple[tuple[str, str], ...] = ()
     without_idle: bool = False
     currency: str = DEFAULT_CURRENCY
+    knows_grid: bool = False
+    """Whether settings say what energy is worked out of (`query.grid`); else what follows from them is unknown."""
+
+    @property
+    def reads_grid(self) -> bool:
+        """True where it reads what the settings say of energy."""
+        return self.knows_grid and any(column in OF_GRID for part in self.parts for column in part.columns)
 
     @property
     def periods(self) -> tuple[str, ...]:
@@ -53,7 +60,7 @@ class Question:
     def shape(self) -> str:
         """All that its queries depend on: the same for another window, or another value of a filter."""
         filters = tuple(name for name, _ in self.where)
-        return repr((self.metrics, self.by, self.basis, filters, self.without_idle))
+        return repr((self.metrics, self.by, self.basis, filters, self.without_idle, self.reads_grid))
 
     @property
     def keys(self) -> list[str]:
