@@ -47,11 +47,7 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     projects = "".join(PROJECT.format(team) for team in TEAMS)
     energy = _describe_energy(seed, folder)
     write(
-        f'timezone = "{zone}"
-{budgets}{owned}{networks}{projects}{SLA}{energy}[chargeback]
-idle = "{idle}"
-{policy}
-'
+        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{SLA}{energy}[chargeback]\nidle = "{idle}"\n{policy}\n'
     )
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"

@@ -502,7 +502,7 @@ def test_carbon_is_energy_at_the_meter_times_the_grid_of_its_hour(
     assert known(books, "energy_estimated_kwh") == [(pytest.approx(0.6), 1.0)]
 
 
-def test_a_grid_that_cannot_be_read_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_grid_that_cannot_be_read_is_named_with_its_line() -> None:
     """A header, an hour, a number and a row that stands twice."""
     for text, error in (
         ("zone,hour,kgco2e_per_kwh", "write region,hour,kgco2e_per_kwh,pue"),

@@ -119,4 +119,5 @@ class WindowLedger:
 def _find_longest(question: Question) -> int:
     """The longest period (ms) by which what a question splits by can be added up before."""
     days = question.window.days() if question.periods else ()
-    return MS_PER_HOUR if "hour" in question.by or question.reads_grid or any(first % MS_PER_DAY for _, first, _ in days) else MS_PER_DAY
+    is_by_hour = "hour" in question.by or question.reads_grid
+    return MS_PER_HOUR if is_by_hour or any(first % MS_PER_DAY for _, first, _ in days) else MS_PER_DAY

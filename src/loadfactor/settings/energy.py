@@ -51,7 +51,7 @@ class EnergySettings(SettingsTable):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        if any(not 0 < watts for watts in self.gpu_w.values()):
+        if any(not watts > 0 for watts in self.gpu_w.values()):
             raise ValueError("a power in gpu_w is not above 0; write watts, like 700")
         if self.grid is not None and not (self.region or self.regions):
             raise ValueError("say in which region of the grid the GPUs are: region, or regions by pool")
