@@ -71,7 +71,9 @@ def _describe_energy(seed: int, folder: Path) -> str:
         return ""
     folder.mkdir(parents=True, exist_ok=True)
     start = datetime(2026, 9, 29, tzinfo=UTC)
-    hours = [f"de,{(start + timedelta(hours=hour)).isoformat()},0.{hour % 7 + 1},1.{hour % 4}" for hour in range(0, 96, 3)]
+    hours = [
+        f"de,{(start + timedelta(hours=hour)).isoformat()},0.{hour % 7 + 1},1.{hour % 4}" for hour in range(0, 96, 3)
+    ]
     (folder / "grid.csv").write_text("\n".join(["region,hour,kgco2e_per_kwh,pue", "de,,0.35,", "se,,0.02,1.1", *hours]))
     estimate = "held_percent = 60\n" * (seed % 2)
     return (

@@ -376,9 +376,12 @@ def read_energy_text(face: str) -> Callable[[Fleet], ByMetric]:
 
     def read(fleet: Fleet) -> ByMetric:
         titles = {f"{metric(name).title}, {metric(name).unit}": name for name in ENERGY}
-        rows = [row for row in fleet.rows(face, "report", **fleet.span) if {*titles} <= {*row} and row[""] in fleet.teams]
+        rows = [
+            row for row in fleet.rows(face, "report", **fleet.span) if {*titles} <= {*row} and row[""] in fleet.teams
+        ]
         return {
-            name: {key("month", TEAM, row[""]): read_shown(row[title]) for row in rows} for title, name in titles.items()
+            name: {key("month", TEAM, row[""]): read_shown(row[title]) for row in rows}
+            for title, name in titles.items()
         }
 
     return read

@@ -478,11 +478,14 @@ def test_carbon_is_energy_at_the_meter_times_the_grid_of_its_hour(
     0.4 × 1.5 + 0.2 × 2 + (0.1 + 0.42) × 1.25 = 0.6 + 0.4 + 0.65; kgCO2e 0.6 × 0.5 + 0.4 × 0.25 + 0.65 × 0.02.
     """
     two = {"from_utc": START, "to_utc": START + 2 * HOUR}
-    devices = [{"device_id": d, "accelerator": "H100-SXM", "pool": p, **two} for d, p in (("g0", "main"), ("g1", "north"))]
+    devices = [
+        {"device_id": d, "accelerator": "H100-SXM", "pool": p, **two} for d, p in (("g0", "main"), ("g1", "north"))
+    ]
     held = [{"job_id": f"job-{d}", "team": d, "device_id": d, **two} for d in ("g0", "g1")]
     hours = [("g0", 0, 400.0), ("g0", 1, 200.0), ("g1", 0, 100.0)]
     samples = [
-        {"device_id": d, "from_utc": START + h * HOUR, "to_utc": START + (h + 1) * HOUR, "power_w": w} for d, h, w in hours
+        {"device_id": d, "from_utc": START + h * HOUR, "to_utc": START + (h + 1) * HOUR, "power_w": w}
+        for d, h, w in hours
     ]
     books = make_books(tmp_path, {"devices": devices, "allocations": held, "samples": samples})
     names = ("energy_kwh", "energy_estimated_kwh", "site_energy_kwh", "carbon_kg")

@@ -52,7 +52,11 @@ def _list_powers(powers: Mapping[str, float | None], found: EnergySettings) -> I
 
     for name, watts in powers.items():
         if watts is not None:
-            yield {"powered": name, "held_w": share(watts, found.held_percent), "free_w": share(watts, found.free_percent)}
+            yield {
+                "powered": name,
+                "held_w": share(watts, found.held_percent),
+                "free_w": share(watts, found.free_percent),
+            }
 
 
 def _list_hours(grid: Grid, found: EnergySettings, window: Window) -> Iterator[Mapping[str, object]]:

@@ -73,9 +73,7 @@ def window_columns() -> dict[str, str]:
     return ledger_columns() | dict.fromkeys(HISTOGRAM, "float64")
 
 
-def fold(
-    book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str], more: Sequence[str] = ()
-) -> Expr:
+def fold(book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str], more: Sequence[str] = ()) -> Expr:
     """A ledger with rows of one group and equal dimensions added up, `folded` rows in one: what is `used` of it, and peaks.
 
     `more` are columns beside those of the ledger that can be added up.

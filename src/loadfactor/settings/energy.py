@@ -11,7 +11,9 @@ class EnergySettings(SettingsTable):
     """What energy at the meter and its carbon are worked out of, besides measured power."""
 
     pue: float | None = Field(
-        default=None, ge=1, description="Power into the building over power into the GPUs, where `grid` does not say it."
+        default=None,
+        ge=1,
+        description="Power into the building over power into the GPUs, where `grid` does not say it.",
     )
     grid: HomePath | None = Field(
         default=None, description="CSV of region, hour (UTC, empty: every hour), kgco2e_per_kwh and perhaps pue."

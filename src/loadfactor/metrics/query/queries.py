@@ -176,12 +176,16 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
     under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
     cost_per_s = booked[f"price_per_gpu_hour_{basis}"] / S_PER_HOUR
     unknown = {name: booked.gpu_s * 0.0 for name in OF_GRID if name not in columns}  # no second of it is known
-    return columns | unknown | {
-        COST: columns[f"cost_{basis}"],
-        UNDERUSED_S: under_s,
-        UNDERUSED_COST: cost_per_s * under_s,
-        EFFECTIVE_COST: cost_per_s * active_s,
-    }
+    return (
+        columns
+        | unknown
+        | {
+            COST: columns[f"cost_{basis}"],
+            UNDERUSED_S: under_s,
+            UNDERUSED_COST: cost_per_s * under_s,
+            EFFECTIVE_COST: cost_per_s * active_s,
+        }
+    )
 
 
 # -- units of work -------------------------------------------------------------------------------------------------------
