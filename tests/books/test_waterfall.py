@@ -123,6 +123,20 @@ def test_tokens_of_no_samples_have_no_length(tmp_path: Path, samples: float) -> 
     assert found["train"] == pytest.approx(0.4, rel=1e-12)
 
 
+def test_packed_samples_are_tokens(tmp_path: Path) -> None:
+    """Samples of a job that reports no tokens are sequence_length tokens each, once [[network]] says that they are packed."""
+    rows = [made("train", 1000.0, "train_sample") | {"known_from": "rate"}, made("broken", 500.0), made("broken", 7.0, "train_sample")]
+    books = make_books(tmp_path, rows)
+    assert {r.by["job"]: r.value for r in books.show("tokens_per_gpu_s", "job")}["train"] is None
+    Path("loadfactor.toml").write_text(TOML + "packed = true\n")
+    settings.cache_clear()
+    found = {(r.metric, r.by["job"]): r for r in books.show(("tokens_per_gpu_s", "mfu"), "job")}
+    assert found["tokens_per_gpu_s", "train"].value == pytest.approx(1000 * 4096 / 36_000)
+    assert found["tokens_per_gpu_s", "train"].activity_basis == "rate 100%"
+    assert found["mfu", "train"].value == pytest.approx(1000 * 4096 * FLOPS / PEAK / 36_000)
+    assert (found["tokens_per_gpu_s", "broken"].value, found["tokens_per_gpu_s", "broken"].activity_basis) == (500 / 36_000, None)
+
+
 def test_without_a_network_nothing_is_known(tmp_path: Path) -> None:
     """Tokens of a job whose network nobody names have no FLOPs; a network that there is not is named in the message."""
     Path("loadfactor.toml").write_text("")

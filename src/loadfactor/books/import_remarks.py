@@ -1,4 +1,4 @@
-"""What an import of a bill or of prices is checked by: its control total, and prices that match no GPU."""
+"""What an import is checked by: the control total of a bill, prices that match no GPU, and what work says was made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 from loadfactor.store.store import Store
 from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.work import PROGRESS
 
 _TOTALED = ("BilledCost", "EffectiveCost")
 
@@ -36,17 +37,28 @@ class UnmatchedPrice:
 
 
 @dataclass(frozen=True)
+class MadeByImport:
+    """What an import says that was made of a unit: kept, and lost. `is_estimate`: some of it is a rate × time."""
+
+    unit: str
+    kept: float
+    lost: float
+    is_estimate: bool
+
+
+@dataclass(frozen=True)
 class ImportRemarks:
-    """Control totals of an import, by month, account and currency, and its prices that match no GPU."""
+    """Control totals of an import, by month, account and currency, its prices that match no GPU, and what it says was made."""
 
     control_totals: Sequence[ControlTotal] = ()
     unmatched_prices: Sequence[UnmatchedPrice] = ()
+    made: Sequence[MadeByImport] = ()
 
 
 def find_remarks(store: Store, number: int) -> ImportRemarks:
     """Read what an import brought of bills and prices."""
     with store.read() as session:
-        return ImportRemarks(_add_up(session, number), _list_unmatched(session, number))
+        return ImportRemarks(_add_up(session, number), _list_unmatched(session, number), _list_made(session, number))
 
 
 def _read_rows(session: Session, table: str, number: int) -> str | None:
@@ -71,6 +83,15 @@ def _add_up(session: Session, number: int) -> list[ControlTotal]:
         ControlTotal(*row, *(None if cost is None else shorten(Decimal(cost)) for cost in costs))
         for *row, costs in ((*found[:4], found[4:]) for found in session.raw.execute(sql).fetchall())
     ]
+
+
+def _list_made(session: Session, number: int) -> list[MadeByImport]:
+    rows = _read_rows(session, PROGRESS.name, number)
+    if rows is None:
+        return []
+    sums = ", ".join(f"coalesce(sum(amount) FILTER ({which} coalesce(kept, true)), 0)" for which in ("", "NOT"))
+    sql = f"SELECT unit, {sums}, bool_or(known_from IS NOT NULL) FROM {rows} GROUP BY unit ORDER BY unit"
+    return [MadeByImport(*row) for row in session.raw.execute(sql).fetchall()]
 
 
 def _list_unmatched(session: Session, number: int) -> list[UnmatchedPrice]:

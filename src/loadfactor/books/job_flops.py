@@ -18,8 +18,16 @@ from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
 from loadfactor.catalog.models.hf_config import from_hf_config
-from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
+from loadfactor.metrics.work import (
+    HARDWARE_FLOP,
+    IN_SECTION,
+    MODEL_FLOP,
+    TRAIN_SAMPLE,
+    TRAIN_TOKEN,
+    WORKED_OUT,
+)
 from loadfactor.planner.training.flops import MODEL, FlopsConvention, palm_flops_per_token, training_flops_per_token
+from loadfactor.settings.config import settings
 from loadfactor.settings.jobs import DATATYPES, RECOMPUTED, JobNetwork
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
@@ -30,14 +38,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-GIVEN = ("model", "sequence_length", "datatype", "recompute")
+PACKED: Final = str(True)
+"""What `packed` of [[network]] gives where it is set."""
+GIVEN = ("model", "sequence_length", "datatype", "recompute", "packed")
 _WHO: Final = ("user", "team", "project", "experiment_id", "purpose")
 LAST_HOLDERS: Final = f"""
     SELECT * REPLACE ({", ".join(f'coalesce("{c}", max("{c}") OVER (PARTITION BY job_id)) AS "{c}"' for c in _WHO)})
     FROM {{}} QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY known_from IS NOT DISTINCT FROM '{RUN}', from_utc DESC,
                                          attempt DESC) = 1"""
 """SQL: the last allocation of each job, with who it is of as any of its allocations says it; format takes the allocations."""
-_UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
+_UNITS = f"('{TRAIN_TOKEN}', '{TRAIN_SAMPLE}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
 
 
 def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[[], pa.Table | None]") -> None:
@@ -45,7 +55,8 @@ def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[
 
     The ledger is called `ledger`. `find_flops` gives what `tabulate_job_flops` found; it is requested where that is needed.
     """
-    if not {*units} & {*WORKED_OUT}:
+    packs = TRAIN_TOKEN in units and any(network.packed for network in settings().network)
+    if not packs and not {*units} & {*WORKED_OUT}:
         session.view_table("progress", "progress")
         return
     session.view_table("stored_progress", "progress")
@@ -64,12 +75,13 @@ def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[
     session.create_view("progress", recall("worked out", lambda: expressions().write_progress())["progress"])
 
 
-_KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops")
+_KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops", "tokens_per_sample")
 _NOTHING = f"SELECT NULL::VARCHAR AS job_id, {', '.join(f'NULL::DOUBLE AS {name}' for name in _KNOWN)} WHERE false"
 
 
 def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "pa.Table | None":
-    """The table `job_flops`: FLOPs of a token, with those computed again, and the dense peak of one GPU, mean over its time.
+    """The table `job_flops`: FLOPs of a token, with those computed again, the dense peak of one GPU, mean over its time, and the
+    tokens of a sample where samples are packed.
 
     None where nobody names a network. Tables [[network]] come before what tracked runs say of theirs. Progress is called
     `stored_progress`. Raises InputError where a table [[network]] names one that is none.
@@ -95,14 +107,15 @@ def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[d
     seconds, count = _sum_seconds(session), cache(_count_flops)
     lengths, stated = _measure_sequences(session), read_stated_networks(session)
     for place, job in enumerate(jobs["job_id"].to_pylist()):
-        model, length, datatype, recompute = (given[name][place] for name in GIVEN)
+        model, length, datatype, recompute, packed = (given[name][place] for name in GIVEN)
         own = stated.get(job, StatedNetwork())
         length = length or own.sequence_length or lengths.get(job)
         datatype = datatype or own.datatype
         network = (_find_network(model, model in literal) if model else None) or own.network
         counted = count(network, length, recompute) if network else own.count_by_parameters()
         peak = _find_peak(seconds.get(job, {}), datatype) if datatype else None
-        yield {"job_id": job, **dict(zip(_KNOWN, (*counted, peak), strict=True))}
+        tokens = float(length) if packed == PACKED and length is not None and length.isdecimal() else None
+        yield {"job_id": job, **dict(zip(_KNOWN, (*counted, peak, tokens), strict=True))}
 
 
 def _sum_seconds(session: Session) -> dict[str, dict[str | None, float]]:
@@ -169,7 +182,7 @@ def _measure_sequences(session: Session) -> dict[str, str]:
     """Tokens of a sample of each job, padding included where it is reported; as the network is trained on sequences."""
     rows = session.raw.execute(
         f"""SELECT job_id, try_cast(round(coalesce(sum(amount) FILTER (unit = 'padded_token'),
-                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = 'train_sample')) AS BIGINT) AS length
+                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = '{TRAIN_SAMPLE}')) AS BIGINT) AS length
             FROM stored_progress SEMI JOIN worked_jobs USING (job_id) GROUP BY job_id HAVING length > 0"""
     ).fetchall()
     return {job: str(length) for job, length in rows}

@@ -7,11 +7,11 @@ from typing import Any, Final
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.books.job_flops import GIVEN
+from loadfactor.books.job_flops import GIVEN, PACKED
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.ledger.labels import drop_repeats
 from loadfactor.ledger.waits import list_jobs
-from loadfactor.metrics.work import TRAIN_TOKEN
+from loadfactor.metrics.work import TRAIN_SAMPLE, TRAIN_TOKEN
 from loadfactor.planner.training.training_plan import JobRun
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import Span
@@ -38,6 +38,8 @@ def find_job_run(books: Snapshot, job: str) -> JobRun:
     rows = [row for row in _read(books, "progress", job) if row["unit"] in (STEP, TRAIN_TOKEN)]
     steps = [row for row in rows if row["unit"] == STEP]
     made = {unit: sum(row["amount"] for row in rows if row["unit"] == unit) for unit in (STEP, TRAIN_TOKEN)}
+    if not made[TRAIN_TOKEN]:
+        made[TRAIN_TOKEN] = _count_packed(books, job)
     if not made[STEP] or not made[TRAIN_TOKEN]:
         missing = "steps" if not made[STEP] else "tokens"
         raise InputError(
@@ -70,8 +72,17 @@ def find_job_run(books: Snapshot, job: str) -> JobRun:
     )
 
 
+def _count_packed(books: Snapshot, job: str) -> float:
+    """Tokens of samples that [[network]] says are packed; 0 where it does not."""
+    said = find_said_network(books, job)
+    if said["packed"] != PACKED or not said["sequence_length"]:
+        return 0.0
+    samples = sum(row["amount"] for row in _read(books, "progress", job) if row["unit"] == TRAIN_SAMPLE)
+    return float(samples * int(said["sequence_length"]))
+
+
 def find_said_network(books: Snapshot, job: str) -> dict[str, str | None]:
-    """Network of a job by the tables [[network]] of the configuration: model, sequence_length, datatype, recompute."""
+    """Network of a job by the tables [[network]] of the configuration: model, sequence_length, datatype, recompute, packed."""
     rows = books.view("allocations")
     last = books.fetch(rows.filter(rows.job_id == job).order_by([rows.from_utc.desc(), rows.attempt.desc()]).limit(1))
     given = give_texts([network.rule for network in settings().network], last, GIVEN)

@@ -9,7 +9,7 @@ from typing import Final
 from loadfactor.metrics.metric import Better, Count, Kind, Made, Metric, Quantile, Speed, UnitShare
 from loadfactor.tables.work import SECTION_KINDS
 
-TRAIN_TOKEN: Final = "train_token"
+TRAIN_TOKEN, TRAIN_SAMPLE = "train_token", "train_sample"
 MODEL_FLOP: Final = "model_flop"
 HARDWARE_FLOP: Final = "hardware_flop"
 AT_PEAK: Final = {MODEL_FLOP: "model_peak_s", HARDWARE_FLOP: "hardware_peak_s"}

@@ -28,6 +28,10 @@ class JobNetwork(SettingsTable):
         default=None, description="Datatype of matrix products: its dense peak is that of MFU."
     )
     recompute: str | None = Field(default=None, description="Activations computed again: none, selective, full.")
+    packed: bool | None = Field(
+        default=None,
+        description="Samples are full of tokens, without padding: of jobs that report samples alone, each is sequence_length tokens.",
+    )
 
     @model_validator(mode="after")
     def _understood(self) -> Self:
@@ -39,14 +43,14 @@ class JobNetwork(SettingsTable):
         if (isinstance(length, int) and length < 1) or (isinstance(length, str) and "{" not in length):
             raise ValueError(f"sequence_length = {length!r} is no number of tokens")
         if not self.gives:
-            raise ValueError("a table gives one of model, sequence_length, datatype and recompute")
+            raise ValueError("a table gives one of model, sequence_length, datatype, recompute and packed")
         _ = self.rule
         return self
 
     @property
     def gives(self) -> dict[str, str]:
         """Given settings by name."""
-        values = {name: getattr(self, name) for name in ("model", "sequence_length", "datatype", "recompute")}
+        values = {name: getattr(self, name) for name in ("model", "sequence_length", "datatype", "recompute", "packed")}
         return {name: str(value) for name, value in values.items() if value is not None}
 
     @property

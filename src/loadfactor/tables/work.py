@@ -4,8 +4,10 @@ from typing import Final
 
 from loadfactor.tables.columns import Column, Table
 
-SECTION_KINDS: Final = ("checkpoint", "evaluation", "compile", "data_wait", "start_up")
+SECTION_KINDS: Final = ("checkpoint", "evaluation", "compile", "data_wait", "start_up", "generation")
 """Kinds of time in which a job's steps wait."""
+RATE: Final = "rate"
+"""How an amount is known that is an estimate: a rate, of which the log says no more, × time."""
 
 PROGRESS = Table(
     "progress",
@@ -27,6 +29,7 @@ PROGRESS = Table(
             "cause", "text", "why it was lost: restart, failed_attempt, preemption, loss_scale, …", "kept, or not known"
         ),
         Column("replica", "text", "which of the processes that make it together", "one alone, or all of them"),
+        Column("known_from", "text", "how it is known, where it is estimated", "counted", one_of=(RATE,)),
     ),
 )
 

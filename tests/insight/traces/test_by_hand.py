@@ -84,6 +84,18 @@ def test_a_starved_loop_waits_for_data(tmp_path: Path) -> None:
     assert [step.idle_us for step in report.steps] == [30_010] * 4
 
 
+def test_a_trace_of_one_kernel_is_not_judged(tmp_path: Path) -> None:
+    """One kernel of 1.76 µs within a step of 13.3 s says nothing of a loop, however long the step is; nor do steps without work."""
+    events = [host("ProfilerStep#1", 0, 13_300_000, "user_annotation"), call(5_999_990, 5, 1), kernel("add", 6e6, 1.76, 1)]
+    found = diagnose(write(tmp_path / "one.json", events))
+    assert [report.can_judge for report in found.traces] == [False]
+    assert found.findings == () and "too little: one event of 1.76 µs" in found.traces[0].because[0]
+    empty = [host(f"ProfilerStep#{k}", 10_000_000 * k, 9_000_000, "user_annotation") for k in (2, 3, 4)]
+    work = [part for k in range(6) for part in (call(100 * k, 5, k + 1), kernel("add", 100 * k + 10, 80, k + 1))]
+    (report,) = diagnose(write(tmp_path / "few.json", [host("ProfilerStep#1", 0, 9_000_000, "user_annotation"), *work, *empty])).traces
+    assert report.can_judge == "partly" and "It is short: 580.0 µs" in report.because[0]
+
+
 def test_a_loop_of_small_kernels_waits_for_its_host(tmp_path: Path) -> None:
     """Launches every 50 µs of kernels of 10 µs: the host is what is waited for, in operators."""
     events = []

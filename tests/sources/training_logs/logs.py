@@ -8,17 +8,19 @@ from tests.sources.reading import read
 
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.training_logs import SOURCE
+from loadfactor.sources.training_logs.decoder import NO_TOKENS
 from loadfactor.sources.training_logs.event_files import mask_crc32c
 
 Amounts = dict[tuple[str, bool], float]
 
 
 def read_run(*paths: Path, **options: object) -> tuple[list[dict[str, object]], dict[str, int]]:
-    """Rows of progress of one job, as they enter the books, and gaps with their counts."""
+    """Rows of progress of one job, as they enter the books, and gaps with their counts but for the reason why there are no tokens."""
     reading = read(SOURCE, *paths, options=ReadOptions(held_by="run", **options))  # type: ignore[arg-type]
     gaps: dict[str, int] = defaultdict(int)
     for gap in reading.gaps:
-        gaps[gap.what] += gap.count
+        if not gap.what.startswith(NO_TOKENS):
+            gaps[gap.what] += gap.count
     return (reading.tables["progress"].to_pylist() if "progress" in reading.tables else []), gaps
 
 

@@ -13,6 +13,7 @@ from loadfactor import Books
 from loadfactor.base.errors import LoadfactorError, SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.training_logs import SOURCE
+from loadfactor.sources.training_logs.decoder import NO_TOKENS
 from loadfactor.sources.training_logs.families import read_number
 
 BEGAN_MS = 1_778_587_200_000  # 2026-05-12T12:00:00Z
@@ -98,6 +99,113 @@ def test_deepspeed(tmp_path: Path) -> None:
     assert add_up(rows) == {
         ("step", True): 17, ("step", False): 3, ("train_sample", True): 17 * 16, ("train_sample", False): 3 * 16,
     }  # fmt: skip
+
+
+ENGINE = "[2026-05-12 12:{:02d}:{:02d},000] [INFO] [timer.py:199:stop] epoch=0/micro_step={}/global_step={}, {}\n"
+
+
+def engine_lines(minutes: tuple[int, ...], extra_s: int = 0) -> str:
+    """Ten steps a minute at 20 samples a second of an engine, whose batch is 128; an evaluation makes the last interval longer."""
+    text = ""
+    for at in minutes:
+        seconds = extra_s if at == minutes[-1] else 0
+        text += ENGINE.format(at, seconds, at * 10, at * 10, "RunningAvgSamplesPerSec=21.3, CurrSamplesPerSec=21.31")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus", "samples", "is_estimate"),
+    [
+        ("", None, 50 * 128, True),
+        ("cmd = deepspeed main.py --per_device_train_batch_size 8 --gradient_accumulation_steps 1\n", None, 50 * 128, True),
+        ("cmd = deepspeed main.py --per_device_train_batch_size 8 --gradient_accumulation_steps 2\n", 16, 50 * 256, False),
+        ("[INFO] dist_world_size=16\ncmd = main.py '--per_device_train_batch_size', '8',\n", None, 50 * 128, False),
+    ],
+)
+def test_the_rate_of_an_engine(tmp_path: Path, more: str, gpus: int | None, samples: float, is_estimate: bool) -> None:
+    """Steps × batch, where the log says it or the batch of a GPU and --gpus; else the rate says a batch, and amounts are marked.
+
+    Shapes of DeepSpeed-Chat's first step on 16 V100 (opt-1.3b-globalBatchSize128.log, deepspeedai/DeepSpeedExamples), whose 7,360
+    steps are 942,080 samples: a rate × wall time counted evaluations as steps.
+    """
+    path = write(tmp_path, "run.log", more + engine_lines((1, 2, 3, 4, 5), extra_s=40))
+    rows, gaps = read_run(path, gpus=gpus)
+    assert add_up(rows)["train_sample", True] == samples
+    assert {row["known_from"] for row in rows if row["unit"] == "train_sample"} == {"rate" if is_estimate else None}
+    assert {row["known_from"] for row in rows if row["unit"] == "step"} == {None}
+    assert any("train samples estimated: steps × 128" in what for what in gaps) == is_estimate
+
+
+CHAT_OLD = (
+    "epoch: {0}|step: {1}|ppo_ep: 1|act_loss: 0.15|cri_loss: 0.14|unsuper_loss: 0.0\naverage reward score: -0.5\n"
+    "|E2E latency=3.88s |Gather latency=0.00s (0.00%) |Generate time=2.54s (65.36%) |Training time=1.12s (28.89%)"
+    " |Others=0.22 (5.75%)|CurSamplesPerSec=16.50 |AvgSamplesPerSec=15.06\n"
+)
+CHAT_NEW = (
+    "Epoch: {0} | Step: {1} | PPO Epoch: 1 | Actor Loss: 0.1 | Critic Loss: 0.2 | Unsupervised Loss: 0.0\n"
+    "End-to-End => Latency: 3.88s, TFLOPs: 20.1, Samples/sec: 16.50, Time/seq 0.06s, Batch Size: 64, Total Seq. Length: 512\n"
+    "Generation => Latency: 2.54s, Per-token Latency 9.92 ms, TFLOPs: 5.1, BW: 200.1 GB/sec, Answer Seq. Length: 256\n"
+    "Training   => Latency: 1.12s, TFLOPs: 60.2\n"
+)
+
+
+@pytest.mark.parametrize("form", [CHAT_OLD, CHAT_NEW])
+def test_deepspeed_chat(tmp_path: Path, form: str) -> None:
+    """Steps of RLHF by their own lines, 64 samples each, not by an engine's rate; generating is a section of its own.
+
+    Shapes of actor_opt-1.3b_critic_opt-350m_globalBatchSize64.log (deepspeedai/DeepSpeedExamples): 477 steps of 64; 163,216 samples
+    came out of the rate of its actor, which trains for 1.1 of 3.8 seconds.
+    """
+    text = "Beginning of Epoch 1/2, Total Generation Batches 2\n"
+    for number in range(4):
+        text += ENGINE.format(0, 4 * number, number, number, "RunningAvgSamplesPerSec=86.0, CurrSamplesPerSec=83.3")
+        text += form.format(number // 2, number % 2)
+    path = write(tmp_path, "run.log", text)
+    rows, _ = read_run(path)
+    assert add_up(rows) == {("step", True): 4, ("train_sample", True): 256}
+    assert {row["known_from"] for row in rows} == {None}
+    assert [(kind, length) for kind, _, length in list_sections(path)] == [("generation", 2540)] * 4
+
+
+def test_verl(tmp_path: Path) -> None:
+    """Steps and tokens of verl; generating, tests and checkpoints are sections within the step, in this order.
+
+    Figures of a line of char_count's GRPO on a console and of one on a GH200 (verl-project/verl#1208).
+    """
+    text = "(TaskRunner pid=16292) step:0 - val-core/openai/gsm8k/reward/mean@1:0.03\n"
+    text += (
+        "(TaskRunner pid=16292) step:1 - global_seqlen/min:538646.000 - actor/lr:0.000 - timing_s/gen:74.020 - timing_s/adv:1.167"
+        " - timing_s/update_actor:14.302 - timing_s/step:96.551 - perf/total_num_tokens:2188762.000 - perf/throughput:5667.36\n"
+        "(TaskRunner pid=16292) step:2 - training/global_step:2 - timing_s/gen:np.float64(5.458) - timing_s/testing:21.206"
+        " - timing_s/save_checkpoint:2.0 - timing_s/step:np.float64(30.030) - perf/total_num_tokens:np.int64(18603)\n"
+    )
+    path = write(tmp_path, "run.log", text)
+    rows, _ = read_run(path, begun_ms=BEGAN_MS)
+    assert add_up(rows) == {("step", True): 2, ("train_token", True): 2188762 + 18603}
+    assert list_sections(path, BEGAN_MS) == [
+        ("generation", 0, 74_020),
+        ("generation", 96_551, 5_458),
+        ("evaluation", 96_551 + 30_030 - 23_206, 21_206),
+        ("checkpoint", 96_551 + 28_030, 2_000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("> building train, validation, and test datasets for GPT ...\n  seq_length ........ 2048\n", 80 * 2048),
+        ('  "sample_packing": true,\n  "sequence_len": 4096,\n', 80 * 4096),
+        ("SFTConfig(max_seq_length=1024, packing=False,)\n", None),
+        ("  seq_length ........ 2048\n", None),
+    ],
+)
+def test_samples_that_are_packed(tmp_path: Path, text: str, tokens: float | None) -> None:
+    """Samples × sequence length are tokens where the log says that samples are packed; else it is said why there are none."""
+    path = write(tmp_path, "run.log", text + megatron_line(10) + megatron_line(20))
+    rows, _ = read_run(path, begun_ms=BEGAN_MS)
+    assert add_up(rows).get(("train_token", True)) == tokens
+    said = [gap.what for gap in read(SOURCE, path, options=ReadOptions(held_by="run", begun_ms=BEGAN_MS)).gaps]
+    assert any(what.startswith(NO_TOKENS) for what in said) == (tokens is None)
 
 
 def test_llm_c(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class TrackedRun:
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Time in which no step advances: checkpoint, evaluation, compile, data_wait or start_up."""
+        """Time in which no step advances: checkpoint, evaluation, compile, data_wait, start_up or generation."""
         began_ns = time.time_ns()
         try:
             yield

@@ -113,6 +113,8 @@ THIN_WITHOUT_GPU: Final = 0.1
 DOMINANT_GAP: Final = 0.3
 FEWEST_STEPS: Final = 3
 SHORTEST_NS: Final = 100 * NS_PER_MS
+FEWEST_EVENTS, LEAST_BUSY_NS = 5, NS_PER_MS
+"""With fewer events, that together are shorter, nothing is judged: they are a start-up or a test, not a loop."""
 UNDECIDABLE: Final = 0.1
 _CUT_SHARE: Final = 0.05
 
@@ -182,6 +184,8 @@ def _ends_apart(capture: TraceCapture) -> bool:
 
 def judge(device: ObservedDevice) -> tuple[Judgement, tuple[str, ...]]:
     """Whether a device can be judged, partly, and why not wholly."""
+    if too_little := _say_too_little(device):
+        return False, (too_little,)
     doubts = []
     if device.capture.is_cut:
         doubts.append("The file is cut: shares are of what came before.")
@@ -194,15 +198,30 @@ def judge(device: ObservedDevice) -> tuple[Judgement, tuple[str, ...]]:
     return ("partly" if doubts else True), tuple(doubts)
 
 
+def _say_too_little(device: ObservedDevice) -> str:
+    gpu, busy_ns = device.gpu, device.partition.busy_ns
+    events = int((gpu.end_ns > gpu.start_ns).sum())
+    if events >= FEWEST_EVENTS or busy_ns >= LEAST_BUSY_NS:
+        return ""
+    what = "one event" if events == 1 else f"{events} events"
+    return (
+        f"The GPU did too little: {what} of {busy_ns / NS_PER_US:,.4g} µs together, which is no loop. Record {FEWEST_STEPS} steps or more"
+        " after the warm-up."
+    )
+
+
 def _say_short(device: ObservedDevice) -> str:
-    steps = device.steps
+    steps = [step for step in device.steps if step.busy_us]  # a step in which the GPU did nothing shows nothing
     if len(steps) >= FEWEST_STEPS:
         return ""
-    judged_us = sum(step.duration_us for step in steps) if steps else device.span_us
+    judged_us = min(device.span_us, sum(step.duration_us for step in steps)) if steps else device.span_us
     if judged_us * NS_PER_US >= SHORTEST_NS:
         return ""
-    what = f"{len(steps)} steps of {judged_us:,.0f} µs" if steps else f"{judged_us:,.1f} µs without steps"
-    return f"It is short: {what}. Record {FEWEST_STEPS} steps or more after the warm-up."
+    in_steps = f"in {len(steps)} steps" if steps else "without steps"
+    return (
+        f"It is short: {judged_us:,.1f} µs from the first work of the GPU to its last, {in_steps}. Record {FEWEST_STEPS} steps or more"
+        " after the warm-up."
+    )
 
 
 def longest_gap_share(device: ObservedDevice) -> float:

@@ -9,7 +9,7 @@ from loadfactor.base.errors import StoreError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
 from loadfactor.books.check import Balance, Finding
-from loadfactor.books.import_remarks import ControlTotal, ImportRemarks, UnmatchedPrice, find_remarks
+from loadfactor.books.import_remarks import ControlTotal, ImportRemarks, MadeByImport, UnmatchedPrice, find_remarks
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
@@ -31,6 +31,7 @@ class ImportReceipt(Receipt):
 
     control_totals: Sequence[ControlTotal] = ()
     unmatched_prices: Sequence[UnmatchedPrice] = ()
+    made: Sequence[MadeByImport] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,17 @@ def build_receipt(receipt: Receipt, books: Books) -> Document:
 
 
 def _list_remarks(remarks: ImportRemarks) -> Iterator[Section]:
-    """The control total of a bill, to compare with what the provider says, and prices that match no GPU."""
+    """The control total of a bill, to compare with what the provider says, prices that match no GPU, and what was made."""
+    if made := remarks.made:
+        amounts = table(
+            made[:SHOWN_GAPS],
+            col("unit", lambda of: of.unit.replace("_", " ")),
+            col("kept", lambda of: f"{of.kept:,.10g}"),
+            col("lost", lambda of: f"{of.lost:,.10g}"),
+            col("", lambda of: "an estimate: a rate × time" if of.is_estimate else ""),
+            note=_say_more(len(made)),
+        )
+        yield Section("What was made", tables=(amounts,))
     if totals := remarks.control_totals:
         summed = table(
             totals[:SHOWN_GAPS],

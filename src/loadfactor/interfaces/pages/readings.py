@@ -44,6 +44,7 @@ BASIS_NAMES = {
     "contracted": "contracted prices",
     "owned": "own costs",
     "list": "list prices",
+    "rate": "amounts estimated by a rate × time",
     "estimate": "estimated prices (the catalog's dated list prices: none were imported)",
 }
 

@@ -32,6 +32,7 @@ CAUSE_TITLES: Final = {
     "evaluation": "evaluation",
     "compile": "compiling",
     "data_wait": "data wait",
+    "generation": "generation (RLHF)",
     "start_up": "start-up",
 }
 """Causes of `LossCause`, as people read them."""

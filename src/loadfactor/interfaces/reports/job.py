@@ -294,10 +294,17 @@ def _draw_invoice(one: Group) -> SectionFacts:
 
 def _draw_made(one: Group) -> SectionFacts:
     sentences = []
-    if one.value("mfu") is None:
+    tokens, samples = (one.value(MADE[unit].name) for unit in ("train_token", "train_sample"))
+    if samples is not None and tokens is None:
         sentences.append(
-            "Its MFU is unknown: it reports no tokens or FLOPs, or no [[network]] of loadfactor.toml names its network."
+            "The cost of its tokens is unknown: it reports samples, and nobody says that they are full of tokens (packed = true and"
+            " sequence_length in [[network]])."
         )
+    if one.value("mfu") is None:
+        why = "it reports no tokens or FLOPs"
+        if tokens:
+            why = "its network, datatype or accelerator is not known, of which [[network]] of loadfactor.toml names the first two"
+        sentences.append(f"Its MFU is unknown: {why}.")
     else:
         sentences.append(f"MFU {percent(one.value('mfu'))} of all time that it held.")
     if one.value("tokens_per_gpu_s") is not None:
@@ -305,6 +312,9 @@ def _draw_made(one: Group) -> SectionFacts:
     table = list_made(one)
     if not table.rows:
         sentences.insert(0, "Its work is not known: track it, or import its log.")
+    if estimated := [unit for unit, made in MADE.items() if (of := one.readings.get(made.name)) is not None and of.activity_basis]:
+        named = ", ".join(unit.replace("_", " ") + "s" for unit in estimated)
+        sentences.append(f"Estimated, a rate × time: {named}.")
     section = Section("What it made", " ".join(sentences), tables=(table,) if table.rows else ())
     return SectionFacts("made", section, one.some(*OF_WHAT_WAS_MADE))
 

@@ -36,6 +36,7 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.question import ACTIVE, Fetch, Key, Question, Row, list_rows
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
 from loadfactor.metrics.work import LOST_TO, OTHER_CAUSE
+from loadfactor.tables.work import RATE
 
 
 def measure_waits(question: Question, fetch: Fetch) -> dict[Key, Row]:
@@ -108,7 +109,8 @@ def answer(question: Question, fetch: Fetch) -> Readings:
             columns.append(_within(keys, summed, MetricColumn(summed.peaks[kind.of], none, none)))
         elif isinstance(kind, OF_WORK):
             basis = question.basis + (", without idle" if question.without_idle else "")
-            columns.append(_spread(keys, answer_work(kind, units, held), basis if metric.is_money else None))
+            column = _spread(keys, answer_work(kind, units, held), basis if metric.is_money else None)
+            columns.append(column._replace(activity_basis=_say_estimates(keys, units.get(kind.unit, {}))))
         else:
             columns.append(_spread(keys, _from_waits(metric, waiting)))
     return Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)
@@ -276,6 +278,14 @@ class UnitTotals(NamedTuple):
     held_s: float
     priced_s: float
     lost_to: Mapping[str, float] = MappingProxyType({})
+    estimated: float = 0.0
+    """How much of `made` is a rate × time."""
+
+
+def _say_estimates(keys: list[Key], totals: Mapping[Key, UnitTotals]) -> list[str | None]:
+    """The basis of amounts by group: how much of them is an estimate; None where they were counted."""
+    shares = [of.estimated / of.made if (of := totals.get(key)) and of.made else 0.0 for key in keys]
+    return [f"{RATE} {share:.0%}" if share else None for share in shares]
 
 
 def sum_units(question: Question, fetch: Fetch) -> Units:
@@ -286,8 +296,11 @@ def sum_units(question: Question, fetch: Fetch) -> Units:
     keys = ["unit", *question.keys]
     kept: dict[Key, list[float]] = {}
     lost: dict[Key, dict[str | None, list[float]]] = {}
+    estimated: dict[Key, list[float]] = {}
     for row in list_rows(fetch("unit_amounts")):  # in any order: added up exactly
         key, cause = tuple(row[k] for k in keys), row["cause"]
+        if row["known_from"] is not None:
+            estimated.setdefault(key, []).extend(row["amounts"])
         if row["kept"]:
             kept.setdefault(key, []).extend(row["amounts"])
         else:
@@ -300,7 +313,9 @@ def sum_units(question: Question, fetch: Fetch) -> Units:
             stayed, went = fsum(kept.get(key, ())), fsum(chain.from_iterable(gone.values()))
             lost_to = {cause: fsum(of) for cause, of in gone.items() if cause is not None}
             cost, held_s, priced_s = (fsum(row[name]) for name in ("cost", "needed_s", "priced_s"))
-            out[unit][tuple(group)] = UnitTotals(stayed + went, stayed, cost, held_s, priced_s, lost_to)
+            out[unit][tuple(group)] = UnitTotals(
+                stayed + went, stayed, cost, held_s, priced_s, lost_to, fsum(estimated.get(key, ()))
+            )
     return out
 
 

@@ -28,6 +28,7 @@ from loadfactor.metrics.work import (
     PROMPT,
     SERVED,
     SPLIT,
+    TRAIN_SAMPLE,
     TRAIN_TOKEN,
     WORKED_OUT,
 )
@@ -210,7 +211,7 @@ def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[
     )
     by_unit = of_jobs.join(jobs, "job_id")
     spent = by_unit.group_by(keys).aggregate(**{c: by_unit[c].collect() for c in ("cost", "priced_s", "needed_s")})
-    apart = [*keys, "kept", "cause"]
+    apart = [*keys, "kept", "cause", "known_from"]
     amounts = _amounts(question, booked.semi_join(rows, "job_id"), rows, apart)
     return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by(apart)}
 
@@ -239,7 +240,9 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     length = (rows.to_utc - rows.from_utc).cast("float64")
     kept = ibis.coalesce(rows.kept, True)
     cause = ibis.ifelse(kept, ibis.null("string"), rows.cause)
-    rows = rows.select("unit", "job_id", "from_utc", "to_utc", "amount", length=length, kept=kept, cause=cause)
+    rows = rows.select(
+        "unit", "job_id", "from_utc", "to_utc", "amount", "known_from", length=length, kept=kept, cause=cause
+    )
     rows = rows.join(names.select("job_id", "held_from", "held_to"), "job_id")
     instants = rows.filter(rows.length == 0)
     instants = instants.filter(instants.from_utc >= start, instants.from_utc < end)
@@ -250,7 +253,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     part = ibis.least(intervals.to_utc, end, intervals.held_to)
     part = part - ibis.greatest(intervals.from_utc, start, intervals.held_from)
     intervals = intervals.mutate(amount=intervals.amount * part / intervals.length).filter(part > 0)
-    columns = ["unit", "job_id", "from_utc", "amount", "kept", "cause"]
+    columns = ["unit", "job_id", "from_utc", "amount", "kept", "cause", "known_from"]
     made = ibis.union(instants.select(*columns), intervals.select(*columns)).join(names, "job_id")
     hour = made.from_utc - made.from_utc % MS_PER_HOUR
     made = add_calendar(question, made, hour, made.from_utc)
@@ -268,6 +271,7 @@ def _bucketed(intervals: Expr) -> Expr:
         "length",
         "kept",
         "cause",
+        "known_from",
         "held_from",
         "held_to",
         from_utc=ibis.greatest(cut.from_utc, cut.first),
@@ -351,6 +355,7 @@ JOB_FLOPS = {
     "flops_per_token": "float64",
     "hardware_flops_per_token": "float64",
     "peak_flops": "float64",
+    "tokens_per_sample": "float64",
 }
 """Columns of the table `job_flops`; null where not known."""
 SECTION_WORK = {"job_id": "string", "unit": "string", "from_utc": "int64", "to_utc": "int64", "amount": "float64"}
@@ -361,6 +366,7 @@ def list_worked_out() -> Expr:
     """All progress: what is stored, and what follows from it. FLOPs that a job reports come before those of its tokens."""
     stored = ibis.table(columns_of("progress"), name="stored_progress")
     jobs = ibis.table(JOB_FLOPS, name="job_flops")
+    stored = ibis.union(stored, _count_samples(stored, jobs))
     reported = {unit: stored.filter(stored.unit == unit) for unit in AT_PEAK}
     beside = _list_beside(stored).anti_join(reported[MODEL_FLOP], "job_id")
     model = ibis.union(reported[MODEL_FLOP], beside)
@@ -402,6 +408,14 @@ def _count_tokens(stored: Expr, jobs: Expr, per_token: str, unit: str, reported:
     known = tokens.join(jobs.filter(jobs[per_token].notnull()), "job_id")
     amount = known.amount * known[per_token]
     return known.mutate(unit=ibis.literal(unit), amount=amount).select(stored.columns)
+
+
+def _count_samples(stored: Expr, jobs: Expr) -> Expr:
+    """Tokens of samples that are packed, of jobs that report no tokens."""
+    samples = stored.filter(stored.unit == TRAIN_SAMPLE).anti_join(stored.filter(stored.unit == TRAIN_TOKEN), "job_id")
+    known = samples.join(jobs.filter(jobs.tokens_per_sample.notnull()), "job_id")
+    tokens = {"unit": ibis.literal(TRAIN_TOKEN), "amount": known.amount * known.tokens_per_sample}
+    return known.mutate(**tokens, model_flops=ibis.null("float64")).select(stored.columns)
 
 
 def _list_at_peak(flops: Expr, jobs: Expr, unit: str) -> Expr:

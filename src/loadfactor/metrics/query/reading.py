@@ -22,8 +22,8 @@ SHOWN = 60
 class Reading(NamedTuple):
     """One answer. `by` says of whom, [start, end) of when; `coverage` how much of what it needs was known.
 
-    `currency` is that of an amount of money, else None. `activity_basis` names the activity signals it rests on, `cost_basis`
-    the kind of prices; None where it rests on none.
+    `currency` is that of an amount of money, else None. `activity_basis` names the activity signals it rests on, of work `rate`
+    where amounts are an estimate, `cost_basis` the kind of prices; None where it rests on none.
     """
 
     metric: str

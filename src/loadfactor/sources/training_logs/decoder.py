@@ -7,8 +7,14 @@ from itertools import chain
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.training_logs.event_files import is_record, read_event_file
-from loadfactor.sources.training_logs.intervals import list_intervals, list_rows, mark_redone
-from loadfactor.sources.training_logs.iteration import JobSections, RunLog
+from loadfactor.sources.training_logs.intervals import (
+    StepInterval,
+    find_batch,
+    list_intervals,
+    list_rows,
+    mark_redone,
+)
+from loadfactor.sources.training_logs.iteration import JobSections, RunLog, Values
 from loadfactor.sources.training_logs.text_log import TextLog, read_json_log
 
 
@@ -22,11 +28,15 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     gaps = Gaps()
     found = [log for log in (_read(source, options, gaps) for source in logs) if log is not None]
     run = _choose_logs(found, gaps)
-    if options.gpus is not None:
-        _set_gpus(run, options.gpus)
+    for log in run if options.gpus is not None else ():
+        for one in chain.from_iterable(attempt.iterations for attempt in log.attempts):
+            one.of_run = one.of_run | {"gpus": float(options.gpus or 0)}
+    for log in run:
+        _tell(log, find_batch(log.attempts))
     _note_unknown(run, gaps)
     sections = JobSections()
     intervals = mark_redone(list_intervals(run, options, gaps, sections))
+    _note_amounts(run, intervals, gaps)
     where = run[0].where if run else ""
     yield from list_rows(options.held_by, intervals, where)
     yield from sections.rows(options.held_by, where)
@@ -74,9 +84,10 @@ def _say_the_same(log: RunLog, other: RunLog) -> bool:
     return min(steps) <= max(others) and min(others) <= max(steps)
 
 
-def _set_gpus(logs: list[RunLog], gpus: int) -> None:
-    for one in chain.from_iterable(attempt.iterations for log in logs for attempt in log.attempts):
-        one.of_run = one.of_run | {"gpus": float(gpus)}
+def _tell(log: RunLog, of_run: Values) -> None:
+    """Add values of the run to all its iterations."""
+    for one in () if not of_run else chain.from_iterable(attempt.iterations for attempt in log.attempts):
+        one.of_run = of_run | one.of_run
 
 
 def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
@@ -87,3 +98,29 @@ def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
                 gaps.add(log.where, "TFLOP/s of a GPU, of unknown many GPUs; --gpus says how many")
             elif reported == {"megatron_tflops"} and "recomputes" not in one.of_run:
                 gaps.add(log.where, "TFLOP/s, not said whether with recomputed work; no model FLOPs")
+
+
+NO_TOKENS = "no tokens, so that cost_per_token and MFU are unknown: "
+
+
+def _note_amounts(run: Sequence[RunLog], intervals: Sequence[StepInterval], gaps: Gaps) -> None:
+    """Say which amounts are estimates, and why there are no tokens."""
+    if not intervals:
+        return
+    where, values = run[0].where, run[-1].attempts[-1].iterations[-1].of_run
+    made = {unit for one in intervals for unit in one.amounts}
+    for unit in sorted({unit for one in intervals for unit in one.estimated}):
+        count = sum(unit in one.estimated for one in intervals)
+        rate, batch = "a reported rate × time", values.get("guessed_samples")
+        if batch is not None and unit != "train_token":
+            rate = f"steps × {batch:,.0f} samples, at most, as the engine's own rate × the time between lines is"
+        gaps.add(where, f"{unit.replace('_', ' ')}s estimated: {rate}; the batch size in the log, or --gpus, counts them", count)
+    if "train_token" in made:
+        return
+    if "padded_token" in made:
+        why = "those with padding are known; where samples are packed, [[network]] says packed = true"
+    elif "train_sample" in made:
+        why = "samples of unknown length; where they are packed, [[network]] says sequence_length and packed = true"
+    else:
+        why = "the log says neither tokens nor how many samples a step has"
+    gaps.add(where, f"{NO_TOKENS}{why}")

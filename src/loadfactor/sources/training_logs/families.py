@@ -21,11 +21,14 @@ DESCRIBED = re.compile(r"\w:\s*$")
 FLAGS = (
     ("recomputes", re.compile(r"\bcheckpoint_activations \.{2,} (True|False)")),
     ("recomputes", re.compile(r"\brecompute_granularity \.{2,} (full|None)")),
+    ("packs", re.compile(r"['\"]?\b(?:sample_)?packing['\"]?\s*[=:]\s*([Tt]rue|[Ff]alse)")),
+    ("packs", re.compile(r"> building train, validation, and test datasets for (GPT)\b")),
 )
-"""Arguments that switch: 1 for True or full, 0 for False or None."""
+"""Arguments that switch: 0 for False or None, else 1. Megatron's datasets for GPT put documents behind each other, without padding."""
 REPORTED_HINT: Final = re.compile(
     r"world.?size| \.\. ?|\.{3}|padded vocab|batch.?size|num_processes|Num examples|Num Epochs|optimization steps|'loss'|\"loss\""
-    r"|train_runtime|train_loss|tokens per iteration|device mesh|sequence length|total steps",
+    r"|train_runtime|train_loss|tokens per iteration|device mesh|sequence length|total steps|gradient_accumulation|Total \w+ Batches"
+    r"|packing|datasets for GPT|sequence_len|max_seq_length",
     re.IGNORECASE,
 )
 """A line without any of these reports nothing of the run."""
@@ -55,7 +58,8 @@ def value(name: str, before: str, scale: float = 1.0, after: str = "") -> Value:
 class StepLine:
     """A line of an iteration. `pattern` has the group `step`, or `epoch` where the step follows from it.
 
-    `offset` is added to the step: 1 where steps are numbered from 0 and the line is written after the step.
+    `offset` is added to the step: 1 where steps are numbered from 0 and the line is written after the step. A group `passed` says how
+    many epochs were over, where steps are numbered anew in each.
     """
 
     pattern: re.Pattern[str]
@@ -70,6 +74,9 @@ class LogFamily:
     hint: str  # a line of an iteration contains it
     lines: tuple[StepLine, ...]
     values: tuple[Value, ...]
+    after: tuple[Value, ...] = ()
+    """Values of an iteration on lines behind that of its step, which contain `after_hint`."""
+    after_hint: str = ""
     again: Literal["restart", "metric", "rank"] = "restart"
     """Why a number of a step comes again that is not greater: the run was restarted; an equal one is of another metric; or another
     rank writes, and only a line of `BEGINS` is a restart."""
@@ -207,12 +214,51 @@ DEEPSPEED = LogFamily(
     ),
     (
         value("skipped_total", r"\bskipped="),
-        value("samples_per_s", r"\b(?:CurrSamplesPerSec|samples/sec)[=:]\s*"),
-        value("samples_per_s", r"(?<!RunningAvg)\bSamplesPerSec="),
+        value("engine_samples_per_s", r"\b(?:CurrSamplesPerSec|samples/sec)[=:]\s*"),
+        value("engine_samples_per_s", r"(?<!RunningAvg)\bSamplesPerSec="),
         value("step_s", r"iter time \(s\):\s*"),
     ),
 )
-FAMILIES: Final = (MEGATRON, NEMO, TORCHTITAN, SPEED_RUN, LLM_C, NANOGPT, BARS, DEEPSPEED, EPOCHS, LLM_C_LOG)
+# DeepSpeed-Chat's third step, of which each iteration generates, then trains two engines: `epoch: 0|step: 9|ppo_ep: 1|act_loss: …`,
+# and behind it `|E2E latency=3.88s |Gather latency=… |Generate time=2.54s … |CurSamplesPerSec=16.50 |…`, today
+# `End-to-End => Latency: 3.88s, …, Samples/sec: 16.50, …, Batch Size: 64, …` and `Generation => Latency: 2.54s, …`. Its engines' own
+# lines say less. Sources: step3_rlhf_finetuning/main.py and dschat/utils/perf.py (deepspeedai/DeepSpeedExamples).
+DEEPSPEED_CHAT = LogFamily(
+    "DeepSpeed-Chat",
+    "tep: ",
+    (
+        StepLine(re.compile(r"\bepoch: (?P<passed>\d+)\|step: (?P<step>\d+)\|ppo_ep: "), 1),
+        StepLine(re.compile(r"\bEpoch: (?P<passed>\d+) \| Step: (?P<step>\d+) \| PPO Epoch: "), 1),
+    ),
+    (),
+    after=(
+        value("step_s", r"\|E2E latency="),
+        value("step_s", r"\bEnd-to-End => Latency:\s*"),
+        value("generation_s", r"\|Generate time="),
+        value("generation_s", r"\bGeneration => Latency:\s*"),
+        value("line_samples", r"\bBatch Size:\s*"),
+        value("engine_samples_per_s", r"\|CurSamplesPerSec="),
+    ),
+    after_hint="atency",
+)
+# verl: `step:1 - actor/pg_loss:0.1 - … - timing_s/gen:16.2 - … - timing_s/step:48.7 - perf/total_num_tokens:159906 - …`, whose steps
+# generate and train; times of a step hold those of its tests and checkpoints. Source: verl/utils/tracking.py (LocalLogger),
+# verl/trainer/ppo/metric_utils.py and ray_trainer.py (verl-project/verl).
+VERL = LogFamily(
+    "verl",
+    "timing_s/",
+    (StepLine(re.compile(r"\bstep:(?P<step>\d+) - .*\btiming_s/step:")),),
+    (
+        value("step_s", r"\btiming_s/step:(?:np\.float\d+\()?"),
+        value("generation_s", r"\btiming_s/gen:(?:np\.float\d+\()?"),
+        value("evaluation_s", r"\btiming_s/testing:(?:np\.float\d+\()?"),
+        value("checkpoint_s", r"\btiming_s/save_checkpoint:(?:np\.float\d+\()?"),
+        value("line_tokens", r"\bperf/total_num_tokens:(?:np\.\w+\()?"),
+    ),
+)
+FAMILIES: Final = (
+    MEGATRON, NEMO, TORCHTITAN, SPEED_RUN, LLM_C, NANOGPT, VERL, BARS, DEEPSPEED_CHAT, DEEPSPEED, EPOCHS, LLM_C_LOG,
+)  # fmt: skip
 """Of several kinds in one log the one that comes first counts."""
 REPORTED: Final = (
     # Megatron
@@ -228,6 +274,10 @@ REPORTED: Final = (
     value("step_samples", r"\btrain_batch_size \.{2,} "),
     value("log_interval", r"\bsteps_per_print \.{2,} "),
     value("gpus", r"\bworld_size \.{2,} "),
+    value("gpus", r"\bdist_world_size="),
+    value("device_samples", r"\b(?:train_micro_batch_size_per_gpu \.{2,} |per_device_train_batch_size[ =',]+)"),
+    value("accumulation", r"\bgradient_accumulation_steps(?: \.{2,} |[ =',]+)"),
+    value("epoch_steps", r"\bTotal Generation Batches "),
     # llm.c
     value("step_tokens", r"^\| total_batch_size\s*\|\s*"),
     value("step_tokens", r"\b(?:and )?total_batch_size="),
@@ -246,6 +296,7 @@ REPORTED: Final = (
     value("epochs", r"\bNum Epochs = "),
     value("step_samples", r"\bTotal train batch size \(w\. parallel, distributed & accumulation\) = "),
     value("steps", r"\bTotal optimization steps = "),
+    value("longest", r"\b(?:sequence_len|max_seq_length)['\"]?\s*[=:]\s*"),
     value("trains", r"['\"](?:loss|train_runtime|train_loss)['\"]: '?"),
 )
 """Values that a log reports of its run."""

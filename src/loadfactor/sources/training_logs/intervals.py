@@ -1,7 +1,8 @@
 """Iterations become intervals: from when to when, which steps, and how much of each unit was done in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -11,20 +12,21 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import FLOPS_PER_TFLOPS, MS_PER_S
 from loadfactor.sources.base import Gaps, ReadOptions, Rows
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, JobSections, RunLog, Values
-from loadfactor.tables.work import PROGRESS
+from loadfactor.tables.work import PROGRESS, RATE
 
 SAY_START: Final = "say when the run began: --start 2026-05-01T12:00:00Z"
 SAY_STEP: Final = "say how many seconds a training step took: --step 0.25"
 RESTART, SKIPPED = "restart", "loss_scale"
 BATCH_ROWS: Final = 50_000
-_COLUMNS: Final = ("job_id", "from_utc", "to_utc", "unit", "amount", "kept", "cause")
+_COLUMNS: Final = ("job_id", "from_utc", "to_utc", "unit", "amount", "kept", "cause", "known_from")
 
 
 class Counted(NamedTuple):
-    """Amounts by unit of progress, and those of steps that changed nothing."""
+    """Amounts by unit of progress, those of steps that changed nothing, and units of which a rate × time is an estimate."""
 
     done: dict[str, float]
     lost: dict[str, float]
+    estimated: frozenset[str] = frozenset()
 
 
 def find_seconds(before: Iteration | None, one: Iteration, steps: int) -> float | None:
@@ -49,12 +51,23 @@ def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> 
         "epoch": _count(totals, one, steps, "epoch", ""),
         "model_flop": _count(totals, one, steps, "flops", ""),
     }
-    if done["train_sample"] is None and "samples_per_s" in values:
-        done["train_sample"] = values["samples_per_s"] * seconds
+    estimated: set[str] = set()
+    if done["train_sample"] is None and (samples := _estimate_samples(values, steps, seconds)) is not None:
+        done["train_sample"] = samples
+        estimated.add("train_sample")
+    length = values.get("seq", values.get("longest") if values.get("packs") else None)
+    padded = None if length is None or done["train_sample"] is None else done["train_sample"] * length
     if done["train_token"] is None:
-        done["train_token"] = _find_tokens(values, done["train_sample"], seconds)
-    if done["padded_token"] is None and "seq" in values and done["train_sample"] is not None:
-        done["padded_token"] = done["train_sample"] * values["seq"]
+        full = "gpu_tokens_per_s" in values or values.get("packs")  # samples of torchtitan are cut to one length, too
+        done["train_token"] = padded if full else None
+        if done["train_token"] is not None:
+            estimated |= {"train_token"} if "train_sample" in estimated else set()
+        elif (tokens := _estimate_tokens(values, seconds)) is not None:
+            done["train_token"] = tokens
+            estimated.add("train_token")
+    if done["padded_token"] is None and padded is not None:
+        done["padded_token"] = padded
+        estimated |= {"padded_token"} if "train_sample" in estimated else set()
     if done["model_flop"] is None:
         done["model_flop"] = _find_flops(values, seconds)
     known = {unit: amount for unit, amount in done.items() if amount}
@@ -63,7 +76,7 @@ def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> 
         earlier = totals.get("skipped_total", 0.0 if steps == one.step else one.values["skipped_total"])
         skipped = one.values["skipped_total"] - earlier
     share = min(max(skipped or 0.0, 0.0), float(steps)) / steps
-    return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {})
+    return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {}, frozenset(estimated))
 
 
 def cap_epochs(values: Values, step: int) -> float | None:
@@ -83,7 +96,9 @@ def cap_epochs(values: Values, step: int) -> float | None:
 
 
 def _count(totals: Values, one: Iteration, steps: int, total: str, of_step: str) -> float | None:
-    """By the totals of this line and of the last that had one, else by what a step has."""
+    """By what this line says of its steps, its totals and those of the last that had one, else by what a step has."""
+    if (own := one.values.get(f"line_{total}")) is not None:
+        return own
     now, earlier = one.values.get(total), totals.get(total)
     if now is not None and earlier is not None and now >= earlier:
         return now - earlier
@@ -94,13 +109,40 @@ def _count(totals: Values, one: Iteration, steps: int, total: str, of_step: str)
         if capped[0] is not None and capped[1] is not None:
             return capped[0] - capped[1]
     each = one.values.get(of_step, one.of_run.get(of_step))
+    if each is None and total == "samples" and {"device_samples", "gpus"} <= one.of_run.keys():
+        each = one.of_run["device_samples"] * one.of_run["gpus"] * one.of_run.get("accumulation", 1)
     return each * steps if each is not None else None
 
 
-def _find_tokens(values: Values, samples: float | None, seconds: float) -> float | None:
-    """Tokens by their rate; of torchtitan, whose samples are cut to one length, by the samples."""
-    if "gpu_tokens_per_s" in values and "seq" in values and samples is not None:
-        return samples * values["seq"]
+def find_batch(attempts: Sequence[Attempt]) -> Values:
+    """Samples of a step by the rates that an engine reports × seconds of a step, as a whole number of batches; empty without rates.
+
+    `step_samples` where each rate has its own seconds beside it. By the time between lines they are `guessed_samples`, at most so
+    many: the rate is that of the time in which the engine trained.
+    """
+    each = []
+    of_lines = False
+    for attempt in attempts:
+        for before, one in pairwise(attempt.iterations):
+            rate, steps = one.values.get("engine_samples_per_s"), one.step - before.step
+            seconds = find_seconds(before, one, steps)
+            if seconds is None and before.at_ms is not None and one.at_ms is not None:
+                seconds, of_lines = (one.at_ms - before.at_ms) / MS_PER_S, True
+            if rate and seconds and steps:
+                each.append(rate * seconds / steps)
+    if not each:
+        return {}
+    of_device = attempts[0].iterations[-1].of_run.get("device_samples", 1.0) or 1.0
+    return {"guessed_samples" if of_lines else "step_samples": max(1.0, round(median(each) / of_device)) * of_device}
+
+
+def _estimate_samples(values: Values, steps: int, seconds: float) -> float | None:
+    if "samples_per_s" in values:
+        return values["samples_per_s"] * seconds
+    return values["guessed_samples"] * steps if "guessed_samples" in values else None
+
+
+def _estimate_tokens(values: Values, seconds: float) -> float | None:
     if "gpu_tokens_per_s" in values and "gpus" in values:
         return values["gpu_tokens_per_s"] * values["gpus"] * seconds
     return values["tokens_per_s"] * seconds if "tokens_per_s" in values else None
@@ -125,6 +167,7 @@ class StepInterval:
     amounts: dict[str, float] = field(default_factory=dict)
     lost: dict[str, float] = field(default_factory=dict)  # of these amounts what did not count in its own attempt
     cause: str | None = None  # why all of it was lost, where it was
+    estimated: frozenset[str] = frozenset()  # units whose amounts are a rate × time
 
 
 def list_intervals(
@@ -218,7 +261,8 @@ def _walk(
             end = max(begin, end)
         if steps:
             counted = find_amounts(totals, one, steps, (end - begin) / MS_PER_S if seconds is None else seconds)
-            yield StepInterval(begin, end, first, one.step, counted.done, counted.lost)
+            yield StepInterval(begin, end, first, one.step, counted.done, counted.lost, None, counted.estimated)
+            sections.add_parts(one.values, begin, end)
         sections.add(one.pauses, end)
         cursor, before, first, totals = end, one, one.step, totals | one.values
 
@@ -256,8 +300,8 @@ def split_interval(one: StepInterval, step: int) -> tuple[StepInterval, StepInte
         return {unit: amount * of for unit, amount in amounts.items()}
 
     return (
-        StepInterval(one.from_ms, at_ms, one.first, step, part(one.amounts, share), part(one.lost, share)),
-        StepInterval(at_ms, one.to_ms, step, one.last, part(one.amounts, 1 - share), part(one.lost, 1 - share)),
+        replace(one, to_ms=at_ms, last=step, amounts=part(one.amounts, share), lost=part(one.lost, share)),
+        replace(one, from_ms=at_ms, first=step, amounts=part(one.amounts, 1 - share), lost=part(one.lost, 1 - share)),
     )
 
 
@@ -271,7 +315,8 @@ def list_rows(job: str, intervals: Iterable[StepInterval], where: str) -> Iterat
             for kept, part in ((True, amount - lost), (False, lost)):
                 cause = None if kept else (one.cause or SKIPPED)
                 if part > 0:
-                    batch.append((job, start, end, unit, part, kept, cause))
+                    known_from = RATE if unit in one.estimated else None
+                    batch.append((job, start, end, unit, part, kept, cause, known_from))
         if len(batch) >= BATCH_ROWS - 100:
             yield _rows(batch, where)
             batch = []
@@ -291,6 +336,7 @@ def _join_short(intervals: Iterable[StepInterval]) -> Iterator[StepInterval]:
                 _add(waiting.amounts, one.amounts),
                 _add(waiting.lost, one.lost),
                 one.cause,
+                waiting.estimated | one.estimated,
             )
         elif waiting is not None:
             yield _lengthen(waiting)

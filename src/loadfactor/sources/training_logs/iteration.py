@@ -12,7 +12,7 @@ from loadfactor.sources.base import Rows
 from loadfactor.sources.training_logs.families import value
 from loadfactor.tables.work import JOB_SECTIONS
 
-CHECKPOINT, EVALUATION = "checkpoint", "evaluation"
+CHECKPOINT, EVALUATION, GENERATION = "checkpoint", "evaluation", "generation"
 SECTIONS: Final = (
     value(CHECKPOINT, r"\bsave-checkpoint \.+: \([\d.]+, ", 1 / MS_PER_S),
     value(CHECKPOINT, r"\| *save-checkpoint: ", 1 / MS_PER_S),
@@ -28,11 +28,14 @@ Values = dict[str, float]
 Of a line: `step_s` seconds a step, `elapsed_s` seconds since a timer was started, `samples` and `tokens` since the run began,
 `step_samples` and `step_tokens` of one step, `samples_per_s` and `tokens_per_s` of all GPUs, `gpu_tokens_per_s` of one,
 `epoch` epochs since the run began, `padded_tokens` tokens with padding since then, `tflops` model TFLOP/s of one GPU,
+`engine_samples_per_s` samples per second of the time that an engine trained, of all GPUs, `line_samples` and `line_tokens` of the steps
+since the line before, `generation_s`, `evaluation_s` and `checkpoint_s` seconds of the step in which it did that,
 `megatron_tflops` the same by Megatron's formula with recomputation, `flops` FLOPs of the model since the run began,
 `skipped` steps without an update since the line before, `skipped_total` since the run began.
 
-Of the run: `gpus`, `seq` tokens of a sample, `step_samples`, `step_tokens`, `log_interval`, `steps`, `epochs`, `examples` samples
-of an epoch, and what each family needs besides.
+Of the run: `gpus`, `seq` tokens of a sample, `longest` of one that is full, `packs` 1 where samples are full of tokens, `step_samples`, `step_tokens`, `device_samples`
+of a GPU and `accumulation` such batches of a step, `guessed_samples` of a step by its rate, `log_interval`, `steps`, `epochs`, `examples`
+samples of an epoch, `epoch_steps`, and what each family needs besides.
 """
 
 
@@ -73,6 +76,23 @@ class JobSections:
             if length_ms >= 1:
                 self.from_ms.append(round(begin_ms))
                 self.to_ms.append(round(begin_ms + length_ms))
+                self.kind.append(kind)
+
+    def add_parts(self, values: Values, begin_ms: float, end_ms: float) -> None:
+        """Parts of a step: it began with generating, and ended with its tests and its checkpoint."""
+        generation, evaluation, checkpoint = (
+            min(values.get(f"{kind}_s", 0.0) * MS_PER_S, end_ms - begin_ms) for kind in (GENERATION, EVALUATION, CHECKPOINT)
+        )
+        saving_ms = max(begin_ms, end_ms - checkpoint)
+        testing_ms = max(begin_ms, saving_ms - evaluation)
+        for kind, from_ms, to_ms in (
+            (GENERATION, begin_ms, min(begin_ms + generation, testing_ms)),
+            (EVALUATION, testing_ms, saving_ms),
+            (CHECKPOINT, saving_ms, end_ms),
+        ):
+            if round(to_ms) > round(from_ms):
+                self.from_ms.append(round(from_ms))
+                self.to_ms.append(round(to_ms))
                 self.kind.append(kind)
 
     def rows(self, job: str, where: str) -> Sequence[Rows]:

@@ -95,6 +95,8 @@ class TextLog:
         for family in FAMILIES:
             if family.hint in text:
                 self._take_steps(family, line, at_ms)
+            if family.after_hint and family.after_hint in text:
+                self._seen[family.name].complete(find_values(family.after, text))
         if SECTION_HINT.search(text):
             for kind, length_s in find_values(SECTIONS, text):
                 for steps in self._seen.values():
@@ -147,7 +149,10 @@ class TextLog:
 
     def _step_of(self, found: re.Match[str]) -> int | None:
         if "step" in found.groupdict():
-            return int(found["step"]) if len(found["step"]) < len(str(_STEP_MAX)) else None
+            passed = found.groupdict().get("passed") or "0"
+            if max(len(found["step"]), len(passed)) >= len(str(_STEP_MAX)):
+                return None
+            return int(found["step"]) + int(int(passed) * self._of_run.get("epoch_steps", 0))
         steps, epochs, epoch = self._of_run.get("steps"), self._of_run.get("epochs"), read_number(found["epoch"])
         return round(epoch * steps / epochs) if steps and epochs and epoch is not None else None
 
@@ -164,8 +169,8 @@ class TextLog:
         new = dict(find_values(REPORTED, text))
         for name, pattern in FLAGS:
             flag = pattern.search(text)
-            if flag and not (name in self._of_run and flag[1] in ("False", "None")):
-                new[name] = float(flag[1] in ("True", "full"))
+            if flag and not (name in self._of_run and flag[1] in ("False", "false", "None")):
+                new[name] = float(flag[1].lower() not in ("false", "none"))
         mesh = MESH.search(text)
         if mesh:
             new["gpus"] = float(prod(int(size) for size in mesh["sizes"].split(", ")))
@@ -221,6 +226,11 @@ class _Attempts:
             return
         self.attempts.append(Attempt([one]))
         self._last_of = {rank: one.step}
+
+    def complete(self, values: Iterable[tuple[str, float]]) -> None:
+        """Values of the last iteration that lines behind it say."""
+        if seen := self.attempts[-1].iterations:
+            seen[-1].values = dict(values) | seen[-1].values
 
     def choose_bar(self, of_run: Values) -> None:
         """Leave the bar of training, of several: the one with the steps that the log says, else the one that took longest."""
