@@ -125,7 +125,8 @@ def test_tokens_of_no_samples_have_no_length(tmp_path: Path, samples: float) -> 
 
 def test_packed_samples_are_tokens(tmp_path: Path) -> None:
     """Samples of a job that reports no tokens are sequence_length tokens each, once [[network]] says that they are packed."""
-    rows = [made("train", 1000.0, "train_sample") | {"known_from": "rate"}, made("broken", 500.0), made("broken", 7.0, "train_sample")]
+    rows = [made("broken", 500.0), made("broken", 7.0, "train_sample")]
+    rows += [made("train", 1000.0, "train_sample") | {"known_from": "rate"}]
     books = make_books(tmp_path, rows)
     assert {r.by["job"]: r.value for r in books.show("tokens_per_gpu_s", "job")}["train"] is None
     Path("loadfactor.toml").write_text(TOML + "packed = true\n")

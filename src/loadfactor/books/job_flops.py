@@ -182,7 +182,8 @@ def _measure_sequences(session: Session) -> dict[str, str]:
     """Tokens of a sample of each job, padding included where it is reported; as the network is trained on sequences."""
     rows = session.raw.execute(
         f"""SELECT job_id, try_cast(round(coalesce(sum(amount) FILTER (unit = 'padded_token'),
-                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = '{TRAIN_SAMPLE}')) AS BIGINT) AS length
+                     sum(amount) FILTER (unit = '{TRAIN_TOKEN}')) / sum(amount) FILTER (unit = '{TRAIN_SAMPLE}')) AS BIGINT)
+                   AS length
             FROM stored_progress SEMI JOIN worked_jobs USING (job_id) GROUP BY job_id HAVING length > 0"""
     ).fetchall()
     return {job: str(length) for job, length in rows}

@@ -30,7 +30,7 @@ class JobNetwork(SettingsTable):
     recompute: str | None = Field(default=None, description="Activations computed again: none, selective, full.")
     packed: bool | None = Field(
         default=None,
-        description="Samples are full of tokens, without padding: of jobs that report samples alone, each is sequence_length tokens.",
+        description="Samples are full of tokens, without padding: where a job reports no tokens, each is sequence_length of them.",
     )
 
     @model_validator(mode="after")

@@ -89,11 +89,14 @@ def test_a_trace_of_one_kernel_is_not_judged(tmp_path: Path) -> None:
     events = [host("ProfilerStep#1", 0, 13_300_000, "user_annotation"), call(5_999_990, 5, 1), kernel("add", 6e6, 1.76, 1)]
     found = diagnose(write(tmp_path / "one.json", events))
     assert [report.can_judge for report in found.traces] == [False]
-    assert found.findings == () and "too little: one event of 1.76 µs" in found.traces[0].because[0]
+    assert found.findings == ()
+    assert "too little: one event of 1.76 µs" in found.traces[0].because[0]
     empty = [host(f"ProfilerStep#{k}", 10_000_000 * k, 9_000_000, "user_annotation") for k in (2, 3, 4)]
     work = [part for k in range(6) for part in (call(100 * k, 5, k + 1), kernel("add", 100 * k + 10, 80, k + 1))]
-    (report,) = diagnose(write(tmp_path / "few.json", [host("ProfilerStep#1", 0, 9_000_000, "user_annotation"), *work, *empty])).traces
-    assert report.can_judge == "partly" and "It is short: 580.0 µs" in report.because[0]
+    step = host("ProfilerStep#1", 0, 9_000_000, "user_annotation")
+    (report,) = diagnose(write(tmp_path / "few.json", [step, *work, *empty])).traces
+    assert report.can_judge == "partly"
+    assert "It is short: 580.0 µs" in report.because[0]
 
 
 def test_a_loop_of_small_kernels_waits_for_its_host(tmp_path: Path) -> None:

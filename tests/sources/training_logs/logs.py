@@ -15,7 +15,7 @@ Amounts = dict[tuple[str, bool], float]
 
 
 def read_run(*paths: Path, **options: object) -> tuple[list[dict[str, object]], dict[str, int]]:
-    """Rows of progress of one job, as they enter the books, and gaps with their counts but for the reason why there are no tokens."""
+    """Rows of progress of one job, as they enter the books, and gaps with their counts, but not why there are no tokens."""
     reading = read(SOURCE, *paths, options=ReadOptions(held_by="run", **options))  # type: ignore[arg-type]
     gaps: dict[str, int] = defaultdict(int)
     for gap in reading.gaps:

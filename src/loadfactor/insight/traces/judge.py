@@ -205,8 +205,8 @@ def _say_too_little(device: ObservedDevice) -> str:
         return ""
     what = "one event" if events == 1 else f"{events} events"
     return (
-        f"The GPU did too little: {what} of {busy_ns / NS_PER_US:,.4g} µs together, which is no loop. Record {FEWEST_STEPS} steps or more"
-        " after the warm-up."
+        f"The GPU did too little: {what} of {busy_ns / NS_PER_US:,.4g} µs together, which is no loop."
+        f" Record {FEWEST_STEPS} steps or more after the warm-up."
     )
 
 
@@ -219,8 +219,8 @@ def _say_short(device: ObservedDevice) -> str:
         return ""
     in_steps = f"in {len(steps)} steps" if steps else "without steps"
     return (
-        f"It is short: {judged_us:,.1f} µs from the first work of the GPU to its last, {in_steps}. Record {FEWEST_STEPS} steps or more"
-        " after the warm-up."
+        f"It is short: {judged_us:,.1f} µs from the first work of the GPU to its last, {in_steps}."
+        f" Record {FEWEST_STEPS} steps or more after the warm-up."
     )
 
 

@@ -24,11 +24,11 @@ FLAGS = (
     ("packs", re.compile(r"['\"]?\b(?:sample_)?packing['\"]?\s*[=:]\s*([Tt]rue|[Ff]alse)")),
     ("packs", re.compile(r"> building train, validation, and test datasets for (GPT)\b")),
 )
-"""Arguments that switch: 0 for False or None, else 1. Megatron's datasets for GPT put documents behind each other, without padding."""
+"""Arguments that switch: 0 for False or None, else 1. Megatron's datasets for GPT have no padding."""
 REPORTED_HINT: Final = re.compile(
     r"world.?size| \.\. ?|\.{3}|padded vocab|batch.?size|num_processes|Num examples|Num Epochs|optimization steps|'loss'|\"loss\""
-    r"|train_runtime|train_loss|tokens per iteration|device mesh|sequence length|total steps|gradient_accumulation|Total \w+ Batches"
-    r"|packing|datasets for GPT|sequence_len|max_seq_length",
+    r"|train_runtime|train_loss|tokens per iteration|device mesh|sequence length|total steps|gradient_accumulation"
+    r"|Total \w+ Batches|packing|datasets for GPT|sequence_len|max_seq_length",
     re.IGNORECASE,
 )
 """A line without any of these reports nothing of the run."""
@@ -58,8 +58,8 @@ def value(name: str, before: str, scale: float = 1.0, after: str = "") -> Value:
 class StepLine:
     """A line of an iteration. `pattern` has the group `step`, or `epoch` where the step follows from it.
 
-    `offset` is added to the step: 1 where steps are numbered from 0 and the line is written after the step. A group `passed` says how
-    many epochs were over, where steps are numbered anew in each.
+    `offset` is added to the step: 1 where steps are numbered from 0 and the line is written after the step. A group `passed` says
+    how many epochs were over, where steps are numbered anew in each.
     """
 
     pattern: re.Pattern[str]
@@ -221,7 +221,7 @@ DEEPSPEED = LogFamily(
 )
 # DeepSpeed-Chat's third step, of which each iteration generates, then trains two engines: `epoch: 0|step: 9|ppo_ep: 1|act_loss: …`,
 # and behind it `|E2E latency=3.88s |Gather latency=… |Generate time=2.54s … |CurSamplesPerSec=16.50 |…`, today
-# `End-to-End => Latency: 3.88s, …, Samples/sec: 16.50, …, Batch Size: 64, …` and `Generation => Latency: 2.54s, …`. Its engines' own
+# `End-to-End => Latency: 3.88s, …, Samples/sec: 16.50, …, Batch Size: 64, …` and `Generation => Latency: 2.54s, …`. Its engines'
 # lines say less. Sources: step3_rlhf_finetuning/main.py and dschat/utils/perf.py (deepspeedai/DeepSpeedExamples).
 DEEPSPEED_CHAT = LogFamily(
     "DeepSpeed-Chat",
@@ -241,7 +241,7 @@ DEEPSPEED_CHAT = LogFamily(
     ),
     after_hint="atency",
 )
-# verl: `step:1 - actor/pg_loss:0.1 - … - timing_s/gen:16.2 - … - timing_s/step:48.7 - perf/total_num_tokens:159906 - …`, whose steps
+# verl: `step:1 - actor/pg_loss:0.1 - … - timing_s/gen:16.2 - … - timing_s/step:48.7 - perf/total_num_tokens:159906 - …`; its steps
 # generate and train; times of a step hold those of its tests and checkpoints. Source: verl/utils/tracking.py (LocalLogger),
 # verl/trainer/ppo/metric_utils.py and ray_trainer.py (verl-project/verl).
 VERL = LogFamily(

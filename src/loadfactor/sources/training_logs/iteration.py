@@ -26,16 +26,16 @@ Values = dict[str, float]
 """Values of a line, or of the whole run, by the names below.
 
 Of a line: `step_s` seconds a step, `elapsed_s` seconds since a timer was started, `samples` and `tokens` since the run began,
-`step_samples` and `step_tokens` of one step, `samples_per_s` and `tokens_per_s` of all GPUs, `gpu_tokens_per_s` of one,
+`step_samples` and `step_tokens` of one step, `line_samples` and `line_tokens` of the steps since the line before,
+`samples_per_s` and `tokens_per_s` of all GPUs, `gpu_tokens_per_s` of one, `engine_samples_per_s` of all in the time in which an
+engine trained, `generation_s`, `evaluation_s` and `checkpoint_s` seconds of the step in which it did that,
 `epoch` epochs since the run began, `padded_tokens` tokens with padding since then, `tflops` model TFLOP/s of one GPU,
-`engine_samples_per_s` samples per second of the time that an engine trained, of all GPUs, `line_samples` and `line_tokens` of the steps
-since the line before, `generation_s`, `evaluation_s` and `checkpoint_s` seconds of the step in which it did that,
 `megatron_tflops` the same by Megatron's formula with recomputation, `flops` FLOPs of the model since the run began,
 `skipped` steps without an update since the line before, `skipped_total` since the run began.
 
-Of the run: `gpus`, `seq` tokens of a sample, `longest` of one that is full, `packs` 1 where samples are full of tokens, `step_samples`, `step_tokens`, `device_samples`
-of a GPU and `accumulation` such batches of a step, `guessed_samples` of a step by its rate, `log_interval`, `steps`, `epochs`, `examples`
-samples of an epoch, `epoch_steps`, and what each family needs besides.
+Of the run: `gpus`, `seq` tokens of a sample, `longest` of one that is full, `packs` 1 where samples are full, `step_samples`,
+`step_tokens`, `device_samples` of a GPU and `accumulation` such batches of a step, `guessed_samples` of a step by its rate,
+`log_interval`, `steps`, `epochs`, `examples` samples of an epoch, `epoch_steps`, and what each family needs besides.
 """
 
 
