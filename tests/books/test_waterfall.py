@@ -135,7 +135,10 @@ def test_packed_samples_are_tokens(tmp_path: Path) -> None:
     assert found["tokens_per_gpu_s", "train"].value == pytest.approx(1000 * 4096 / 36_000)
     assert found["tokens_per_gpu_s", "train"].activity_basis == "rate 100%"
     assert found["mfu", "train"].value == pytest.approx(1000 * 4096 * FLOPS / PEAK / 36_000)
-    assert (found["tokens_per_gpu_s", "broken"].value, found["tokens_per_gpu_s", "broken"].activity_basis) == (500 / 36_000, None)
+    assert (found["tokens_per_gpu_s", "broken"].value, found["tokens_per_gpu_s", "broken"].activity_basis) == (
+        500 / 36_000,
+        None,
+    )
 
 
 def test_without_a_network_nothing_is_known(tmp_path: Path) -> None:

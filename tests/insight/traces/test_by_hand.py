@@ -86,7 +86,11 @@ def test_a_starved_loop_waits_for_data(tmp_path: Path) -> None:
 
 def test_a_trace_of_one_kernel_is_not_judged(tmp_path: Path) -> None:
     """One kernel of 1.76 µs within a step of 13.3 s says nothing of a loop, however long the step is; nor do steps without work."""
-    events = [host("ProfilerStep#1", 0, 13_300_000, "user_annotation"), call(5_999_990, 5, 1), kernel("add", 6e6, 1.76, 1)]
+    events = [
+        host("ProfilerStep#1", 0, 13_300_000, "user_annotation"),
+        call(5_999_990, 5, 1),
+        kernel("add", 6e6, 1.76, 1),
+    ]
     found = diagnose(write(tmp_path / "one.json", events))
     assert [report.can_judge for report in found.traces] == [False]
     assert found.findings == ()

@@ -117,8 +117,18 @@ def engine_lines(minutes: tuple[int, ...], extra_s: int = 0) -> str:
     ("more", "gpus", "samples", "is_estimate"),
     [
         ("", None, 50 * 128, True),
-        ("cmd = deepspeed main.py --per_device_train_batch_size 8 --gradient_accumulation_steps 1\n", None, 50 * 128, True),
-        ("cmd = deepspeed main.py --per_device_train_batch_size 8 --gradient_accumulation_steps 2\n", 16, 50 * 256, False),
+        (
+            "cmd = deepspeed main.py --per_device_train_batch_size 8 --gradient_accumulation_steps 1\n",
+            None,
+            50 * 128,
+            True,
+        ),
+        (
+            "cmd = deepspeed main.py --per_device_train_batch_size 8 --gradient_accumulation_steps 2\n",
+            16,
+            50 * 256,
+            False,
+        ),
         ("[INFO] dist_world_size=16\ncmd = main.py '--per_device_train_batch_size', '8',\n", None, 50 * 128, False),
     ],
 )

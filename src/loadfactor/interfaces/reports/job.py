@@ -312,7 +312,9 @@ def _draw_made(one: Group) -> SectionFacts:
     table = list_made(one)
     if not table.rows:
         sentences.insert(0, "Its work is not known: track it, or import its log.")
-    if estimated := [unit for unit, made in MADE.items() if (of := one.readings.get(made.name)) is not None and of.activity_basis]:
+    if estimated := [
+        unit for unit, made in MADE.items() if (of := one.readings.get(made.name)) is not None and of.activity_basis
+    ]:
         named = ", ".join(unit.replace("_", " ") + "s" for unit in estimated)
         sentences.append(f"Estimated, a rate × time: {named}.")
     section = Section("What it made", " ".join(sentences), tables=(table,) if table.rows else ())

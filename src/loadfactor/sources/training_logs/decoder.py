@@ -114,7 +114,11 @@ def _note_amounts(run: Sequence[RunLog], intervals: Sequence[StepInterval], gaps
         rate, batch = "a reported rate × time", values.get("guessed_samples")
         if batch is not None and unit != "train_token":
             rate = f"steps × {batch:,.0f} samples, at most, as the engine's own rate × the time between lines is"
-        gaps.add(where, f"{unit.replace('_', ' ')}s estimated: {rate}; the batch size in the log, or --gpus, counts them", count)
+        gaps.add(
+            where,
+            f"{unit.replace('_', ' ')}s estimated: {rate}; the batch size in the log, or --gpus, counts them",
+            count,
+        )
     if "train_token" in made:
         return
     if "padded_token" in made:

@@ -76,7 +76,9 @@ def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> 
         earlier = totals.get("skipped_total", 0.0 if steps == one.step else one.values["skipped_total"])
         skipped = one.values["skipped_total"] - earlier
     share = min(max(skipped or 0.0, 0.0), float(steps)) / steps
-    return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {}, frozenset(estimated))
+    return Counted(
+        known, {unit: amount * share for unit, amount in known.items()} if share else {}, frozenset(estimated)
+    )
 
 
 def cap_epochs(values: Values, step: int) -> float | None:

@@ -81,7 +81,8 @@ class JobSections:
     def add_parts(self, values: Values, begin_ms: float, end_ms: float) -> None:
         """Parts of a step: it began with generating, and ended with its tests and its checkpoint."""
         generation, evaluation, checkpoint = (
-            min(values.get(f"{kind}_s", 0.0) * MS_PER_S, end_ms - begin_ms) for kind in (GENERATION, EVALUATION, CHECKPOINT)
+            min(values.get(f"{kind}_s", 0.0) * MS_PER_S, end_ms - begin_ms)
+            for kind in (GENERATION, EVALUATION, CHECKPOINT)
         )
         saving_ms = max(begin_ms, end_ms - checkpoint)
         testing_ms = max(begin_ms, saving_ms - evaluation)
