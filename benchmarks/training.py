@@ -11,15 +11,16 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.machine import build_machine, find_software
+from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.search import search_layouts
+from loadfactor.planner.training.software import find_software
 
 NAME = "training"
 PEER_LAYOUTS_PER_S = 31.0
 
 
 def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> TrainingJob:
-    software = find_software("modern" if modern else "megatron-2021")
+    software = find_software("megatron") if modern else find_software("megatron", "2021-04")
     return TrainingJob(network(name), seq, batch, build_machine(accelerator(card)), software)
 
 

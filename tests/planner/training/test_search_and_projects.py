@@ -13,10 +13,11 @@ from loadfactor.catalog.prices import choose_price
 from loadfactor.planner.training.explanations import evaluate_layout, list_open_recomputation
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
-from loadfactor.planner.training.machine import build_machine, find_software
+from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.memory import PEAK_RANGE, estimate_memory
 from loadfactor.planner.training.scaling import TrainingPlans
 from loadfactor.planner.training.search import EVERYTHING, SearchSpace, find_pareto_front, pick_distinct, search_layouts
+from loadfactor.planner.training.software import find_software
 from loadfactor.planner.training.step import TERMS, estimate_step
 from loadfactor.planner.training.training_plan import ProjectNeeds, Reliability, TrainingPlan, cost_project, plan_run
 
@@ -26,7 +27,7 @@ RELIABLE = Reliability(50_677, 60, 600)
 def job(
     name: str = "llama-3.1-70b", card: str = "h100-sxm", seq: int = 8192, batch: int = 512, modern: bool = True
 ) -> TrainingJob:
-    software = find_software("modern" if modern else "megatron-2021")
+    software = find_software("megatron") if modern else find_software("megatron", "2021-04")
     return TrainingJob(network(name), seq, batch, build_machine(accelerator(card)), software)
 
 
@@ -280,17 +281,17 @@ def plan_on(accelerator: str) -> TrainingPlans:
     return answer
 
 
-def test_newer_software_is_faster_and_the_one_asked_for_is_the_plan() -> None:
-    """Eager PyTorch, software of 2023 and 2024, kernels tuned since."""
+def test_frameworks_differ_and_the_one_that_nobody_names_is_megatron() -> None:
+    """PyTorch without a compiler, Megatron, NVIDIA's recipes; what is not named is planned as Megatron's."""
     answer = plan_on("h100-sxm")
-    days = answer.days_by_software
-    assert days["eager"] > days["modern"] > days["nemo"]
-    assert days["modern"] == pytest.approx(answer.plans[0].days)
+    days = answer.days_by_framework
+    assert days["transformers"] > days["megatron"] > days["nemo"]
+    assert days["megatron"] == pytest.approx(answer.plans[0].days)
 
 
 def test_tpus_have_one_software() -> None:
     """There XLA compiles everything; nothing is compared."""
-    assert plan_on("tpu-v5p").days_by_software == {}
+    assert plan_on("tpu-v5p").days_by_framework == {}
 
 
 def step_terms(accelerator: str, datatype: str) -> Any:

@@ -27,10 +27,11 @@ from loadfactor.planner.training.flops import (
 )
 from loadfactor.planner.training.job import Adapters, TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.machine import MODERN, Software, build_machine, find_software
+from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.memory import activation_bytes_per_layer
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.search import SearchSpace, search_layouts
+from loadfactor.planner.training.software import Software, find_software
 from loadfactor.planner.training.step import context_exchange_s
 from loadfactor.planner.validation.mfu_claims import validate_mfu
 from loadfactor.planner.validation.training_rows import list_unread, read_row, recognize_software
@@ -76,7 +77,7 @@ def test_a_method_that_there_is_not_is_refused() -> None:
 
 H100 = build_machine(accelerator("h100-sxm"))
 RING = TrainingJob(network("llama-3.1-8b"), 131_072, 8, H100)
-HEADS = replace(RING, software=replace(MODERN, context_by="all-to-all"))
+HEADS = replace(RING, software=Software(context_by="all-to-all"))
 EIGHT = TrainingLayout(context=8).as_arrays()
 
 
@@ -110,12 +111,12 @@ def test_rows_name_it() -> None:
     assert list_unread(row) == ()
 
 
-NEMO, TORCHTITAN, XLA = map(find_software, ("nemo", "torchtitan-eager", "xla"))
+NEMO, TORCHTITAN, XLA = map(find_software, ("nemo", "torchtitan", "maxtext"))
 ONE_NODE = TrainingLayout(data=8, micro_batch=2, zero=3)
 
 
 def build_job(
-    card: str = "h100-sxm", software: Software = MODERN, datatype: str = "bf16", seq: int = 8192
+    card: str = "h100-sxm", software: Software = Software(), datatype: str = "bf16", seq: int = 8192
 ) -> TrainingJob:
     """Llama 3.1 8B on this card, two sequences a GPU of a node."""
     machine = build_machine(accelerator(card), datatype, software=software)
@@ -129,7 +130,8 @@ def step_s(job: TrainingJob, layout: TrainingLayout = ONE_NODE) -> float:
 def test_a_compiler_saves_the_passes_that_it_fuses() -> None:
     """Eager PyTorch is slower than compiled PyTorch by a tenth or two, all of it outside of matrix products and attention."""
     eager, fused = (
-        evaluate_layout(build_job(software=s), ONE_NODE) for s in (TORCHTITAN, replace(TORCHTITAN, fused=True))
+        evaluate_layout(build_job(software=s), ONE_NODE)
+        for s in (replace(TORCHTITAN, fused=False, fused_norms=False), TORCHTITAN)
     )
     assert 1.05 < eager.step_s / fused.step_s < 1.25
     assert eager.terms["matmul_s"] == fused.terms["matmul_s"]
@@ -147,10 +149,10 @@ def test_narrow_products_gain_less_than_their_peak() -> None:
 
 def test_attention_of_its_own_generation_is_faster_on_new_accelerators_alone() -> None:
     """A kernel written for Hopper beats the ported one there; on Ampere both are the same."""
-    ported, own = (build_machine(accelerator("h100-sxm"), software=s).attention_flops for s in (MODERN, NEMO))
+    ported, own = (build_machine(accelerator("h100-sxm"), software=s).attention_flops for s in (Software(), NEMO))
     assert own[0] > 1.3 * ported[0]
     assert own[1] > 1.1 * ported[1]
-    old, same = (build_machine(accelerator("a100-sxm"), software=s).attention_flops for s in (MODERN, NEMO))
+    old, same = (build_machine(accelerator("a100-sxm"), software=s).attention_flops for s in (Software(), NEMO))
     assert old == same
 
 
@@ -253,7 +255,7 @@ def read_vectors(topic: str) -> list[dict[str, Any]]:
 
 def job(shape: Network, batch: int, seq: int) -> TrainingJob:
     machine = build_machine(accelerator("a100-sxm"), "fp16")
-    return TrainingJob(shape, seq, batch, machine, find_software("megatron-2022"))
+    return TrainingJob(shape, seq, batch, machine, find_software("megatron", "2022-05"))
 
 
 def megatron(i: Inputs) -> tuple[Network, Utilization]:
@@ -341,3 +343,67 @@ def test_our_copies_are_the_published_ones(shared: Path, topic: str) -> None:
         if topic != "memory":
             published = there[vector["id"]]
             assert (vector["inputs"], vector["expected"]) == (published["inputs"], published["expected"])
+
+
+EIGHT_NODES = TrainingLayout(tensor=4, data=16, micro_batch=2, zero=1)
+
+
+def test_what_nobody_named_has_the_range_of_what_it_may_be() -> None:
+    """From what Megatron takes to what PyTorch takes by itself; a framework that is named has its own range alone."""
+    given = {"model": "llama-3.1-8b", "gpus": (64,), "tokens": 1e11, "seq": 8192, "global_batch": 512}
+    unnamed, named, plain = (
+        plan_training(**given, **more).data.plans[0]
+        for more in ({}, {"framework": "megatron"}, {"framework": "pytorch"})
+    )
+    assert named.time_range == pytest.approx((unnamed.time_range[0], named.time_range[1]))
+    assert unnamed.time_range[1] > 1.1 * named.time_range[1]
+    assert plain.step_s > 1.1 * named.step_s
+    assert unnamed.step_s >= named.step_s  # a layout that would fit in either
+
+
+def test_every_trait_can_be_given() -> None:
+    """By name, yes or no, one of its words or a number; what is none is refused with the nearest name."""
+    given = {"model": "llama-3.1-8b", "gpus": (16,), "tokens": 1e11, "tp": (2,)}
+    fast, slow = (
+        plan_training(**given, framework="nemo", traits=traits).data.plans[0].step_s
+        for traits in ((), ("tp_overlap=no", "fused_norms=no", "attention=first"))
+    )
+    assert slow > fast
+    for traits, error in (
+        (("tp-overlp=no",), "did you mean 'tp_overlap'"),
+        (("tp_overlap=perhaps",), "yes or no"),
+        (("attention=third",), "attention"),
+        (("logit_bytes=-1",), "from 0 to"),
+    ):
+        with pytest.raises(InputError, match=error):
+            TrainingRequest(model="llama-3.1-8b", gpus=(8,), traits=traits)
+    with pytest.raises(InputError, match="--release is a month as 2025-10"):
+        TrainingRequest(model="llama-3.1-8b", gpus=(8,), release="last year")
+
+
+def test_memory_of_plain_pytorch() -> None:
+    """A logit of 18 bytes on every tensor rank and 9 more to gather it, against 6 shared; norms and gates keep copies."""
+    machine = build_machine(accelerator("a100-sxm"))
+    lean, plain = (
+        evaluate_layout(TrainingJob(network("llama-3.1-8b"), 2048, 64, machine, find_software(name)), EIGHT_NODES)
+        for name in ("megatron", "pytorch")
+    )
+    logits = 2 * 2048 * 128_256
+    assert lean.memory_parts["logits_bytes"] == pytest.approx(6 * logits / 4)
+    assert plain.memory_parts["logits_bytes"] == pytest.approx(27 * logits)
+    assert plain.memory_parts["activations_bytes"] > 1.3 * lean.memory_parts["activations_bytes"]
+    assert plain.terms["head_s"] > 1.5 * lean.terms["head_s"]
+
+
+def test_parts_that_ranks_send_in_turn_take_as_long_as_there_are_ranks() -> None:
+    """InternEvo shares what each rank stepped by a broadcast a rank; inside a node (zero1=8) there are few of them."""
+    machine = build_machine(accelerator("a100-sxm"), network_bytes_per_s=6.25e9)
+    turns = find_software("internevo")
+    far, near = (
+        step_s(
+            TrainingJob(network("llama-3.1-8b"), 2048, 2048, machine, one),
+            TrainingLayout(data=1024, micro_batch=2, zero=1),
+        )
+        for one in (turns, turns.having({"shards_inside": True}))
+    )
+    assert far - near > 1024 * 0.002

@@ -44,6 +44,7 @@ class TrainingConstants:
     straggler_share: float
     overlap_slowdown_share: float
     prefetch_miss_share: float
+    broadcast_s: float
 
 
 @cache

@@ -27,17 +27,9 @@ from loadfactor.planner.training.scaling import (
     TrainingPlans,
     plan_runs,
 )
+from loadfactor.planner.training.software import TRAITS, Software, describe_framework
 from loadfactor.planner.training.training_plan import PlannedProject, ProjectNeeds, TrainingPlan
 
-SOFTWARE_WORDS = {
-    "modern": "flash attention, overlap, kernels of 2023 and 2024",
-    "nemo": "attention and products tuned for the GPU, overlap, gradients in 16 bits",
-    "dualpipe": "tuned kernels, overlap, hidden expert exchange",
-    "torchtitan": "torch.compile, tuned products, tensor exchange not hidden",
-    "torchtune": "torch.compile, weights and optimizer in 16 bits",
-    "eager": "no compiler: norms and rotations of many small kernels",
-    "megatron-2021": "unfused attention, no overlap",
-}
 TERM_NAMES = {
     "matmul_s": "matrix products",
     "attention_s": "attention",
@@ -132,10 +124,21 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | 
         yield Assumption("padding", words, "--padding-percent")
     bandwidth = f"{p.job.machine.fabric.scale_out_bytes_per_s / BYTES_PER_GB:g} GB/s per GPU"
     yield Assumption("network", bandwidth, "catalog, --cluster or --network-gb-per-s")
-    yield Assumption("software", SOFTWARE_WORDS[r.software], "--software")
+    yield from _state_framework(r, p.job.software)
     failures = f"one per {r.gpu_mtbf_h:,.0f} GPU-hours"
     yield Assumption("failures", failures, "Llama 3: 419 in 54 days on 16,384 H100")
     yield Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train --about")
+
+
+def _state_framework(r: TrainingRequest, software: Software) -> Iterator[Assumption]:
+    """The framework, and the traits of it that differ from what all have learned since."""
+    name = software.framework
+    since = f" of {r.release}" if r.release else ""
+    yield Assumption("framework", f"{name}{since}: {describe_framework(name)}", "--framework, --release")
+    usual = Software()
+    traits = {n: getattr(software, n) for n in TRAITS if getattr(software, n) != getattr(usual, n)}
+    words = ", ".join(f"{n}={'yes' if v is True else 'no' if v is False else v}" for n, v in traits.items())
+    yield Assumption("its traits", words or "as all have learned: fused, overlapped, sharded", "--traits")
 
 
 def _state_batch(r: TrainingRequest, p: TrainingPlan) -> Assumption:
@@ -179,9 +182,14 @@ def _list_notes(answer: TrainingPlans) -> Iterator[str]:
     least_s = p.step_s - sum(p.best.terms[name] for name in ("bubble_s", "data_s", "tensor_s"))
     shortest = f"{duration(least_s)} instead of {number(p.step_s)} s"
     yield f"Without bubble and exposed exchange the step would take {shortest}: no layout beats that."
-    if answer.days_by_software:
-        days = ", ".join(f"{duration(days * S_PER_DAY)} with {name}" for name, days in answer.days_by_software.items())
-        yield f"By the age of the software (--software) this layout takes {days}."
+    if answer.days_by_framework:
+        days = ", ".join(f"{duration(days * S_PER_DAY)} with {name}" for name, days in answer.days_by_framework.items())
+        lead = (
+            "No framework is named, which makes the range wide: by --framework"
+            if p.framework_range != (1.0, 1.0)
+            else "By the framework"
+        )
+        yield f"{lead} this layout takes {days}."
 
 
 def write_layout(x: TrainingLayout) -> str:

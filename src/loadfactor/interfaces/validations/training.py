@@ -11,14 +11,13 @@ from loadfactor.interfaces.document import Assumption, DataTable, Document, Sect
 from loadfactor.interfaces.formats import counted, number, percent
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.validation.memory import MemoryValidation, validate_memory
 from loadfactor.planner.validation.mfu_claims import MfuClaim, MfuValidation, validate_mfu
 from loadfactor.planner.validation.request import MemoryValidationRequest, MfuRequest, TrainingValidationRequest
 from loadfactor.planner.validation.training import (
     Comparison,
-    MemoryValidation,
     SkippedRow,
     TrainingValidation,
-    validate_memory,
     validate_training,
 )
 
@@ -162,17 +161,31 @@ def _draw_times(result: TrainingValidation) -> tuple[Chart, ...]:
 
 
 def build_memory_document(request: MemoryValidationRequest) -> Document:
-    """The page of a request: runs that ran and are predicted not to fit, and published peaks beside predicted ones."""
+    """The page of a request: runs that are judged wrongly, the layouts that would be chosen, and published peaks."""
     result = validate_memory(request, partial(show_progress, what="predicting"))
-    wrong = [row for row in result.rows if not row.fits]
+    wrong = [row for row in result.rows if not row.is_right]
+    wrong.sort(key=lambda row: -abs(row.predicted_bytes / row.usable_bytes - 1))
     known = sorted((row for row in result.rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))
     name = col("model, GPUs", lambda r: f"{r.model.split(' ')[0]} on {r.gpus} {r.accelerator}")
     sections = []
+    if result.jobs:
+        chosen = table(
+            result.jobs,
+            col("job", "job"),
+            col("layouts tried", "layouts", "number"),
+            col("recommended", "recommended"),
+            col("ran", lambda j: "yes" if j.ran else "ran out of memory"),
+            col("regret", "regret", "percent"),
+            note="regret: how much slower than the fastest that ran; 100 % where it ran out of memory",
+        )
+        sections.append(Section("Choosing a layout", tables=(chosen,)))
     for title, rows, columns in (
         (
-            "Said not to fit, though it ran",
+            "Said to fit and ran out of memory, or the other way round",
             wrong,
             (
+                col("ran", lambda r: "yes" if r.ran else "no"),
+                col("fits with", "fits_probability", "percent"),
                 col("needs (GiB)", lambda r: r.predicted_bytes / BYTES_PER_GIB, "number"),
                 col("usable (GiB)", lambda r: r.usable_bytes / BYTES_PER_GIB, "number"),
                 col("largest part", "largest_part"),
@@ -197,7 +210,7 @@ def build_memory_document(request: MemoryValidationRequest) -> Document:
         sections,
         assumptions=(
             Assumption("what a row does not give of the layout", "the fastest that fits", "layout search"),
-            Assumption("usable", "96 % of what the driver shows", "the rest is the driver, NCCL and fragmentation"),
+            Assumption("recommended", "the least expected time, by speed and risk", "as `plan train` chooses"),
         ),
         data=result,
         is_no=not result.rows,
@@ -207,10 +220,17 @@ def build_memory_document(request: MemoryValidationRequest) -> Document:
 def _write_memory_headline(result: MemoryValidation) -> str:
     if not result.rows:
         return "No row could be compared."
-    fit = f"Of {counted(len(result.rows), 'run')} that ran, {result.fitting:,} are said to fit"
+    out = sum(not row.ran for row in result.rows)
+    runs = counted(len(result.rows), "run")
+    head = f"Of {runs}, {out:,} of which ran out of memory, {result.right:,} are judged rightly"
+    if result.jobs:
+        ran = sum(job.ran for job in result.jobs)
+        head += f"; of {counted(len(result.jobs), 'recommended layout')} {ran:,} ran"
+        if result.mean_regret is not None:
+            head += f", {percent(result.mean_regret)} slower than the best on average"
     if result.mean_abs_error is None:
-        return f"{fit}; none of them has a published peak."
-    return f"{fit}; published peaks are predicted within {percent(result.mean_abs_error)} on average."
+        return f"{head}; none has a published peak."
+    return f"{head}; published peaks are predicted within {percent(result.mean_abs_error)} on average."
 
 
 def build_mfu_document(_request: MfuRequest) -> Document:

@@ -12,7 +12,7 @@ from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.memory import PEAK_RANGE, estimate_memory, out_of_memory_risk, recompute_as_needed
+from loadfactor.planner.training.memory import PEAK_RANGE, estimate_memory, estimate_risk, recompute_as_needed
 from loadfactor.planner.training.search import (
     MOST_MISSING_SHARE,
     ScoredLayouts,
@@ -34,6 +34,8 @@ class EvaluatedLayout:
     terms: Mapping[str, float]
     memory_parts: Mapping[str, float]
     usable_bytes: float
+    out_of_memory_share: float
+    """How probable it is that it runs out of memory, for what predicted peaks are off by."""
     why_it_loses: str | None = None
 
     @property
@@ -48,11 +50,6 @@ class EvaluatedLayout:
     def fits(self) -> bool:
         return self.memory_bytes <= self.usable_bytes
 
-    @property
-    def out_of_memory_share(self) -> float:
-        """How probable it is that it runs out of memory, for what predicted peaks are off by."""
-        return float(out_of_memory_risk(self.memory_bytes, self.usable_bytes))
-
 
 def evaluate_layout(job: TrainingJob, layout: TrainingLayout) -> EvaluatedLayout:
     needs = estimate_memory(job, layout)
@@ -60,7 +57,8 @@ def evaluate_layout(job: TrainingJob, layout: TrainingLayout) -> EvaluatedLayout
         {name: float(np.ravel(value)[0]) for name, value in many.items()}
         for many in (estimate_step(job, layout).terms, needs.parts)
     )
-    return EvaluatedLayout(layout, terms, parts, needs.usable_bytes)
+    risk = float(np.ravel(estimate_risk(job, layout))[0])
+    return EvaluatedLayout(layout, terms, parts, needs.usable_bytes, risk)
 
 
 MOST_DOUBLINGS = 8  # of the GPUs, looking for a number on which something fits

@@ -120,9 +120,10 @@ def compute_utilization(
     >>> from loadfactor.catalog.models import network
     >>> from loadfactor.planner.training.flops import HARDWARE
     >>> from loadfactor.planner.training.layout import FULL
-    >>> from loadfactor.planner.training.machine import build_machine, find_software
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> from loadfactor.planner.training.software import find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1536, a100, find_software("megatron-2021"))
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1536, a100, find_software("megatron", "2021-04"))
     >>> step_s = 1536 * 2048 * training_flops_per_token(job.network, 2048, HARDWARE) / (1024 * 140e12)
     >>> used = compute_utilization(job, TrainingLayout(8, 16, 8, recompute=FULL), step_s)
     >>> round(used.mfu_share, 3), round(used.hfu_share, 3)

@@ -9,7 +9,8 @@ from loadfactor.catalog.constants import TrainingConstants, read_training_consta
 from loadfactor.catalog.models import Network
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.planner.training.machine import MODERN, Machine, Software
+from loadfactor.planner.training.machine import Machine
+from loadfactor.planner.training.software import Software
 
 DEFAULT_RANK: Final = 16
 QUANTIZED_BYTES: Final = (
@@ -66,7 +67,7 @@ class TrainingJob:
     seq: int
     global_batch: int
     machine: Machine
-    software: Software = MODERN
+    software: Software = field(default_factory=Software)
     constants: TrainingConstants = field(default_factory=read_training_constants)
     adapters: Adapters | None = None
     """Adapters that are trained in place of the network's weights; None: all weights are trained."""

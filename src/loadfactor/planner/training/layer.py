@@ -30,6 +30,9 @@ EXPERT_BIAS_BYTES = (
 )
 SCORE_BYTES_FORWARD = 13  # per score of unfused attention: product w2, softmax r2 w2, dropout r2 w2+1, product r2
 SCORE_BYTES_BACKWARD = 19
+UNFUSED_SOFTMAX_BYTES = (
+    18  # more where they are passes of their own: scale r2 w2, mask r2 w2, to 32 bits w4, back r4 w2
+)
 CAST_BYTES = 4
 FLASH_BACKWARD_FLOPS = 2.5  # five products instead of two (arXiv:2307.08691)
 
@@ -74,9 +77,10 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import build_machine, find_software
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> from loadfactor.planner.training.software import find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, find_software("megatron-2021"))
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, find_software("megatron", "2021-04"))
     >>> layer = layer_seconds(job, TrainingLayout(8, micro_batch=1), moe=False)
     >>> paper_s = 24 * 2048 * 12288**2 / 8 / (312e12 * job.constants.matmul_share)
     >>> bool(1.0 < layer.matmul_forward / paper_s < 1.2), bool(layer.matmul_backward == 2 * layer.matmul_forward)
@@ -189,8 +193,9 @@ def _attention_s(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
     products = matmul_s(seq, seq, network.query_dim, on.matmul, batch)
     products = products + matmul_s(seq, network.value_dim, seq, on.matmul, batch)
     scores = batch * float(seq) ** 2
-    forward = products + streaming_s(SCORE_BYTES_FORWARD * scores, on.matmul)
-    return forward, 2 * products + streaming_s(SCORE_BYTES_BACKWARD * scores, on.matmul)
+    apart = UNFUSED_SOFTMAX_BYTES if job.software.unfused_softmax else 0
+    forward = products + streaming_s((SCORE_BYTES_FORWARD + apart) * scores, on.matmul)
+    return forward, 2 * products + streaming_s((SCORE_BYTES_BACKWARD + apart) * scores, on.matmul)
 
 
 def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: bool) -> Real:
@@ -205,7 +210,7 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
     """
     network, e = job.network, job.network.experts
     h, t = network.hidden, layout.tensor
-    outside = (8 + 12 + 2 * (not job.software.overlaps)) * h
+    outside = (8 + 12 + 2 * job.software.dropout) * h
     width = (e.ffn_hidden * e.per_token + e.shared_ffn_hidden) if moe and e else network.ffn_hidden
     copies = np.where(
         layout.expert > 1, 4, 2
@@ -219,8 +224,9 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
         cast = CAST_BYTES * (1 if job.software.scaling == "tensor" else 2)
         outside += cast * 2 * h
         inside += cast * (width + network.heads * network.value_dim)
-    if not job.software.fused:
+    if not job.software.fused_norms:
         outside += EAGER_OUTSIDE_BYTES * h
+    if not job.software.fused:
         inside += EAGER_HEADS_BYTES * heads + (EAGER_WIDTH_BYTES * width if network.gated_mlp else 0)
     repeated = np.where(layout.sequence_parallel, t, 1)
     moved = tokens * (outside / repeated + inside / t)

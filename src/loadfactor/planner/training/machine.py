@@ -1,15 +1,13 @@
 """The machine that the training equations run on: datasheet peaks of an accelerator and the shares of them that software gets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Literal
+from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.constants import TrainingConstants, read_constants, read_training_constants
+from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.planner.hardware.kernels import Fabric, KernelSpeed
+from loadfactor.planner.training.software import Scales, Software
 
-Scales = Literal["tensor", "row", "block"]
 NARROW = ("fp8", "fp4", "int8")
 DATATYPES: Mapping[str, tuple[str, Scales]] = {
     "fp8-rowwise": ("fp8", "row"),
@@ -24,74 +22,6 @@ PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no
 H100_W_PER_FLOPS = 700 / 989.4e12  # what matmul_share_capped was measured at
 HOT_TPUS = ("Trillium",)  # four times the peak of the one before it, at about its power
 NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3")  # attention must be written for them to be fast
-
-
-@dataclass(frozen=True)
-class Software:
-    """Traits of the training framework: its kernels, what it hides behind compute, how wide gradients and optimizer states are.
-
-    The presets, by name, are catalog/constants/software.toml; without arguments it is what is usual today.
-    """
-
-    attention: Literal["unfused", "first", "second", "native"] = "second"
-    """Unfused, FlashAttention of 2022, of 2023, or a kernel written for the accelerator."""
-    tuned: bool = False  # kernels of today's libraries for Hopper and newer, as vendors' recipes have them
-    fused: bool = True  # norms, rotations, activations and the loss are one kernel each, by hand or by a compiler
-    scaling: Scales = "tensor"  # what shares a scale where products are narrow
-    overlaps: bool = True
-    """Tensor, data and pipeline communication behind compute. What does so trains without dropout, and ends recomputation
-    at the last saved tensor: the down-projection is not run again."""
-    overlaps_tensor: bool = True  # tensor-parallel exchange, in pieces behind its own products
-    context_by: Literal["ring", "all-to-all"] = "ring"  # how context ranks see each other's tokens; the latter by heads
-    recomputes: Literal["as needed", "products", "all or none", "by default"] = "as needed"
-    """As few layers as memory needs (with "products" selective recomputation runs every other product again, not attention
-    alone); else all or none, and "by default" wherever its recipes are not changed."""
-    shards_inside: bool = False  # weights are sharded inside a scale-up domain and copied between domains
-    sums_at_end: bool = False  # gradients of such copies are summed after the backward pass, as a loop over layers does
-    skips_other_documents: bool = False  # attention works on each packed document alone, not on the sequence, masked
-    hides_experts: bool = False  # the exchange with experts runs behind another micro-batch's compute (DualPipe)
-    expert_sizes: Literal["host", "device", "even"] = "host"
-    """Where it is known how many tokens an expert got: on the host, which waits for it; on the GPU alone; or beforehand, as experts
-    take no more than their even share and drop the rest."""
-    fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
-    gradient_bytes: int = 4  # as they are exchanged
-    kept_gradient_bytes: int = 4  # as the sum over micro-batches is kept
-    optimizer_bytes: float = 12  # kept for a parameter: Adam in mixed precision, a 32-bit weight and two moments
-    optimizer_moved_bytes: float = 38
-    """Weight, moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2."""
-    optimizer_on_host: bool = False  # weights and states lie in the host's memory, where its processors step them
-    offloads_inputs: bool = False  # inputs of recomputed layers wait in the host's memory
-    logit_bytes: int = 6  # kept for a logit: 16 bits, and a copy of 32 that its gradient overwrites
-    gathers_by_all_adapters: bool = True  # sharded weights come in over every adapter of a node at once
-
-    @property
-    def flash_attention(self) -> bool:
-        """True where attention is one kernel, of any generation."""
-        return self.attention != "unfused"
-
-
-MODERN = Software()
-
-
-@cache
-def find_software(name: str) -> Software:
-    """A preset of catalog/constants/software.toml.
-
-    >>> find_software("nemo").gradient_bytes, find_software("megatron-2022").overlaps
-    (2, False)
-    """
-    traits = dict(read_constants("software.toml")[name])
-    return replace(find_software(traits.pop("like", "modern")) if traits else MODERN, **traits)
-
-
-def choose_software(accelerator: Accelerator, name: str) -> Software:
-    """The software of this name; what is modern on a TPU is XLA's.
-
-    >>> from loadfactor.catalog.accelerators import accelerator
-    >>> choose_software(accelerator("tpu-v5e"), "modern") == find_software("xla")
-    True
-    """
-    return find_software("xla" if accelerator.vendor == "Google" and name == "modern" else name)
 
 
 @dataclass(frozen=True)
@@ -147,7 +77,7 @@ def build_machine(
     datatype: str = "bf16",
     network_bytes_per_s: float | None = None,
     constants: TrainingConstants | None = None,
-    software: Software = MODERN,
+    software: Software = Software(),
 ) -> Machine:
     """The machine of an accelerator computing in `datatype`; `network_bytes_per_s` per GPU overrides the reference design.
 
@@ -191,6 +121,7 @@ def _matmul_share(accelerator: Accelerator, software: Software, c: TrainingConst
     At its power limit an accelerator lowers its clock; since voltage falls with it, speed falls by about the root of the power.
 
     >>> from loadfactor.catalog.accelerators import accelerator
+    >>> from loadfactor.planner.training.software import find_software
     >>> c = read_training_constants()
     >>> names = ("a100-sxm", "h100-sxm", "b200-sxm", "rtx-4090")
     >>> a100, h100, b200, geforce = (_matmul_share(accelerator(n), find_software("nemo"), c) for n in names)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import (
     VALUE_BYTES,
     TrainingJob,
@@ -21,6 +22,14 @@ from loadfactor.planner.training.job import (
 )
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 
+UNFUSED_NORM_BYTES = (
+    8  # more that a norm of several kernels keeps of a value: its input in 32 bits, and what was scaled
+)
+UNFUSED_ROTATION_BYTES = 4  # the same of queries and keys that are turned by several kernels: what was turned
+UNFUSED_GATE_BYTES = (
+    2  # the same of the inner value of a gated MLP: the activation, apart from what it is multiplied with
+)
+GATHERED_LOGIT_BYTES = 9  # more for a logit that tensor ranks send each other: pieces, joined, and their gradients
 RERUN_KEPT_SHARE = 0.75  # of activations, where every other product runs again
 USABLE_SHARE = 0.96  # the rest is the driver, the communication library and fragmentation
 PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
@@ -56,6 +65,13 @@ def out_of_memory_risk(memory_bytes: Any, usable_bytes: float) -> Any:
     return 1 / (1 + np.exp((np.log(usable_bytes / np.maximum(memory_bytes, 1.0)) - (low + high) / 2) / spread))
 
 
+def estimate_risk(job: TrainingJob, layout: TrainingLayout) -> Any:
+    """How probable it is that a layout runs out of memory; where nobody named the framework, the mean over what it may be."""
+    usable = usable_bytes(job)
+    jobs = [replace(job, software=one) for one in job.software.alternatives] or [job]
+    return sum(out_of_memory_risk(estimate_memory(one, layout).total_bytes, usable) for one in jobs) / len(jobs)
+
+
 def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     """Memory of the fullest rank.
 
@@ -65,9 +81,10 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import build_machine, find_software
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> from loadfactor.planner.training.software import find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron-2022"))
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron", "2022-05"))
     >>> parts = estimate_memory(job, TrainingLayout(8, 8, interleave=3)).parts
     >>> round(float(sum(parts[p] for p in ("weights_bytes", "gradients_bytes", "optimizer_bytes"))[0]) / 2**30, 1)
     46.9
@@ -90,7 +107,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         x.recompute == FULL, activation_bytes_per_layer(job, replace(x, recompute=NONE + 0 * x.recompute)), 0.0
     )
     tokens = x.micro_batch * job.seq / x.context
-    logits = tokens * job.network.vocabulary / x.tensor * job.software.logit_bytes
+    logits = tokens * job.network.vocabulary * _logit_bytes(job, x)
     first = layers * one * in_flight + np.where(x.pipeline == 1, logits, 0.0)
     last = layers * one * np.minimum(in_flight, x.interleave) / x.interleave + logits
     ends_on_last = (last > first) | (x.pipeline == 1)
@@ -106,6 +123,13 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         "gathered_bytes": gathered,
     }
     return TrainingMemory(parts, usable_bytes(job))
+
+
+def _logit_bytes(job: TrainingJob, x: TrainingLayout) -> Any:
+    """Bytes that the rank with the head keeps of a logit of the whole vocabulary, until its gradient is known."""
+    if not job.software.gathers_logits:
+        return job.software.logit_bytes / x.tensor
+    return job.software.logit_bytes + np.where(x.tensor > 1, GATHERED_LOGIT_BYTES, 0)
 
 
 def usable_bytes(job: TrainingJob) -> float:
@@ -133,9 +157,10 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import build_machine, find_software
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> from loadfactor.planner.training.software import find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron-2022"))
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron", "2022-05"))
     >>> activations = float(activation_bytes_per_layer(job, TrainingLayout(8, micro_batch=4)))
     >>> activations == 2048 * 4 * 12288 * (10 + 24 / 8 + 5 * 96 * 2048 / (12288 * 8))
     True
@@ -143,24 +168,36 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     n, e = job.network, job.network.experts
     tokens = x.micro_batch * job.seq / x.context
     cut = np.where(x.sequence_parallel, x.tensor, 1)
-    outer = (8 + 2 * (not job.software.overlaps)) * n.hidden / cut
+    outer = (8 + 2 * job.software.dropout) * n.hidden / cut
     width = (2 * n.kv_heads * n.head_dim) if n.latent is None else n.heads * (n.query_dim + n.value_dim)
     attention = VALUE_BYTES * (n.heads * n.query_dim + width + n.heads * n.value_dim)
-    inner = (3 if n.gated_mlp else 2) * VALUE_BYTES
-    if e is None:
-        mlp = float(inner * n.ffn_hidden)
-    else:
-        routed = e.per_token * (inner * e.ffn_hidden + 2 * VALUE_BYTES * n.hidden) + inner * e.shared_ffn_hidden
-        mlp = (n.moe_layers * routed + n.dense_layers * inner * n.ffn_hidden) / n.layers
+    gates = _inner_width(n)
+    inner = (3 if n.gated_mlp else 2) * VALUE_BYTES * gates
+    routed = 0.0 if e is None else n.moe_layers / n.layers * e.per_token * 2 * VALUE_BYTES * n.hidden
     scores = 0.0 if job.software.flash_attention else np.where(x.recompute == NONE, 5.0 * n.heads * job.seq, 0.0)
-    kept = outer + (attention + mlp + scores) / x.tensor
-    if (
-        job.software.recomputes == "products"
-    ):  # the outputs of every other product are made again, which are half of what is kept
-        kept = kept * np.where(x.recompute == SELECTIVE, RERUN_KEPT_SHARE, 1.0)
+    kept = outer + (attention + inner + routed + scores) / x.tensor
+    apart = 0.0 if job.software.fused_norms else 2 * UNFUSED_NORM_BYTES * n.hidden / cut
+    if not job.software.fused:
+        turned = UNFUSED_ROTATION_BYTES * (n.heads * n.query_dim + n.kv_heads * n.head_dim)
+        apart = apart + (turned + (UNFUSED_GATE_BYTES * gates if n.gated_mlp else 0.0)) / x.tensor
+    if job.software.recomputes == "products":
+        # the outputs of every other product are made again, which are half of what is kept, and all between products
+        kept = np.where(x.recompute == SELECTIVE, RERUN_KEPT_SHARE * kept, kept + apart)
+    else:
+        kept = kept + apart
     full = np.where(x.recompute == FULL, x.recompute_share, 0.0)
     inputs = 0.0 if job.software.offloads_inputs else VALUE_BYTES * n.hidden / cut
     return tokens * (full * inputs + (1 - full) * kept)
+
+
+def _inner_width(n: Network) -> float:
+    """Inner values of a token in the mean layer's MLP, or in the experts that it goes to and the shared one."""
+    e = n.experts
+    if e is None:
+        return float(n.ffn_hidden)
+    return (
+        n.moe_layers * (e.per_token * e.ffn_hidden + e.shared_ffn_hidden) + n.dense_layers * n.ffn_hidden
+    ) / n.layers
 
 
 def recompute_as_needed(job: TrainingJob, layout: TrainingLayout, room_share: float = 1.0) -> TrainingLayout:

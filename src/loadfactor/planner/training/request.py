@@ -5,16 +5,23 @@ from typing import Literal
 
 from loadfactor.base.limits import COST, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.base.request import Request, option
+from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.planner.hardware.workload import ACCELERATOR
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
+from loadfactor.planner.training.machine import DATATYPES
 from loadfactor.planner.training.search import SearchSpace
+from loadfactor.planner.training.software import Software, choose_software, read_month, read_trait
 from loadfactor.planner.training.training_plan import ProjectNeeds, Reliability
 
 MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
 MOST_RUNS, MOST_RETRY_PERCENT, MOST_PADDING_PERCENT, MOST_GPU_HOURS = 1_000_000, 10_000, 99, 1e12
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
+Framework = Literal[
+    "megatron", "nemo", "deepseek", "composer", "torchtitan", "torchtune", "transformers", "fsdp", "deepspeed", "internevo",
+    "maxtext", "axtlearn", "pytorch",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +66,14 @@ class TrainingRequest(Request):
     )
     recompute: tuple[Recompute, ...] = option(f"Activation recomputation. {FREE}", ())
     zero: tuple[int, ...] = option(f"ZeRO stage (3: FSDP). {FREE}", (), at_least=0, at_most=3)
-    software: Literal["modern", "nemo", "dualpipe", "torchtitan", "torchtune", "eager", "megatron-2021"] = option(
-        "modern: flash attention, overlap, kernels of 2023 and 2024; nemo: kernels tuned since, gradients in 16 bits;"
-        " dualpipe: hides expert exchange, too; torchtitan, torchtune: PyTorch with torch.compile, torchtune with optimizer"
-        " states of 16 bits; eager: PyTorch without a compiler; megatron-2021: none of it.",
-        "modern",
+    framework: Framework | None = option(
+        "Framework that trains. Not given, the plan is Megatron's, and its range reaches to what PyTorch does by itself.",
+        None,
+    )
+    release: str | None = option("Month of the framework's release, as 2024-09; its newest if not given.", None)
+    traits: tuple[str, ...] = option(
+        "What the framework does otherwise, as tp_overlap=no,attention=native; docs/plan-a-training-run.md lists them.",
+        (),
     )
     network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, at_least=0.001, at_most=1e6)
     price_per_gpu_hour: float | None = option(
@@ -89,6 +99,14 @@ class TrainingRequest(Request):
     storage_cost: float = option("Storage of the whole project.", 0, within=COST)
     staff_cost: float = option("Staff of the whole project.", 0, within=COST)
 
+    def __post_init__(self) -> None:
+        """Refuse a month or a trait that is none."""
+        super().__post_init__()
+        if self.release is not None:
+            object.__setattr__(self, "release", read_month(self.release))
+        for trait in self.traits:
+            read_trait(trait)
+
     @property
     def needs(self) -> ProjectNeeds:
         return ProjectNeeds(
@@ -112,6 +130,12 @@ class TrainingRequest(Request):
             tuple(RECOMPUTE.index(name) for name in self.recompute),
             self.zero or SearchSpace.zero,
         )
+
+    def choose_software(self, card: Accelerator) -> Software:
+        """The traits of the framework on this accelerator, with what `traits` says otherwise."""
+        scales = DATATYPES.get(self.datatype, (self.datatype, "tensor"))[1]
+        found = choose_software(card, self.framework, self.release)
+        return found.having({"scaling": scales, "context_by": self.context_by, **dict(map(read_trait, self.traits))})
 
     @property
     def adapters(self) -> Adapters | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from loadfactor.base.errors import CatalogError, InputError, PlanError
 from loadfactor.base.units import BYTES_PER_GB
@@ -15,12 +14,10 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import (
     DATATYPES,
     Machine,
-    Software,
     build_machine,
     choose_datatype,
-    choose_software,
 )
-from loadfactor.planner.training.request import TrainingRequest
+from loadfactor.planner.training.request import Framework, TrainingRequest
 from loadfactor.planner.training.training_plan import PlannedProject, TrainingPlan, cost_project, plan_run
 
 USUAL_SEQ = 8192
@@ -50,7 +47,7 @@ def choose_batch(seq: int, gpus: int) -> int:
     return max(round(target / share), 1) * share
 
 
-AGES: tuple[Literal["eager", "modern", "nemo"], ...] = ("eager", "modern", "nemo")  # of software, from the slowest
+COMPARED: tuple[Framework, ...] = ("transformers", "megatron", "nemo")  # from what is slowest as it comes
 NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"
 
 
@@ -86,8 +83,8 @@ class TrainingPlans:
     refused: Sequence[RefusedRun]
     projects: Sequence[PlannedProject]
     """The whole project on each number of GPUs, beside its plan."""
-    days_by_software: Mapping[str, float]
-    """Days of the last plan in the same layout with each age of software, from the oldest; empty on TPUs, which have one."""
+    days_by_framework: Mapping[str, float]
+    """Days of the last plan in the same layout with other frameworks; empty on TPUs, and where one beside these was asked for."""
 
     @property
     def currency(self) -> str:
@@ -125,18 +122,18 @@ def plan_runs(
         plans,
         refused,
         [cost_project(plan, request.needs) for plan in plans],
-        _compare_software(request, facts, plans[-1]),
+        _compare_frameworks(request, facts, plans[-1]),
     )
 
 
-def _compare_software(request: TrainingRequest, facts: TrainingFacts, plan: TrainingPlan) -> Mapping[str, float]:
-    """Days of a plan's layout with software of each age."""
-    if facts.accelerator.vendor == "Google" or request.software not in AGES:
+def _compare_frameworks(request: TrainingRequest, facts: TrainingFacts, plan: TrainingPlan) -> Mapping[str, float]:
+    """Days of a plan's layout with the newest of several frameworks."""
+    if facts.accelerator.vendor == "Google" or request.framework not in (None, *COMPARED):
         return {}
     days: dict[str, float] = {}
-    for name in AGES:
-        other = replace(request, software=name)
-        software, machine = _choose_software(other, facts.accelerator), _build_machine(other, facts)
+    for name in COMPARED:
+        other = replace(request, framework=name, release=None)
+        software, machine = other.choose_software(facts.accelerator), _build_machine(other, facts)
         job = replace(plan.job, software=software, machine=machine)
         days[name] = plan.days * evaluate_layout(job, plan.best.layout).step_s / plan.step_s
     return days
@@ -160,14 +157,9 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
         seq,
         request.global_batch or usual,
         _build_machine(request, facts),
-        _choose_software(request, facts.accelerator),
+        request.choose_software(facts.accelerator),
         adapters=request.adapters,
     )
-
-
-def _choose_software(request: TrainingRequest, card: Accelerator) -> Software:
-    scales = DATATYPES.get(request.datatype, (request.datatype, "tensor"))[1]
-    return replace(choose_software(card, request.software), scaling=scales, context_by=request.context_by)
 
 
 def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:
@@ -177,7 +169,7 @@ def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:
         network = cluster.scale_out_bytes_per_s.value
     datatype = DATATYPES.get(request.datatype, (request.datatype, "tensor"))[0]
     try:
-        return build_machine(card, choose_datatype(card, datatype), network, software=_choose_software(request, card))
+        return build_machine(card, choose_datatype(card, datatype), network, software=request.choose_software(card))
     except CatalogError:
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
         raise InputError(f"{card.id} has no known {datatype} peak; it has {', '.join(known)}") from None

@@ -14,7 +14,7 @@ from loadfactor.planner.training.memory import (
     OUT_OF_MEMORY_COST,
     PEAK_RANGE,
     estimate_memory,
-    out_of_memory_risk,
+    estimate_risk,
     recompute_as_needed,
     usable_bytes,
 )
@@ -136,7 +136,7 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
                     v[keep],
                     r[keep],
                     z[keep],
-                    (one * t > 1) & job.software.overlaps,
+                    (one * t > 1) & job.software.sequence_parallel,
                     1.0 * one,
                 )
 
@@ -209,9 +209,8 @@ def rank_by_risk(job: TrainingJob, found: ScoredLayouts, space: SearchSpace = EV
 
     The best of them also with the recomputation that leaves room for what memory may be mispredicted by.
     """
-    usable = usable_bytes(job)
     fitting = found.pick(found.fits)
-    fitting = fitting.pick(np.argsort(expect_step_s(fitting, usable), kind="stable"))
+    fitting = fitting.pick(np.argsort(_expect_step_s(job, fitting), kind="stable"))
     if not space.recompute and len(fitting):
         layouts = fitting.layouts.pick(np.arange(min(CONSIDERED, len(fitting))))
         cautious = recompute_as_needed(
@@ -220,14 +219,18 @@ def rank_by_risk(job: TrainingJob, found: ScoredLayouts, space: SearchSpace = EV
         memory = estimate_memory(job, cautious)
         more = ScoredLayouts(cautious, estimate_step(job, cautious).step_s, memory.total_bytes, memory.fits)
         fitting = fitting.join(more.pick(more.fits))
-        fitting = fitting.pick(np.argsort(expect_step_s(fitting, usable), kind="stable"))
+        fitting = fitting.pick(np.argsort(_expect_step_s(job, fitting), kind="stable"))
     return fitting
 
 
-def expect_step_s(found: ScoredLayouts, usable_bytes: float) -> Array:
+def _expect_step_s(job: TrainingJob, found: ScoredLayouts) -> Array:
+    expected: Array = expect_step_s(found.step_s, estimate_risk(job, found.layouts))
+    return expected
+
+
+def expect_step_s(step_s: Any, risk: Any) -> Any:
     """Seconds of a step with the cost of running out of memory, by its risk."""
-    risk: Array = out_of_memory_risk(found.memory_bytes, usable_bytes)
-    return found.step_s * (1 + OUT_OF_MEMORY_COST * risk)
+    return step_s * (1 + OUT_OF_MEMORY_COST * risk)
 
 
 def pick_distinct(found: ScoredLayouts, most: int, fitting: bool = True) -> list[int]:

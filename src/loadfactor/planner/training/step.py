@@ -41,8 +41,7 @@ def tensor_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
     """Two all-reduces of the T·h activations forward and two backward; inside a domain a part hides behind the products."""
     size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES
     whole = np.where(x.tensor > 1, 4 * all_reduce_s(size, x.tensor, 1.0, job.machine.fabric), 0.0)
-    hides = job.software.overlaps and job.software.overlaps_tensor
-    inside = hides & (x.tensor <= job.machine.fabric.domain_gpus)
+    inside = job.software.tp_overlap & (x.tensor <= job.machine.fabric.domain_gpus)
     return whole * np.where(inside, 1 - job.constants.tensor_overlap_share, 1.0)
 
 
@@ -79,7 +78,7 @@ def pipeline_send_s(job: TrainingJob, x: TrainingLayout) -> Real:
     # each tensor rank sends its own part
     size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES / x.tensor
     once = send_s(size, x.tensor * x.context * x.data, job.machine.fabric)
-    hidden = job.software.overlaps & (x.interleave > 1)
+    hidden = job.software.pp_overlap & (x.interleave > 1)
     return np.where((x.pipeline > 1) & ~hidden, 2 * x.interleave * once, 0.0)
 
 
@@ -98,7 +97,12 @@ def data_exchange_s(
     ranks = x.data * x.context
     each = partial(_exchange_parts, job, x, ranks)
     scatter, gather = each(reduce_scatter_s, g, fabric, trained), each(all_gather_s, VALUE_BYTES, fabric, trained)
-    if job.software.overlaps:
+    if job.software.shards_inside:
+        near = _exchange_parts(job, x, shard_ranks(job, x), all_gather_s, VALUE_BYTES, fabric, trained)
+        gather = each(all_reduce_s, g, fabric, trained) - scatter + near
+    elif job.software.optimizer_gathers == "broadcasts":
+        gather = gather + ranks * job.constants.broadcast_s
+    if job.software.dp_overlap:
         times_scattered = np.where(x.zero == 2, m, 1)  # gradients kept in pieces leave after every micro-batch
         once = times_scattered * _leave_exposed(job, scatter, backward_s) + _leave_exposed(job, gather, forward_s)
     else:
@@ -110,13 +114,13 @@ def _sharded_exchange_s(job: TrainingJob, x: TrainingLayout, backward_s: Real, m
     """Exposed part of the exchange of fully sharded ranks (ZeRO-3, FSDP)."""
     ranks, trained = shard_ranks(job, x), rank_trained(job, x)
     each = partial(_exchange_parts, job, x, ranks)
-    times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
+    times = 2 if job.software.dp_overlap else 2 + (x.recompute == FULL)
     latency = stage_layers(job.network.layers, x) * ring_latency_s(ranks, x.tensor, job.machine.fabric)  # one a layer
     width = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
     gathered = times * (each(_gather_sharded_s, width, job, rank_parameters(job.network, x)) + latency)
     reduced = each(_gather_sharded_s, VALUE_BYTES, job, trained) + latency
     c = job.constants
-    if not job.software.overlaps:
+    if not job.software.dp_overlap:
         return m * (gathered - np.minimum(gathered, micro_s) * (1 - c.prefetch_miss_share) + reduced)
     both = np.minimum(gathered + reduced, micro_s)
     exposed = m * (gathered + reduced - both * (1 - c.overlap_slowdown_share))
@@ -198,9 +202,10 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import build_machine, find_software
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> from loadfactor.planner.training.software import find_software
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron-2022"))
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, find_software("megatron", "2022-05"))
     >>> t = {name: float(np.ravel(s)[0]) for name, s in estimate_step(job, TrainingLayout(8, 8, recompute=FULL)).terms.items()}
     >>> work = sum(s for n, s in t.items() if n not in ("bubble_s", "head_s", "data_s", "optimizer_s", "overhead_s"))
     >>> round(t["bubble_s"] / work, 6) == round(7 / 64, 6)
@@ -211,7 +216,7 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     held = stage_layers(job.network.layers, x)
     layer = mean_layer_seconds(job, x)
     full = np.where(x.recompute == FULL, x.recompute_share, 0.0)  # of the layers
-    again = full * (layer.forward - (layer.matmul_down if job.software.overlaps else 0.0))
+    again = full * (layer.forward - (0.0 if job.software.reruns_whole_layers else layer.matmul_down))
     again = np.where(x.recompute == SELECTIVE, _selected_s(job, layer), again)
     reran = np.where((x.recompute == SELECTIVE) & (job.software.recomputes == "products"), 0.5, full)
     tensor = tensor_exchange_s(job, x) * (1 + reran / 2)
@@ -266,7 +271,14 @@ def _head_s(job: TrainingJob, x: TrainingLayout) -> Real:
     tokens = x.micro_batch * job.seq / x.context
     products = (2 if job.adapters else 3) * matmul_s(tokens, n.vocabulary / x.tensor, n.hidden, job.machine.wide)
     moved = LOSS_BYTES_PER_LOGIT + (0 if job.software.fused else EAGER_LOSS_BYTES)
-    return products + streaming_s(moved * tokens * n.vocabulary / x.tensor, job.machine.matmul)
+    if not job.software.gathers_logits:
+        return products + streaming_s(moved * tokens * n.vocabulary / x.tensor, job.machine.matmul)
+    exchange = all_gather_s(VALUE_BYTES * tokens * n.vocabulary, x.tensor, 1.0, job.machine.fabric)
+    return (
+        products
+        + np.where(x.tensor > 1, exchange, 0.0)
+        + streaming_s(moved * tokens * n.vocabulary, job.machine.matmul)
+    )
 
 
 def _accumulate_s(job: TrainingJob, x: TrainingLayout, m: Real) -> Real:

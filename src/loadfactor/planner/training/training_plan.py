@@ -71,6 +71,8 @@ class TrainingPlan:
     checkpoints: CheckpointPlan = field(repr=False)
     price_per_gpu_hour: float | None
     currency: str
+    framework_range: tuple[float, float] = (1.0, 1.0)
+    """Factors on the predicted time of the frameworks that it may be, where nobody named it."""
     price_range: tuple[float, float] = (1.0, 1.0)
     """Factors on the price between which the catalog lists it."""
 
@@ -118,8 +120,13 @@ class TrainingPlan:
 
     @property
     def time_range(self) -> tuple[float, float]:
-        """Factors on the predicted time between which four of five published runs lie that the equations were not fitted to."""
-        return read_left_out_errors().ranges["experts" if self.job.network.experts else "dense"]
+        """Factors on the predicted time between which four of five published runs lie that the equations were not fitted to.
+
+        Where nobody named the framework, from the lower end of the fastest that it may be to the upper of the slowest.
+        """
+        low, high = read_left_out_errors().ranges["experts" if self.job.network.experts else "dense"]
+        fastest, slowest = self.framework_range
+        return low * fastest, high * slowest
 
     @property
     def days_range(self) -> tuple[float, float]:
@@ -199,6 +206,7 @@ def plan_run(
         checkpoints=checkpoints,
         price_per_gpu_hour=price.per_gpu_hour if price else None,
         currency=price.currency if price else "USD",
+        framework_range=_compare_alternatives(job, best),
         price_range=price.range if price else (1.0, 1.0),
     )
     if plan.days > LONGEST_D:
@@ -207,6 +215,12 @@ def plan_run(
             "give more --gpus or fewer --tokens"
         )
     return plan
+
+
+def _compare_alternatives(job: TrainingJob, best: EvaluatedLayout) -> tuple[float, float]:
+    others = [evaluate_layout(replace(job, software=one), best.layout) for one in job.software.alternatives]
+    factors = [1.0, *(one.step_s / best.step_s for one in others)]
+    return min(factors), max(factors)
 
 
 def _evaluate_rival(job: TrainingJob, layout: TrainingLayout, best: EvaluatedLayout) -> EvaluatedLayout:

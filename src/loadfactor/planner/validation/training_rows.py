@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import nan
 from typing import Any, Final
 
 from loadfactor.base.errors import CatalogError
@@ -35,14 +36,12 @@ from loadfactor.planner.training.flops import (
 )
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters, TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
-from loadfactor.planner.training.machine import MODERN, NARROW, Software, build_machine, choose_datatype, find_software
+from loadfactor.planner.training.machine import NARROW, build_machine, choose_datatype
 from loadfactor.planner.training.search import SearchSpace, enumerate_layouts
+from loadfactor.planner.training.software import Software, choose_software
 from loadfactor.planner.validation.measurement_files import Row, RowRefused, read_number, read_text, read_whole
 
-FUSED_SINCE = 2205  # arXiv numbers from May 2022 on: Megatron sums weight gradients inside the product (2205.05198)
-FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use
-TUNED_SINCE = (24, 9)  # releases of NVIDIA's recipes: attention by cuDNN and products tuned for Hopper
-NEMO_RECIPES = re.compile(r"\bNeMo\b|NVIDIA-NeMo|dgxc-benchmarking|Megatron-Bridge")
+OLDEST = "2021-01"  # of what was measured on accelerators before Hopper, and says no month
 OLD = ("Ampere", "Volta", "Pascal", "Turing")
 UNKNOWN: Final = ("", "not given", "not in table", "n/a", "na", "-", "unknown", "nan")
 
@@ -61,31 +60,40 @@ def recognize_software(row: Row, text: str, accelerator: Accelerator) -> Softwar
     software = _recognize_framework(row, text, accelerator)
     attention = (read_text(row, "attention", "attention_kernel") or "").lower()
     if attention and "flash" not in attention:
-        software = replace(software, attention="unfused")
+        software = software.having({"attention": "unfused"})
     elif attention and not software.flash_attention:
-        software = replace(software, attention="second")
+        software = software.having({"attention": "second"})
     techniques = _techniques(row)
     for pattern, traits in read_words("techniques").items():
         if re.search(pattern, techniques) and (software.flash_attention or "attention" not in traits):
-            software = replace(software, **traits)
+            software = software.having(traits)
     return software
 
 
 def _recognize_framework(row: Row, text: str, accelerator: Accelerator) -> Software:
-    if accelerator.vendor == "Google":
-        return find_software("xla")
+    """The framework that a row names, by the month of its release or of its newest paper; else what is usual by then."""
     lower = text.lower()
-    for pattern, software in read_words("frameworks").items():
-        if re.search(pattern, lower):
-            return find_software(software)
-    newest_paper = max((int(n) for n in re.findall(r"arXiv:(\d{4})\.\d", text)), default=0)
-    if accelerator.architecture not in OLD or re.search("full_shard|fsdp", lower) or newest_paper >= FLASH_SINCE:
-        if not NEMO_RECIPES.search(text):
-            return MODERN
-        release = re.search(r"\b[vr]?(\d\d)\.(\d\d)\b", row.get("release") or "")  # v24.11.1, NeMo container 25.11
-        old = release is not None and (int(release[1]), int(release[2])) < TUNED_SINCE
-        return find_software("nemo-2024" if old else "nemo")
-    return find_software("megatron-2022" if newest_paper >= FUSED_SINCE else "megatron-2021")
+    name = next((found for pattern, found in read_words("frameworks").items() if re.search(pattern, lower)), None)
+    software = choose_software(accelerator, name, read_month(row, text, accelerator))
+    return software.having(read_words("named_where_used").get(name or "", {}))
+
+
+def read_month(row: Row, text: str, accelerator: Accelerator) -> str | None:
+    """The month (YYYY-MM) of a row's release (v24.11.1, container 25.11), else of its newest arXiv number on older accelerators.
+
+    What papers of newer ones describe is taken as the newest there is: None.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> read_month({"release": "NeMo 24.07"}, "", accelerator("h100-sxm"))
+    '2024-07'
+    """
+    release = re.search(r"\b[vr]?(\d\d)\.(\d\d)\b", row.get("release") or "")
+    if release:
+        return f"20{release[1]}-{release[2]}"
+    if accelerator.architecture not in OLD:
+        return None
+    papers = re.findall(r"arXiv:(\d\d)(\d\d)\.\d", text)
+    return max((f"20{year}-{month}" for year, month in papers), default=OLDEST)
 
 
 def _techniques(row: Row) -> str:
@@ -201,7 +209,10 @@ class MeasuredRun:
 
 
 def read_row(row: Row) -> MeasuredRun:
-    """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
+    """The measurement a row describes; its number is NaN where the run ran out of memory.
+
+    Raises RowRefused with the reason when it lacks something.
+    """
     text = " ".join(v for v in row.values() if isinstance(v, str))
     accelerator = _accelerator(row)
     cluster = recognize_cluster(text, accelerator.id)
@@ -232,13 +243,22 @@ def read_row(row: Row) -> MeasuredRun:
     if slices > 1:
         on = replace(on, fabric=replace(on.fabric, domain_gpus=max(gpus // slices, 1)))
     job = TrainingJob(network, seq, batch, on, software, adapters=_adapters(row), document_tokens=_document_tokens(row))
-    quantity, value, per_step = _measure(row, job, gpus)
+    quantity, value, per_step = ("iteration_s", nan, 1.0) if ran_out_of_memory(row) else _measure(row, job, gpus)
     billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
     one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step, list_unread(row))
     if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
         raise RowRefused(_explain_no_layout(network, batch, layout, free))
     return one
+
+
+def ran_out_of_memory(row: Row) -> bool:
+    """True where the row says that the run ended for want of memory.
+
+    >>> ran_out_of_memory({"result": "OOM Error"}), ran_out_of_memory({"result": "ok"}), ran_out_of_memory({})
+    (True, False, False)
+    """
+    return re.search(r"\boom\b|out[ _-]of[ _-]memory", (row.get("result") or "").lower()) is not None
 
 
 def _explain_no_layout(network: Network, batch: int, x: TrainingLayout, free: Sequence[str]) -> str:
@@ -370,15 +390,17 @@ def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple
     chunks = read_whole(row, "interleave_v", "interleave", default=0) or None
     if micro is None:
         free.append("micro_batch")
-    if "pipeline" in free or (chunks is None and pp > 1 and software.overlaps):
+    if "pipeline" in free or (chunks is None and pp > 1 and software.pp_overlap):
         free.append("interleave")
     mode, _ = read_recompute(row)
     if mode is None and (software.recomputes == "by default" or not software.flash_attention):
         mode = "full"  # what was trained before FlashAttention was always recomputed
     if mode is None:
         free.append("recompute")
-    zero = int(stage) if stage is not None else 3 if sharded else 1 if software.overlaps else 0
+    zero = int(stage) if stage is not None else 3 if sharded else int(software.distributed_optimizer)
     stated = row.get("recompute") or ""
-    parallel = ("sequence parallel" in stated and "no sequence" not in stated) or (software.overlaps and tp > 1)
+    parallel = ("sequence parallel" in stated and "no sequence" not in stated) or (
+        software.sequence_parallel and tp > 1
+    )
     recompute = RECOMPUTE.index(mode or "none")
     return TrainingLayout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute, zero, parallel), tuple(free)
