@@ -153,7 +153,7 @@ def test_spellings_of_papers_clouds_and_drivers_are_found(name: str, id: str) ->
 @pytest.mark.parametrize(
     "name",
     [
-        "V100 (16 GB)", "V100M16", "Tesla P100-PCIE-16GB", "H100 64GB", "H100 96GB", "NVIDIA H200 NVL", "GH200 (96 GB)", "GB500",
+        "V100 (16 GB)", "V100M16", "Tesla P100-PCIE-16GB", "H100 64GB", "H100 96GB", "NVIDIA H200 NVL", "GH200 (144 GB)", "GB500",
         "A100 (20 GB)", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA A100-PG509-200", "A800", "L40 (48 GB)", "RTX 3090 Ti",
         "Quadro RTX 6000 (24 GB)", "100", "80GB", "SXM", "", "NVIDIA",
     ],

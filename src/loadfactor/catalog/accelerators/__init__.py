@@ -16,7 +16,7 @@ from loadfactor.catalog.facts import Fact, fact, read_folder
 
 # Datasheets print gigabytes of memory and mean binary ones: an "80 GB" H100 shows 81,559 MiB, a "180 GB" B200 183,359 MiB.
 DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
-_VENDORS = ("nvidia", "amd", "intel", "google", "cloud", "tesla", "geforce", "instinct", "habana")
+_VENDORS = ("nvidia", "amd", "intel", "google", "cloud", "tesla", "geforce", "instinct", "habana", "aws", "huawei")
 _FILLERS = (*_VENDORS, "gpu", "chip", "tensor", "core", "oam")
 _FORMS = re.compile(r"(sxm\d?|hgx|dgx|pcie|pci|nvl\d*)")
 _WORDS = re.compile(r"(?P<memory>\d+) ?gi?b?\b|(?P<power>\d+) ?w\b|(?P<kind>hbm\d?e?|gddr\d\w?)\b|(?P<word>[a-z0-9]+)")

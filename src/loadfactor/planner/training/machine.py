@@ -20,8 +20,8 @@ DATATYPES: Mapping[str, tuple[str, Scales]] = {
 PLAIN_HOST_BYTES_PER_S = 25e9  # PCIe 4.0 x16, where the catalog knows no link to the host
 PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
 H100_W_PER_FLOPS = 700 / 989.4e12  # what matmul_share_capped was measured at
-HOT_TPUS = ("Trillium",)  # four times the peak of the one before it, at about its power
-NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3")  # attention must be written for them to be fast
+HOT_TPUS = ("Trillium", "Ironwood")  # four times the peak of the one before it, at about its power
+NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3", "CDNA4")  # attention must be written for them to be fast
 
 
 @dataclass(frozen=True)
