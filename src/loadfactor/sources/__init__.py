@@ -56,7 +56,7 @@ SOURCES = (
     SourceEntry(
         "training-log",
         "training_logs",
-        "logs of one training job (--job): Megatron, DeepSpeed, llm.c, nanoGPT, torchtitan, Hugging Face, TensorBoard events",
+        "logs of one training job (--job): Megatron, DeepSpeed, verl, torchtitan, Hugging Face, TensorBoard, W&B, MLflow, CSV",
     ),
     SourceEntry("tables", "own_tables", "your own data: CSV or Parquet in the tables that `loadfactor tables` prints"),
     SourceEntry(

@@ -1,5 +1,6 @@
 """The decoder of training logs: logs of one run, whatever wrote them, become rows of `progress` and `job_sections`."""
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC
 from itertools import chain
@@ -7,6 +8,7 @@ from itertools import chain
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.training_logs.event_files import is_record, read_event_file
+from loadfactor.sources.training_logs.families import DEEPSPEED
 from loadfactor.sources.training_logs.intervals import (
     StepInterval,
     find_batch,
@@ -15,6 +17,15 @@ from loadfactor.sources.training_logs.intervals import (
     mark_redone,
 )
 from loadfactor.sources.training_logs.iteration import JobSections, RunLog, Values
+from loadfactor.sources.training_logs.run_folders import (
+    SQLITE,
+    WANDB,
+    is_table,
+    read_csv_metrics,
+    read_mlflow,
+    read_mlflow_database,
+    read_wandb,
+)
 from loadfactor.sources.training_logs.text_log import TextLog, read_json_log
 
 
@@ -26,7 +37,15 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     if options.held_by is None:
         raise SourceError("a training log does not say which job it is of; name it with --job")
     gaps = Gaps()
-    found = [log for log in (_read(source, options, gaps) for source in logs) if log is not None]
+    of_mlflow: dict[str, list[tuple[str, Input]]] = {}
+    for source in logs:
+        if found_in := METRIC_FILE.search(source.label):
+            of_mlflow.setdefault(found_in["run"], []).append((found_in["metric"], source))
+    found = [read_mlflow(metrics, gaps) for metrics in of_mlflow.values()]
+    rest = [source for source in logs if not METRIC_FILE.search(source.label)]
+    found = [
+        log for log in (*found, *(_read(source, options, gaps) for source in rest)) if log is not None and log.attempts
+    ]
     run = _choose_logs(found, gaps)
     for log in run if options.gpus is not None else ():
         for one in chain.from_iterable(attempt.iterations for attempt in log.attempts):
@@ -47,8 +66,14 @@ def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
     begin = next(iter(source.chunks), b"")
     if is_record(begin):
         log: RunLog | None = read_event_file(source, gaps)
+    elif begin.startswith(WANDB):
+        log = read_wandb(source, gaps)
+    elif begin.startswith(SQLITE):
+        log = read_mlflow_database(source)
+    elif is_table(begin):
+        log = read_csv_metrics(source, gaps)
     else:
-        log = read_json_log(source) if begin.lstrip().startswith(b"{") else None
+        log = read_json_log(source) if begin.lstrip(_BEFORE_JSON).startswith(b"{") else None
         if log is None:
             text = TextLog(source.label, options.timezone or UTC)
             text.read(source)
@@ -100,6 +125,9 @@ def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
                 gaps.add(log.where, "TFLOP/s, not said whether with recomputed work; no model FLOPs")
 
 
+_BEFORE_JSON = b"\xef\xbb\xbf \t\r\n"
+METRIC_FILE = re.compile(r"(?P<run>mlruns/.+|[^/]*\b[0-9a-f]{32})/metrics/(?P<metric>.+)$")
+"""A file of MLflow's store: a metric of a run."""
 NO_TOKENS = "no tokens, so that cost_per_token and MFU are unknown: "
 
 
@@ -112,7 +140,7 @@ def _note_amounts(run: Sequence[RunLog], intervals: Sequence[StepInterval], gaps
     for unit in sorted({unit for one in intervals for unit in one.estimated}):
         count = sum(unit in one.estimated for one in intervals)
         rate, batch = "a reported rate × time", values.get("guessed_samples")
-        if batch is not None and unit != "train_token":
+        if batch is not None and run[0].family == DEEPSPEED.name and unit != "train_token":
             rate = f"steps × {batch:,.0f} samples, at most, as the engine's own rate × the time between lines is"
         gaps.add(
             where,
@@ -120,6 +148,8 @@ def _note_amounts(run: Sequence[RunLog], intervals: Sequence[StepInterval], gaps
             count,
         )
     if "train_token" in made:
+        silent = sum(one.last - one.first for one in intervals if "train_token" not in one.amounts)
+        gaps.add(where, "steps of which the log says no tokens: cost_per_token is too high by their share", silent)
         return
     if "padded_token" in made:
         why = "those with padding are known; where samples are packed, [[network]] says packed = true"

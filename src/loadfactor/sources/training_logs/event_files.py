@@ -3,16 +3,16 @@
 Sources: tensorboard/compat/proto/event.proto, summary.proto and tensor.proto (tensorflow/tensorboard).
 """
 
-import re
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Gaps, Input
 from loadfactor.sources.parsing.times import SECONDS_BELOW
 from loadfactor.sources.protobuf import VARINT, WireError, walk
-from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
+from loadfactor.sources.training_logs.iteration import RunLog
+from loadfactor.sources.training_logs.scalars import Scalar, is_read, make_run
 
 _POLYNOMIAL: Final = 0x82F63B78  # Castagnoli's, bits reversed
 _MASK: Final = 0xA282EAD8
@@ -26,24 +26,6 @@ _VALUE, _TAG, _SIMPLE, _TENSOR = 1, 1, 2, 8  # of Summary, and of its values
 _DTYPE, _CONTENT, _FLOATS, _DOUBLES, _INTS, _LONGS = 1, 4, 5, 6, 7, 10  # of TensorProto
 _FORMS: Final = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # of its types
 _STEP_MAX: Final = 10**12
-_OTHER: Final = re.compile(
-    r"\bvs (?:samples|tokens)\b|(?:^|[/_ -])(?:eval|evaluation|val|valid|validation|test)(?:[/_ -]|$)|^epoch_",
-    re.IGNORECASE,
-)
-"""Tags of evaluation, and those whose steps are no steps: Keras numbers `epoch_loss` by epochs."""
-_LOSS: Final = re.compile(r"loss(?!.?scale)", re.IGNORECASE)
-_NAMES: Final = (
-    ("step_samples", re.compile(r"(?:^|/)(?:global[_-])?batch[_-]size$")),
-    ("samples", re.compile(r"(?:^|/)consumed[_-](?:train[_-])?samples$")),
-    ("tokens", re.compile(r"(?:^|/)consumed[_-](?:train[_-])?tokens$|(?:^|/)n?_?tokens_seen$")),
-    ("padded_tokens", re.compile(r"(?:^|/)num_input_tokens_seen$")),
-    ("step_s", re.compile(r"(?:^|/)iteration[_-]time$|time_metrics/end_to_end\(s\)$|(?:^|/)train_step_timing in s$")),
-    ("epoch", re.compile(r"(?:^|/)epoch$")),
-    ("gpu_tokens_per_s", re.compile(r"(?:^|/)throughput\(tps\)$")),
-    ("tflops", re.compile(r"(?:^|/)tflops$|(?:^|/)throughput$")),
-    ("flops", re.compile(r"(?:^|/)total_flos$")),
-)
-"""Values (see `iteration.Values`) by the tags that training frameworks give them."""
 
 
 class DamagedRecordError(Exception):
@@ -116,15 +98,6 @@ def split_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         return
 
 
-class Scalar(NamedTuple):
-    """One point of one tag."""
-
-    tag: str
-    step: int
-    at_ms: int
-    value: float
-
-
 def read_event_file(source: Input, gaps: Gaps) -> RunLog:
     """The run that an event file tells of: an iteration for each step at which a loss, or else anything, was written."""
     scalars: list[Scalar] = []
@@ -133,34 +106,7 @@ def read_event_file(source: Input, gaps: Gaps) -> RunLog:
             scalars += _read_event(record)
     except DamagedRecordError:
         gaps.add(source.label, "damaged record; what comes after it is not in")
-    chosen = [s for s in scalars if not _OTHER.search(s.tag)]
-    losses = [s for s in chosen if _LOSS.search(s.tag)]
-    attempts = [Attempt()]
-    for scalar in losses or [s for s in chosen if _name(s.tag)]:
-        seen = attempts[-1].iterations
-        if seen and scalar.step == seen[-1].step:
-            continue
-        if seen and scalar.step < seen[-1].step:
-            attempts.append(Attempt())
-        attempts[-1].iterations.append(Iteration(scalar.step, {}, {}, scalar.at_ms))
-    _add_values(attempts, chosen)
-    return RunLog(source.label, "TensorBoard", [a for a in attempts if a.iterations])
-
-
-def _add_values(attempts: list[Attempt], chosen: list[Scalar]) -> None:
-    at: dict[int, list[Iteration]] = {}
-    for attempt in attempts:
-        for one in attempt.iterations:
-            at.setdefault(one.step, []).append(one)
-    for scalar in chosen:
-        name, same = _name(scalar.tag), at.get(scalar.step)
-        if name and same and scalar.value >= 0:
-            nearest = min(same, key=lambda one: abs((one.at_ms or 0) - scalar.at_ms))
-            nearest.values.setdefault(name, scalar.value)
-
-
-def _name(tag: str) -> str | None:
-    return next((name for name, pattern in _NAMES if pattern.search(tag)), None)
+    return make_run(source.label, "TensorBoard", scalars)
 
 
 def _read_event(record: bytes) -> list[Scalar]:
@@ -179,7 +125,7 @@ def _read_event(record: bytes) -> list[Scalar]:
         for number, found in split_fields(summary):
             if number == _VALUE and isinstance(found, bytes):
                 tag, value = _read_value(found)
-                if tag and value is not None and abs(value) < float("inf"):
+                if tag and value is not None and abs(value) < float("inf") and is_read(tag):
                     points.append(Scalar(tag, step, round(at_s * MS_PER_S), value))
     return points
 

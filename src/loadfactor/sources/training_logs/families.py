@@ -193,12 +193,52 @@ LLM_C_LOG = LogFamily(
     (),
     again="metric",
 )
-BARS = LogFamily("Hugging Face bars", "%|", (StepLine(BAR),), (), again="rank")
+# OpenRLHF: `✨ Global step 1: {'response_length': 40.375, 'rollout/num_samples': 16.0, 'timing/generation': 2.95, …}`. Source:
+# openrlhf/trainer/ppo_trainer.py and ppo_trainer_async.py (OpenRLHF/OpenRLHF).
+OPENRLHF = LogFamily(
+    "OpenRLHF",
+    "lobal step",
+    (StepLine(re.compile(r"\bGlobal step (?P<step>\d+): \{'")),),
+    (
+        value("step_s", r"'timing/step_total': "),
+        value("generation_s", r"'timing/generation': "),
+        value("line_samples", r"'rollout/num_samples': "),
+    ),
+)
+# torchtune's DiskLogger: `Step 1 | loss:1.23 lr:2e-05 tokens_per_second_per_gpu:1234.5 peak_memory_active:20.1`, without times.
+# Source: torchtune/training/metric_logging.py (pytorch/torchtune).
+TORCHTUNE = LogFamily(
+    "torchtune",
+    "Step ",
+    (StepLine(re.compile(r"^Step (?P<step>\d+) \| .*\bloss:")),),
+    (value("gpu_tokens_per_s", r"\btokens_per_second_per_gpu:"),),
+)
+# LLaMA-Factory's trainer_log.jsonl: `{"current_steps": 5, "total_steps": 93, "loss": 5.7, …, "elapsed_time": "0:02:03", …,
+# "total_tokens": 1614784}`. Source: src/llamafactory/train/callbacks.py (hiyouga/LLaMA-Factory).
+LLAMA_FACTORY = LogFamily(
+    "LLaMA-Factory",
+    '"current_steps"',
+    (
+        StepLine(
+            re.compile(r'"current_steps": (?P<step>\d+), "total_steps": \d+, .*"elapsed_time": "(?P<elapsed>[^"]+)"')
+        ),
+    ),
+    (value("epoch", r'"epoch": '), value("padded_tokens", r'"total_tokens": ')),
+    again="metric",
+)
+# TRL and Axolotl write totals into the same lines. Axolotl's total is that of all positions of its batches.
+_HUGGING_FACE: Final = (
+    value("tokens", r"'num_tokens': '?"),
+    value("padded_tokens", r"'(?:num_input_tokens_seen|tokens/total)': '?"),
+)
+BARS = LogFamily(
+    "Hugging Face bars", "%|", (StepLine(BAR),), (), after=_HUGGING_FACE, after_hint="tokens", again="rank"
+)
 EPOCHS = LogFamily(
     "Hugging Face epochs",
     "'epoch'",
     (StepLine(re.compile(r"\{'(?:loss|train_runtime)': .*'epoch': '?(?P<epoch>[\d.]+)'?")),),
-    (value("elapsed_s", r"'train_runtime': '?"), value("padded_tokens", r"'num_input_tokens_seen': '?")),
+    (value("elapsed_s", r"'train_runtime': '?"), *_HUGGING_FACE),
     again="rank",
 )
 # DeepSpeed: `step=10, skipped=0, lr=…`, `global_step=10, RunningAvgSamplesPerSec=…`, `steps: 10 loss: …`.
@@ -257,7 +297,8 @@ VERL = LogFamily(
     ),
 )
 FAMILIES: Final = (
-    MEGATRON, NEMO, TORCHTITAN, SPEED_RUN, LLM_C, NANOGPT, VERL, BARS, DEEPSPEED_CHAT, DEEPSPEED, EPOCHS, LLM_C_LOG,
+    MEGATRON, NEMO, TORCHTITAN, SPEED_RUN, LLM_C, NANOGPT, VERL, OPENRLHF, LLAMA_FACTORY, BARS, DEEPSPEED_CHAT, DEEPSPEED, EPOCHS,
+    TORCHTUNE, LLM_C_LOG,
 )  # fmt: skip
 """Of several kinds in one log the one that comes first counts."""
 REPORTED: Final = (

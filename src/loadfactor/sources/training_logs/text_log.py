@@ -64,6 +64,8 @@ _LONGEST: Final = BYTES_PER_MIB
 """Of a longer line only the end is read: no line of an iteration is so long."""
 _LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
 _ITERATION_TIME: Final = "iteration-time"
+_ROUNDED: Final = 0.001
+"""The last digit of `train_samples_per_second`."""
 
 
 class LogLine(NamedTuple):
@@ -144,6 +146,8 @@ class TextLog:
                 values.setdefault(name, number)
             if "epoch" in found.groupdict():
                 values["epoch"] = float(found["epoch"])
+            if "elapsed" in found.groupdict() and (elapsed_s := read_clock_s(found["elapsed"])) is not None:
+                values["elapsed_s"] = elapsed_s
             return step + line.offset, values
         return None
 
@@ -365,24 +369,30 @@ def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
     runtime_s, samples_per_s = _number(end.get("train_runtime")), _number(end.get("train_samples_per_second"))
     of_run: Values = {}
     if runtime_s and samples_per_s and last:
-        of_run["step_samples"] = runtime_s * samples_per_s / last
+        is_exact = _ROUNDED * runtime_s < 1  # the rate is rounded, so that samples of a longer training are an estimate
+        samples = runtime_s * samples_per_s
+        of_run["step_samples" if is_exact else "guessed_samples"] = (round(samples) if is_exact else samples) / last
     iterations: list[Iteration] = []
     for entry in entries:
         step = int(_number(entry["step"]) or 0)
         if "eval_runtime" in entry and iterations:
             add_pause(iterations[-1].pauses, EVALUATION, _number(entry["eval_runtime"]) or 0.0)
-        tells_of_steps = "loss" in entry or entry is end
+        tells_of_steps = "loss" in entry or "num_tokens" in entry or entry is end
         if not tells_of_steps or (iterations and step <= iterations[-1].step):
             continue
         found = {
             "epoch": _number(entry.get("epoch")),
-            "padded_tokens": _number(entry.get("num_input_tokens_seen")),
+            "tokens": _number(entry.get("num_tokens")),
+            "padded_tokens": _number(entry.get("num_input_tokens_seen", entry.get("tokens/total"))),
             "step_s": runtime_s / last if runtime_s and last else None,
         }
         iterations.append(Iteration(step, {k: v for k, v in found.items() if v is not None}, of_run))
-    total = _number(end.get("total_flos")) or _number(state.get("total_flos"))
-    for one in iterations if total else ():
-        one.values["flops"] = total * one.step / iterations[-1].step if total else 0.0  # the state keeps the sum alone
+    sums = {"flops": _number(end.get("total_flos")) or _number(state.get("total_flos"))}
+    if not any("padded_tokens" in one.values for one in iterations):
+        sums["padded_tokens"] = _number(state.get("num_input_tokens_seen"))
+    for name, total in sums.items():
+        for one in iterations if total else ():
+            one.values[name] = (total or 0.0) * one.step / iterations[-1].step  # the state keeps the sum alone
     return RunLog(where, "trainer_state.json", [Attempt(iterations, 0)] if iterations else [])
 
 

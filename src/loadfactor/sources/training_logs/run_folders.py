@@ -1,0 +1,255 @@
+"""Runs as loggers keep them in files of their own: W&B's `run-….wandb`, MLflow's folder of metrics, and tables in CSV.
+
+W&B's file is LevelDB's log of protobuf records, so that its own package, which is 60 MB with a service, is not needed: sources
+wandb/sdk/internal/datastore.py and wandb/proto/wandb_internal.proto (wandb/wandb), doc/log_format.md (google/leveldb).
+MLflow: mlflow/store/tracking/file_store.py, a file a metric with lines of `timestamp value step`. CSV: Lightning's CSVLogger.
+"""
+
+import csv
+import json
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
+from loadfactor.sources.base import Gaps, Input
+from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.sources.parsing.times import SECONDS_BELOW
+from loadfactor.sources.training_logs.event_files import split_fields
+from loadfactor.sources.training_logs.families import read_number
+from loadfactor.sources.training_logs.iteration import RunLog
+from loadfactor.sources.training_logs.scalars import STEP, Scalar, is_read, make_run
+
+WANDB: Final = b":W&B"
+_OPENING: Final = 7  # :W&B, a magic number and a version
+_BLOCK: Final = 32 * BYTES_PER_KIB
+_HEAD: Final = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_LONGEST: Final = 16 * BYTES_PER_MIB  # of a record; larger ones hold pictures
+_HISTORY, _ITEM, _KEY, _NESTED, _JSON, _NUMBER, _AT = 2, 1, 1, 2, 16, 1, 2  # of Record, HistoryRecord and HistoryItem
+_LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
+_MOST_STEP: Final = 10**12
+
+
+def read_wandb(source: Input, gaps: Gaps) -> RunLog:
+    """The run of a `run-….wandb`: rows of its history, by their global step where they have one."""
+    scalars: list[Scalar] = []
+    damaged = 0
+    for record in _split_records(source.chunks):
+        if record is None:
+            damaged += 1
+            continue
+        for number, history in split_fields(record):
+            if number == _HISTORY and isinstance(history, bytes):
+                scalars += _read_history(history)
+    gaps.add(source.label, "damaged or very large record of W&B; left out", damaged)
+    return make_run(source.label, "W&B", scalars)
+
+
+def _split_records(chunks: Iterable[bytes]) -> Iterator[bytes | None]:
+    """The data of every record, None for one that is damaged or too large. A last one that was being written is left out."""
+    whole, is_whole = bytearray(), True
+    for block in _split_blocks(chunks):
+        at = 0
+        while len(block) - at >= _HEAD.size:
+            check, length, kind = _HEAD.unpack_from(block, at)
+            data = block[at + _HEAD.size : at + _HEAD.size + length]
+            at += _HEAD.size + length
+            if kind == 0:
+                break  # the rest of the block is empty
+            if len(data) < length:
+                break
+            if kind in (_FULL, _FIRST):
+                whole, is_whole = bytearray(), True
+            is_whole &= zlib.crc32(data, zlib.crc32(bytes([kind]))) == check and len(whole) + length <= _LONGEST
+            if is_whole:
+                whole += data
+            if kind in (_FULL, _LAST):
+                yield bytes(whole) if is_whole else None
+            elif kind not in (_FIRST, _MIDDLE):
+                yield None
+                break
+
+
+def _split_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Blocks of 32 KiB; the first is shorter by what the file begins with."""
+    waiting, size = bytearray(), _BLOCK - _OPENING
+    is_first = True
+    for chunk in chunks:
+        waiting += chunk
+        if is_first and len(waiting) >= _OPENING:
+            del waiting[:_OPENING]
+            is_first = False
+        while not is_first and len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
+            size = _BLOCK
+    yield bytes(waiting)
+
+
+def _read_history(message: bytes) -> list[Scalar]:
+    values: dict[str, float] = {}
+    row = 0
+    for number, found in split_fields(message):
+        if not isinstance(found, bytes):
+            continue
+        if number == _AT:
+            row = next((int(n) for field, n in split_fields(found) if field == _NUMBER and isinstance(n, int)), 0)
+        elif number == _ITEM:
+            names, text = [], ""
+            for field, part in split_fields(found):
+                if field in (_KEY, _NESTED) and isinstance(part, bytes):
+                    names.append(part.decode(errors="replace"))
+                elif field == _JSON and isinstance(part, bytes):
+                    text = part.decode(errors="replace")
+            if (value := _read_json_number(text)) is not None:
+                values["/".join(filter(None, names))] = value
+    at_s = values.pop("_timestamp", 0.0)
+    row = int(values.pop("_step", row))
+    steps = [value for tag, value in values.items() if STEP.search(tag)]
+    step = int(steps[0]) if steps else row
+    at_ms = round(at_s * MS_PER_S) if 0 < at_s < SECONDS_BELOW else None
+    return (
+        [Scalar(tag, step, at_ms, value) for tag, value in values.items() if is_read(tag)]
+        if 0 <= step < _MOST_STEP
+        else []
+    )
+
+
+def _read_json_number(text: str) -> float | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        return None
+    return float(value)
+
+
+def read_mlflow(metrics: Sequence[tuple[str, Input]], gaps: Gaps) -> RunLog:
+    """The run of MLflow's folder: the files of its metrics with their names."""
+    scalars: list[Scalar] = []
+    where = ""
+    for tag, source in metrics:
+        where = where or source.label
+        unreadable = 0
+        text = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file").decode(
+            errors="replace"
+        )
+        for line in text.splitlines():
+            parts = line.split()
+            if not parts:
+                continue
+            value = read_number(parts[1]) if len(parts) in (2, 3) else None
+            at, step = parts[0], parts[2] if len(parts) > 2 else "0"
+            if not (at.isdecimal() and step.isdecimal() and len(at) <= 13 and len(step) <= 12):
+                unreadable += 1
+            elif value is not None:
+                scalars.append(Scalar(tag, int(step), int(at), value))
+        gaps.add(source.label, "line that is no `timestamp value step`", unreadable)
+    order = sorted(scalars, key=lambda scalar: (scalar.at_ms or 0, scalar.step))
+    return make_run(where, "MLflow", order)
+
+
+SQLITE: Final = b"SQLite format 3\0"
+_METRICS_OF_RUN: Final = (
+    "SELECT key, step, timestamp, value FROM metrics WHERE NOT coalesce(is_nan, 0) ORDER BY timestamp, step, key"
+)
+
+
+def read_mlflow_database(source: Input) -> RunLog:
+    """The one run of an `mlflow.db`. SourceError where it holds several, or is no such database."""
+    data = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file")
+    database = sqlite3.connect(":memory:")
+    try:
+        database.deserialize(data)
+        runs = database.execute("SELECT DISTINCT run_uuid FROM metrics LIMIT 2").fetchall()
+        rows = database.execute(_METRICS_OF_RUN).fetchall() if len(runs) < 2 else []
+    except sqlite3.Error as error:
+        raise SourceError(
+            f"{source.label} is no database of MLflow that can be read ({error}); save its runs again"
+        ) from None
+    finally:
+        database.close()
+    if len(runs) > 1:
+        raise SourceError(
+            f"{source.label} holds several runs of MLflow, and an import is of one job: `mlflow runs list`, then"
+            " `sqlite3 mlflow.db \"DELETE FROM metrics WHERE run_uuid <> 'RUN'\"` on a copy of it"
+        )
+    scalars = [
+        Scalar(str(key), step, at_ms, float(value))
+        for key, step, at_ms, value in rows
+        if isinstance(step, int)
+        and isinstance(at_ms, int)
+        and isinstance(value, int | float)
+        and 0 <= step < _MOST_STEP
+    ]
+    return make_run(source.label, "MLflow", scalars)
+
+
+_THROUGHPUT: Final = {"time", "batches", "samples"}
+"""Columns of Lightning's ThroughputMonitor; with `lengths` and others, its own name and a bar before them or not."""
+
+
+def is_table(begin: bytes) -> bool:
+    """Whether a file begins with the header of a CSV with a column of steps, and more columns."""
+    columns = _split_header(begin)
+    return len(columns) > 1 and any(name == "step" or STEP.search(name) for name in columns)
+
+
+def _split_header(begin: bytes) -> list[str]:
+    line = begin.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].strip()
+    try:
+        return next(csv.reader([line.decode()], delimiter=_find_delimiter(line)), [])
+    except (UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _find_delimiter(line: bytes) -> str:
+    return max((",", ";", "\t"), key=lambda mark: line.count(mark.encode()))
+
+
+def read_csv_metrics(source: Input, gaps: Gaps) -> RunLog:
+    """The run of a CSV: a row an event, a column a metric. Lightning numbers steps from 0, LitGPT's rows count themselves."""
+    pieces = (piece.decode("utf-8", "replace") for piece in source.chunks)
+    lines = _split_lines(pieces)
+    header = next(lines, "").removeprefix("\ufeff")
+    rows = csv.reader(chain([header], lines), delimiter=_find_delimiter(header.encode()))
+    columns: list[str] = []
+    scalars: list[Scalar] = []
+    odd = 0
+    try:
+        for row in rows:
+            if not columns:
+                columns = [
+                    f"train|{name}" if set(row) >= _THROUGHPUT and name in (*_THROUGHPUT, "lengths") else name
+                    for name in row
+                ]
+                place = next((i for i, name in enumerate(columns) if name == "step" or STEP.search(name)), None)
+                offset = 0 if place is None or "iter" in columns else 1
+                continue
+            step = read_number(row[place]) if place is not None and place < len(row) else None
+            if len(row) != len(columns) or step is None or not 0 <= step < _MOST_STEP:
+                odd += bool(row)
+                continue
+            for name, cell in zip(columns, row, strict=True):
+                if cell and is_read(name) and (value := read_number(cell)) is not None:
+                    scalars.append(Scalar(name, int(step) + offset, None, value))
+    except csv.Error:
+        odd += 1
+    gaps.add(source.label, "row without a step, or of another length than the header", odd)
+    return make_run(source.label, "CSV", scalars)
+
+
+def _split_lines(pieces: Iterable[str]) -> Iterator[str]:
+    rest = ""
+    for piece in pieces:
+        *lines, rest = (rest + piece).replace("\r\n", "\n").split("\n")
+        rest = rest[-_LONGEST:]
+        yield from lines
+    if rest:
+        yield rest
