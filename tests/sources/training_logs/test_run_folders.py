@@ -32,15 +32,11 @@ def part(number: int, content: bytes) -> bytes:
 
 
 def history(values: dict[str, object], row: int) -> bytes:
-    """A record of W&B with a row of its history; names with a slash in braces are nested."""
-    items = b"".join(
-        part(
-            1,
-            (part(1, k.encode()) if "." not in k else b"".join(part(2, p.encode()) for p in k.split(".")))
-            + part(16, json.dumps(v).encode()),
-        )
-        for k, v in {**values, "_step": row}.items()
-    )
+    """A record of W&B with a row of its history; names with a dot are nested."""
+    items = b""
+    for name, value in {**values, "_step": row}.items():
+        named = b"".join(part(2, of.encode()) for of in name.split(".")) if "." in name else part(1, name.encode())
+        items += part(1, named + part(16, json.dumps(value).encode()))
     return b"\x08" + varint(row + 1) + part(2, items + part(2, b"\x08" + varint(row)))
 
 
@@ -76,7 +72,7 @@ def wandb_rows(steps: int) -> list[bytes]:
 
 
 def test_wandb(tmp_path: Path) -> None:
-    """Rows of W&B's history by their global step, over blocks; a damaged record is left out and counted, its tokens are not lost."""
+    """Rows of W&B's history by their global step, over blocks; a damaged record is left out and counted."""
     data = wandb_file(wandb_rows(200))
     path = tmp_path / "run-1.wandb"
     path.write_bytes(data)
@@ -119,7 +115,7 @@ def test_mlflow(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_csv_of_lightning(tmp_path: Path, mark: str, end: str) -> None:
-    """Lightning's steps count from 0; rows of validation and cells that are empty say nothing; the throughput monitor says the time."""
+    """Lightning's steps count from 0; rows of validation say nothing; the throughput monitor says the time."""
     head = mark.join(("batches", "epoch", "lengths", "samples", "step", "time", "train_loss", "val_loss"))
     rows = [
         mark.join((str(i * 10), "0", str(i * 40960), str(i * 80), str(i * 10 - 1), str(2.5 * i), "1.5", ""))
@@ -172,9 +168,9 @@ def test_trainer_states(tmp_path: Path) -> None:
     ("text", "amounts", "options"),
     [
         (
-            "INFO ppo_trainer.py:547] ✨ Global step 1: {'response_length': 40.375, 'rollout/num_samples': 16.0, 'policy_loss': 0.0,"
+            "ppo_trainer.py:547] ✨ Global step 1: {'response_length': 40.375, 'rollout/num_samples': 16.0, 'loss': 0.0,"
             " 'timing/generation': 2.95, 'timing/ppo_train': 5.04, 'timing/step_total': 8.5}\n"
-            "INFO ppo_trainer.py:547] ✨ Global step 2: {'rollout/num_samples': 16.0, 'timing/generation': 1.63, 'timing/step_total': 6.1}\n",
+            "ppo_trainer.py:547] ✨ Global step 2: {'rollout/num_samples': 16.0, 'timing/step_total': 6.1}\n",
             {("step", True): 2, ("train_sample", True): 32},
             {},
         ),
@@ -195,8 +191,8 @@ def test_trainer_states(tmp_path: Path) -> None:
         (
             "[2026-05-12 12:00:00,000] [INFO] ***** Running training *****\n  Num examples = 64\n  Num Epochs = 1\n"
             "  Total train batch size (w. parallel, distributed & accumulation) = 32\n  Total optimization steps = 2\n"
-            " 50%|██▌   | 1/2 [00:10<00:10, 10.0s/it]\n{'loss': '0.7157', 'tokens/trainable': 93, 'tokens/total': 512, 'epoch': '0.5'}\n"
-            "100%|█████| 2/2 [00:20<00:00, 10.0s/it]\n{'loss': '0.71', 'tokens/trainable': 180, 'tokens/total': 1024, 'epoch': '1'}\n",
+            " 50%|██▌   | 1/2 [00:10<00:10, 10.0s/it]\n{'loss': '0.7', 'tokens/total': 512, 'epoch': '0.5'}\n"
+            "100%|█████| 2/2 [00:20<00:00, 10.0s/it]\n{'loss': '0.7', 'tokens/total': 1024, 'epoch': '1'}\n",
             {("step", True): 2, ("train_sample", True): 64, ("padded_token", True): 1024},
             {},
         ),
@@ -225,6 +221,7 @@ def test_mutants(tmp_path: Path) -> None:
     """Files that were cut, doubled, changed and mixed are read, or refused in one line; amounts stay finite and never negative."""
     csv = "step,loss,time,samples,batches\n" + "".join(f"{i},1.0,{i},{8 * i},{i}\n" for i in range(20))
     seeds = (wandb_file(wandb_rows(40)), csv.encode(), json.dumps(STATE).encode(), b"SQLite format 3\0" + bytes(200))
+    refused = []
     for number in range(200):
         chance = random.Random(number)
         data = bytearray(chance.choice(seeds))
@@ -244,9 +241,11 @@ def test_mutants(tmp_path: Path) -> None:
         try:
             rows, _ = read_run(path, begun_ms=BEGAN_S * 1000, step_s=1.0)
         except LoadfactorError as error:
-            assert "\n" not in str(error)
+            refused.append(str(error))
             continue
         assert all(0 <= float(str(row["amount"])) < float("inf") for row in rows)
+
+    assert not [said for said in refused if "\n" in said]
 
 
 def test_the_source_finds_them(tmp_path: Path) -> None:
