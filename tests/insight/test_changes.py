@@ -1,6 +1,8 @@
 """Why a number changed: parts that add up, the cause of a change first, and closed months to the cent."""
 
+import itertools
 import random
+from datetime import timedelta
 from math import fsum
 from pathlib import Path
 
@@ -19,7 +21,9 @@ from loadfactor.metrics.factors import Factors, find_factors
 from loadfactor.metrics.metric import Made, Quantile, Ratio, Sum
 
 PAIRS = 500
-FLEETS = 60
+FLEETS, PAIRS_OF_BOOKS = 60, 9
+"""So many books are drawn, and windows of each."""
+ON_BOOKS = ("cost", "utilization", "busy_gpu_hours", "underused_cost")
 CHANGES = 20
 """So many of each cause are simulated at length."""
 ASKED = ("cost", "effective_gpu_hours", "utilization", "load_factor", "idle_cost", "cost_per_effective_gpu_hour")
@@ -92,20 +96,23 @@ def test_parts_add_up_to_the_numbers_of_show(simulated_books: Books) -> None:
 
 @pytest.mark.parametrize("seed", rest_long(range(FLEETS), 1))
 def test_parts_add_up_on_random_fleets(seed: int, tmp_path: Path) -> None:
-    """The same of books with everything that makes them hard, their first half beside their second."""
-    fleet = Fleet(random.Random(seed))
+    """The same of books with everything that makes them hard: their halves, and windows drawn at random, which may overlap."""
+    rnd = random.Random(seed)
     books = Books(tmp_path / "books")
-    add(books, batches(fleet.tables), "fleet", tmp_path)
+    add(books, batches(Fleet(rnd).tables), "fleet", tmp_path)
     with books.snapshot() as snapshot:
         first, last = snapshot.span
-        middle = first + (last - first) / 2
-        for name in ("cost", "utilization", "busy_gpu_hours", "underused_cost"):
-            spans = ((first, middle), (middle, last))
-            if any(snapshot.show(name, (), *span)[0].value is None for span in spans):
+        span_s = (last - first).total_seconds()
+        pairs = [((first, first + (last - first) / 2), (first + (last - first) / 2, last))]
+        while len(pairs) < PAIRS_OF_BOOKS:
+            cuts = [sorted(timedelta(seconds=round(rnd.random() * span_s)) for _ in range(2)) for _ in range(2)]
+            pairs.append(tuple((first + start, first + max(end, start + timedelta(minutes=1))) for start, end in cuts))
+        for name, (before, window) in itertools.product(ON_BOOKS, pairs):
+            if any(snapshot.show(name, (), *span)[0].value is None for span in (before, window)):
                 continue
-            found = explain_change(snapshot, name, (middle, last), by=("team",))
+            found = explain_change(snapshot, name, window, before, by=("team",))
             total = fsum(part.amount for part in found.parts)
-            assert total == pytest.approx(found.after - found.before, abs=1e-9, rel=1e-9), name
+            assert total == pytest.approx(found.after - found.before, abs=1e-9, rel=1e-9), (name, before, window)
 
 
 def judge(cause: str, seed: int, folder: Path) -> bool:

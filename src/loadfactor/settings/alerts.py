@@ -12,7 +12,7 @@ Threshold = float | str
 """A number in the unit of what it limits, or a text with its unit, "85 °C" or "40 %"."""
 Severity = Literal["info", "warning", "critical"]
 _URL_OR_NONE = f"{URL}|^$"
-_KIND = "Its kind: alertmanager, webhook, slack or email."
+_KIND = "Its kind: alertmanager, webhook, slack, teams or email."
 
 
 def _check_hour(duration: Duration) -> Duration:
@@ -133,6 +133,12 @@ class SlackReceiver(HttpReceiver):
     kind: Literal["slack"] = Field(description=_KIND)
 
 
+class TeamsReceiver(HttpReceiver):
+    """A Workflow of Microsoft Teams that posts what a webhook gets: the message is an adaptive card."""
+
+    kind: Literal["teams"] = Field(description=_KIND)
+
+
 class EmailReceiver(AlertReceiver, MailServer):
     """Readers of e-mail, through an SMTP server."""
 
@@ -149,7 +155,7 @@ class EmailReceiver(AlertReceiver, MailServer):
 
 
 Receiver = Annotated[
-    AlertmanagerReceiver | WebhookReceiver | SlackReceiver | EmailReceiver, Field(discriminator="kind")
+    AlertmanagerReceiver | WebhookReceiver | SlackReceiver | TeamsReceiver | EmailReceiver, Field(discriminator="kind")
 ]
 
 

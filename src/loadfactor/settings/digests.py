@@ -61,8 +61,12 @@ class DigestTable(SettingsTable):
     addresses: dict[str, str] = Field(
         default={}, description="Addresses of teams or users by name, in place of what `to` makes of these."
     )
-    webhook: str = Field(default="", pattern=f"{URL}|^$", description="Address of a webhook of Slack, Teams or alike.")
+    webhook: str = Field(default="", pattern=f"{URL}|^$", description="Address of the webhook of a chat.")
     webhook_file: HomePath | None = Field(default=None, description="File with that address, where it is a secret.")
+    chat: Literal["slack", "teams"] = Field(
+        default="slack",
+        description="What listens there: Slack and what takes the same, or a Workflow of Teams, which gets a card.",
+    )
     folder: HomePath | None = Field(default=None, description="Folder into which it is written as a file.")
     files: tuple[FileKind, ...] = Field(default=("html",), description="Kinds of files in the folder.")
     give_up_after: Duration = Field(

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import AuthResult
 from tests.commands import Run
+from tests.insight.alerts.delivery.chat_server import ChatServer
 from tests.interfaces.digests.mail_server import Mailbox, receive
 from tests.interfaces.digests.test_digest import WEEKS
-from tests.live.local_server import LocalServer
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
@@ -179,34 +179,33 @@ def test_mail_is_encrypted_and_logs_in(
         assert len(mailbox.mails) == 1
 
 
-class Chat(LocalServer):
-    """Keeps the messages that it was sent."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def respond(self, _path: str, body: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-        assert headers["idempotency-key"]
-        self.texts.append(json.loads(body)["text"])
-        return 200, {}, b"ok"
-
-
-def test_chats_and_folders_get_it(books: Books, tmp_path: Path) -> None:
-    """A message of lines, and files whose names say digest, period and team; no server for mail is needed."""
-    with Chat() as chat:
+@pytest.mark.parametrize("kind", ["slack", "teams"])
+def test_chats_and_folders_get_it(kind: str, books: Books, tmp_path: Path) -> None:
+    """A message that a chat takes, and files whose names say digest, period and team; no server for mail is needed."""
+    with ChatServer(kind) as chat:
         table = {
             "name": "vision's",
             "team": "v*",
             "webhook": f"{chat.url}/x",
+            "chat": kind,
             "folder": tmp_path,
             "files": ["html", "pdf"],
         }
-        post = Post(books, make_settings(None, table), lambda: NEXT)
+        post = Post(books, make_settings(None, table, alerts={"link": "https://gpus.example"}), lambda: NEXT)
         due = SECOND
         assert [of.state for of in post.send_now(DigestTable(**table), due)] == ["sent"] * 3
-    (text,) = chat.texts
+    (text,), (key,) = chat.texts, chat.keys
+    assert key
     assert "team vision was" in text
     assert "ann / vision · underused · $50.00 · 2" in text
+    assert "of the held time was observed" in text
+    if kind == "teams":
+        first, *_ = chat.messages[0]["attachments"][0]["content"]["actions"]
+        assert first == {
+            "type": "Action.OpenUrl",
+            "title": "team vision",
+            "url": "https://gpus.example/teams/vision?from=2026-10-12&to=2026-10-19",
+        }
     assert (tmp_path / "vision_s_2026-W42_vision.pdf").read_bytes()[:4] == b"%PDF"
     assert "team vision" in (tmp_path / "vision_s_2026-W42_vision.html").read_text()
 
@@ -218,7 +217,7 @@ def test_names_from_data_reach_nobody_and_are_no_markup(mail: tuple[Mailbox, Mai
         (tmp_path / f"{name}.csv").write_text(rows)
     books = Books(tmp_path / "books")
     books.add("tables", [tmp_path / f"{name}.csv" for name in WEEKS])
-    with Chat() as chat:
+    with ChatServer() as chat:
         settings = make_settings(mail[1], FLEET, USERS | {"webhook": f"{chat.url}/x"})
         for table in settings.digest:
             Post(books, settings, lambda: NEXT).send_now(table, SECOND)

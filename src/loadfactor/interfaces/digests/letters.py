@@ -1,9 +1,8 @@
 """Letters: the digests of a period as mails, messages of chats and files, each to whom it goes."""
 
-import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -18,13 +17,8 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.insight.alerts.delivery.payloads import (
-    LONGEST_SLACK,
-    LONGEST_SUBJECT,
-    cut_text,
-    escape_markup,
-    quote_markup,
-)
+from loadfactor.insight.alerts.delivery.chats import ChatPart, cut_text, pack_blocks, pack_card
+from loadfactor.insight.alerts.delivery.payloads import LONGEST_SUBJECT, escape_markup, quote_markup
 from loadfactor.interfaces.digests.digest import Audience, build_digest
 from loadfactor.interfaces.digests.period import Period
 from loadfactor.interfaces.document import DataTable, Document
@@ -149,7 +143,7 @@ def write_letters(message: Message, server: MailServer | None, now_ms: int) -> I
         mail = write_mail(message.document, message.digest.name, server.sender, target, key, now_ms)
         yield Letter(*names, "mail", target, mail.as_bytes())
     if message.has_webhook:
-        yield Letter(*names, "webhook", WEBHOOK, pack_message(message.document))
+        yield Letter(*names, "webhook", WEBHOOK, pack_message(message.document, message.digest.chat, message.document.data.links))
     for path in message.files:
         with tempfile.TemporaryDirectory() as folder:
             written = write_document(message.document, Path(folder) / path.name)
@@ -180,21 +174,38 @@ def write_mail(document: Document, digest: str, sender: str, to: str, key: str, 
     return mail
 
 
-def pack_message(document: Document) -> bytes:
-    """A message as webhooks of Slack, Teams and alike take it: `text`, in which no name from data can act."""
-    lines = [f"*{quote_markup(document.headline)}*"]
-    for tile in document.tiles:
-        note = f" ({quote_markup(tile.note)})" if tile.note else ""
-        lines.append(f"• {escape_markup(tile.title)}: {quote_markup(tile.value)}{note}")
+def pack_message(document: Document, chat: str, links: Mapping[str, str]) -> bytes:
+    """A message as Slack and what takes the same, or Teams take it, in which no name from data can act."""
+    if chat == "teams":
+        tiles = [f"{of.title}: {of.value}{f' ({of.note})' if of.note else ''}" for of in document.tiles]
+        parts = [ChatPart("", tiles), *(ChatPart(*of) for of in _list_parts(document, str, str))]
+        return pack_card(document.headline, parts, links)
+    shown = [
+        f"• {escape_markup(of.title)}: {quote_markup(of.value)}{f' ({quote_markup(of.note)})' if of.note else ''}"
+        for of in document.tiles
+    ]
+    listed = [
+        [f"*{escape_markup(title)}*" if title else "", *lines]
+        for title, lines in _list_parts(document, quote_markup, escape_markup)
+    ]
+    lines = [f"*{quote_markup(document.headline)}*", *shown, *(line for part in listed for line in ("", *part))]
+    return pack_blocks(document.headline, [shown, *listed], "\n".join(lines))
+
+
+def _list_parts(
+    document: Document, mark: Callable[[str], str], mark_own: Callable[[str], str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Of each section its title, its sentence where it has no table, and rows of the first table; addresses for Slack alone."""
     for section in document.sections:
-        for shown in section.tables[:1]:
-            lines += ["", f"*{escape_markup(section.title)}*", *_list_rows(shown.without_empty_columns())]
-    return json.dumps({"text": cut_text("\n".join(lines), LONGEST_SLACK)}).encode()
+        rows = [list(_list_rows(of.without_empty_columns(), mark, mark_own)) for of in section.tables[:1]]
+        lines = rows[0] if rows else [mark(section.lead)] * bool(section.lead)
+        if lines and not (mark is str and any(of.title == ADDRESS for t in section.tables for of in t.columns)):
+            yield section.title, lines
 
 
-def _list_rows(shown: DataTable) -> Iterator[str]:
+def _list_rows(shown: DataTable, mark: Callable[[str], str], mark_own: Callable[[str], str]) -> Iterator[str]:
     """Rows as lines; an address of our own pages is a link, in which names are percent-encoded."""
-    marks = [escape_markup if column.title == ADDRESS else quote_markup for column in shown.columns]
+    marks = [mark_own if column.title == ADDRESS else mark for column in shown.columns]
     for row in shown.text_rows()[:MOST_LINES]:
         cells = zip(marks, row, strict=True)
         yield "• " + " · ".join(mark(cell) for mark, cell in cells if cell not in ("", UNKNOWN))

@@ -1,5 +1,6 @@
 """The outbox keeps every transition once and in order, over kills, and sends harmless text; many alerts are one message."""
 
+import asyncio
 import json
 import os
 import random
@@ -15,10 +16,12 @@ from pathlib import Path
 from threading import Lock
 
 import pytest
+from tests.insight.alerts.delivery.chat_server import ChatServer
 from tests.insight.alerts.delivery.teller import MINUTE_MS, START_MS, end, fire, list_keys, read_receivers
 from tests.live.local_server import LocalServer
 
 from loadfactor.insight.alerts.alert import Transition
+from loadfactor.insight.alerts.delivery.dispatcher import WebhookChannel
 from loadfactor.insight.alerts.delivery.outbox import (
     GONE,
     LONGEST_PAUSE_MS,
@@ -48,6 +51,7 @@ from loadfactor.insight.alerts.delivery.pending import (
     take,
 )
 from loadfactor.insight.alerts.delivery.silence import Silence
+from loadfactor.insight.alerts.rules import RULES
 from loadfactor.settings.alerts import EmailReceiver, Receiver
 
 HOOK, CHAT = read_receivers(
@@ -264,6 +268,26 @@ def test_a_chat_calls_nobody() -> None:
     assert "\u202e" not in text
     assert line.count("`") == 2
     assert all(line.index("`") < line.index(part) < line.rindex("`") for part in ("&lt;!channel&gt;", "*b*", "@here"))
+
+
+@pytest.mark.parametrize("kind", ["slack", "teams"])
+def test_a_chat_takes_what_it_is_sent(kind: str) -> None:
+    """Slack's blocks and cards of Teams keep to their published rules, whoever an alert is of and however many there are."""
+    few, many = owe(HOSTILE), owe(*(f"{n} {HOSTILE * 40}" for n in range(500)))
+    rules = {of.name: of for of in RULES}
+    facts = ("*x* " * 900,) * 3
+    long = [replace(of, transition=Transition(replace(of.alert, evidence=facts), START_MS)) for of in many[:40]]
+    with ChatServer(kind) as chat:
+        (receiver,) = read_receivers({"kind": kind, "url": f"{chat.url}/hook"})
+        channel = WebhookChannel(receiver, rules, LINKS)
+        for owed in (few, many, long):
+            asyncio.run(channel.send(owed))
+    assert "1 firing: job_became_idle" in chat.texts[0]
+    assert not any("<" in text for text in chat.texts) or kind == "teams"
+    assert all("\x1b" not in text for text in chat.texts)
+    if kind == "teams":
+        (button,) = chat.messages[0]["attachments"][0]["content"]["actions"]
+        assert button["url"].startswith("http://here/api/v1/alerts?id=")
 
 
 def test_an_email_has_no_other_header() -> None:

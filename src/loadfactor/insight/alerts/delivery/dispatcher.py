@@ -14,7 +14,14 @@ from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.http_fetch import RequestPool
 from loadfactor.insight.alerts.delivery import pending as deliveries
 from loadfactor.insight.alerts.delivery.outbox import Outbox
-from loadfactor.insight.alerts.delivery.payloads import Links, pack_alertmanager, pack_slack, pack_webhook, write_email
+from loadfactor.insight.alerts.delivery.payloads import (
+    Links,
+    pack_alertmanager,
+    pack_slack,
+    pack_teams,
+    pack_webhook,
+    write_email,
+)
 from loadfactor.insight.alerts.delivery.pending import Pending, wait_ms
 from loadfactor.insight.alerts.delivery.sending import DeliveryError, Sender, send_email
 from loadfactor.insight.alerts.rule import Rule
@@ -23,6 +30,7 @@ from loadfactor.settings.alerts import (
     AlertReceiver,
     EmailReceiver,
     SlackReceiver,
+    TeamsReceiver,
     WebhookReceiver,
 )
 
@@ -146,19 +154,21 @@ class AlertmanagerChannel:
 
 
 class WebhookChannel:
-    """A webhook, of our own shape or Slack-compatible: a request a batch, which of ours is one transition, with its key."""
+    """A webhook, of our own shape or of a chat: a request a batch, which of ours is one transition, with its key."""
 
     takes_all = False
 
-    def __init__(self, receiver: WebhookReceiver | SlackReceiver, rules: Mapping[str, Rule], links: Links) -> None:
-        self._is_slack = isinstance(receiver, SlackReceiver)
-        self._rules, self._links = rules, links
+    def __init__(
+        self, receiver: WebhookReceiver | SlackReceiver | TeamsReceiver, rules: Mapping[str, Rule], links: Links
+    ) -> None:
+        self._receiver, self._rules, self._links = receiver, rules, links
         self._sender, self._pool = Sender(receiver), RequestPool()
 
     async def send(self, pending: Sequence[Pending]) -> None:
         """Send the message of the batch, or each transition."""
-        if self._is_slack:
-            await self._sender.send(pack_slack(pending, self._rules, self._links), {}, self._pool)
+        if not isinstance(self._receiver, WebhookReceiver):
+            pack = pack_slack if isinstance(self._receiver, SlackReceiver) else pack_teams
+            await self._sender.send(pack(pending, self._rules, self._links), {}, self._pool)
             return
         for item in pending:
             body, key = pack_webhook(item, self._rules, self._links), {"Idempotency-Key": item.key}
@@ -188,7 +198,7 @@ def make_dispatcher(
     channel: Channel
     if isinstance(receiver, AlertmanagerReceiver):
         channel = AlertmanagerChannel(receiver, rules, links)
-    elif isinstance(receiver, WebhookReceiver | SlackReceiver):
+    elif isinstance(receiver, WebhookReceiver | SlackReceiver | TeamsReceiver):
         channel = WebhookChannel(receiver, rules, links)
     else:
         assert isinstance(receiver, EmailReceiver)

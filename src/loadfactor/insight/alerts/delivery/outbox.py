@@ -20,7 +20,7 @@ from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN
 from loadfactor.insight.alerts.alert import Alert, Transition, read_alert, write_alert
 from loadfactor.insight.alerts.delivery.silence import SILENCE_COLUMNS, Silence, list_silences, matches
-from loadfactor.settings.alerts import AlertReceiver, EmailReceiver, SlackReceiver
+from loadfactor.settings.alerts import AlertReceiver, EmailReceiver, SlackReceiver, TeamsReceiver
 
 
 def is_for(receiver: AlertReceiver, alert: Alert) -> bool:
@@ -344,7 +344,7 @@ def _add_deliveries(
     for receiver in receivers:
         if not is_for(receiver, alert):
             continue
-        is_read = isinstance(receiver, EmailReceiver | SlackReceiver)
+        is_read = isinstance(receiver, EmailReceiver | SlackReceiver | TeamsReceiver)
         batch = f"{alert.rule}-{step_ms}" if is_read else str(number)
         connection.execute(
             "INSERT OR IGNORE INTO deliveries VALUES (?, ?, ?, ?, 0, ?, ?, NULL, '')",

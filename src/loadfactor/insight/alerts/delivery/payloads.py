@@ -12,6 +12,7 @@ from urllib.parse import quote
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MIN_PER_HOUR, MS_PER_MIN, MS_PER_S
 from loadfactor.insight.alerts.alert import Alert, Transition
+from loadfactor.insight.alerts.delivery.chats import ChatPart, cut_text, pack_blocks, pack_card
 from loadfactor.insight.alerts.delivery.pending import Pending
 from loadfactor.insight.alerts.rule import Rule, describe_alert
 from loadfactor.metrics.query.calendar import instant
@@ -116,8 +117,6 @@ def _shorten(name: str) -> str:
 
 WEBHOOK_VERSION: Final = 1
 LONGEST_SUBJECT: Final = 180
-LONGEST_SLACK: Final = 12_000
-"""Characters; Slack cuts a text off at 40,000, others at 16,000."""
 _MARKED: Final = re.compile(r"[*_~`\[\]()#|@<>&!\\]|://|\bwww\.")
 _TICKS: Final = str.maketrans({"`": "ˋ"})
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -169,23 +168,42 @@ def _describe_to_alertmanager(
 
 
 def pack_slack(items: Sequence[Pending], rules: Mapping[str, Rule], links: Links) -> bytes:
-    """A message as Slack-compatible webhooks take it: `text` in their markup, in which no name from data can act."""
+    """A message as Slack-compatible webhooks take it: text and blocks in their markup, in which no name from data can act."""
     message = compose([item.transition for item in items], rules, links)
-    lines = [
-        f"*{message.counts}:* {_code(message.rule)} ({message.severity})",
-        *_optional(escape_markup(message.meaning)),
-    ]
+    parts = [_optional(escape_markup(message.meaning))]
     for item in message.items:
-        lines.append(f"• {item.state}: {_code(item.of)} {item.when}{_write_link(item)}")
-        lines += [f"    {quote_markup(fact)}" for fact in item.facts]
-    lines += [*_optional(message.more)]
-    for title, text in (
+        title = f"• {item.state}: {_code(item.of)} {item.when}{_write_link(item)}"
+        parts.append([title, *(f"    {quote_markup(fact)}" for fact in item.facts)])
+    parts.append(_optional(message.more))
+    parts.append([f"*{title}:* {escape_markup(text)}" for title, text in _list_advice(message)])
+    first = f"*{message.counts}:* {_code(message.rule)} ({message.severity})"
+    text = "\n".join([first, *(line for lines in parts for line in lines)])
+    return pack_blocks(_say_headline(message), parts, text)
+
+
+def pack_teams(items: Sequence[Pending], rules: Mapping[str, Rule], links: Links) -> bytes:
+    """A message as an adaptive card, which a Workflow of Teams posts."""
+    message = compose([item.transition for item in items], rules, links)
+    parts = [ChatPart("", _optional(message.meaning))]
+    parts += [ChatPart(f"{item.state}: {item.of} {item.when}", item.facts) for item in message.items]
+    parts.append(ChatPart("", _optional(message.more)))
+    parts += [ChatPart(title, [text]) for title, text in _list_advice(message)]
+    opened = {item.of: item.link for item in message.items if item.link}
+    return pack_card(_say_headline(message), parts, opened)
+
+
+def _say_headline(message: Message) -> str:
+    return f"{message.counts}: {message.rule} ({message.severity})"
+
+
+def _list_advice(message: Message) -> list[tuple[str, str]]:
+    """What to ask, what to look at, and where it is written, as far as there is any of it."""
+    advice = (
         ("Ask first", message.ask_first),
         ("Look next", message.look_next),
         ("Runbook", message.runbook),
-    ):
-        lines += [f"*{title}:* {escape_markup(text)}"] if text else []
-    return json.dumps({"text": cut_text("\n".join(lines), LONGEST_SLACK)}).encode()
+    )
+    return [(title, text) for title, text in advice if text]
 
 
 def write_email(
@@ -208,17 +226,12 @@ def write_email(
 
 
 def _write_lines(message: Message) -> list[str]:
-    lines = [f"{message.counts}: {message.rule} ({message.severity})", *_optional(message.meaning), ""]
+    lines = [_say_headline(message), *_optional(message.meaning), ""]
     for item in message.items:
         lines.append(f"- {item.state}: {item.of}, {item.when}")
         lines += [f"    {fact}" for fact in (*item.facts, item.link) if fact]
     lines += [*_optional(message.more), ""]
-    for title, text in (
-        ("Ask first", message.ask_first),
-        ("Look next", message.look_next),
-        ("Runbook", message.runbook),
-    ):
-        lines += [f"{title}: {text}"] if text else []
+    lines += [f"{title}: {text}" for title, text in _list_advice(message)]
     return [spell_out(line) for line in lines]
 
 
@@ -252,8 +265,3 @@ def escape_markup(text: str) -> str:
 
 def _optional(text: str) -> list[str]:
     return [text] if text else []
-
-
-def cut_text(text: str, longest: int) -> str:
-    """A text of at most so many characters."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
