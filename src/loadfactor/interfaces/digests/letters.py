@@ -143,7 +143,9 @@ def write_letters(message: Message, server: MailServer | None, now_ms: int) -> I
         mail = write_mail(message.document, message.digest.name, server.sender, target, key, now_ms)
         yield Letter(*names, "mail", target, mail.as_bytes())
     if message.has_webhook:
-        yield Letter(*names, "webhook", WEBHOOK, pack_message(message.document, message.digest.chat, message.document.data.links))
+        yield Letter(
+            *names, "webhook", WEBHOOK, pack_message(message.document, message.digest.chat, message.document.data.links)
+        )
     for path in message.files:
         with tempfile.TemporaryDirectory() as folder:
             written = write_document(message.document, Path(folder) / path.name)
