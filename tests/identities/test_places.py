@@ -111,6 +111,7 @@ SECTIONS_WITH = {
 PAGES_WITHOUT = {
     "/settings": NO_NUMBER,
     "/docs": NO_NUMBER,
+    "/views": NO_NUMBER,
     "/sources": KEEPS,
     **{f"/plan/{of.name}": f"the document of `plan {of.name}`, whose numbers are in the table" for of in PLANS},
 }

@@ -412,4 +412,5 @@ def test_books_at_rest_are_read_by_tokens_that_read(tmp_path: Path, right: str) 
         with pytest.raises(RefusedError, match="a token that reads"):
             guard.admit(caller, "read")
     else:
-        assert guard.admit(caller, "fleet").right == "read"
+        access = guard.admit(caller, "fleet")
+        assert [access.grants(need) for need in ("read", "fleet", "save", "write")] == [True, True, False, False]

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from datetime import datetime
 from gzip import compress
 from html import unescape
@@ -25,8 +27,9 @@ from loadfactor.interfaces.server.guard import Guard
 from loadfactor.interfaces.server.pages import MOST_KEPT_BYTES, KeptParts
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.web.pages import PAGES
+from loadfactor.interfaces.web.views import MOST_OF_OWNER, SavedView, list_views, name_owner, save_view
 from loadfactor.store.source_status import Failure, Skipped, SourceStatus, write_statuses
-from loadfactor.store.tokens import TokenFile, create_token
+from loadfactor.store.tokens import TokenFile, create_token, revoke_token
 
 HTML = {"accept": "text/html"}
 ADDRESSES = {f"/plan/{kind.name}": f"/plan/{kind.name}?model=x" for kind in PLANS}  # refused: a plan takes seconds
@@ -87,7 +90,7 @@ def tokens(books: Books, open_pages: dict[str, str]) -> dict[str, str]:
     """A token of each kind, made when the pages were read without one."""
     assert open_pages
     folder = books.store.folder
-    made = {right: create_token(folder, right, None, "", 1)[1] for right in ("read", "write")}  # type: ignore[arg-type]
+    made = {right: create_token(folder, right, None, "", 1)[1] for right in ("read", "write")}
     made["nobody's team"] = create_token(folder, "read-team", "nobody", "", 1)[1]
     return made | {"read-team": create_token(folder, "read-team", MINE, "", 1)[1]}
 
@@ -115,8 +118,8 @@ def test_every_page_leads_on_and_says_its_command(open_pages: dict[str, str]) ->
         found = Elements(text)
         assert re.search(r"<title>[^<]*\?", text), path
         assert {page.path for page in PAGES if page.name} <= {link.partition("?")[0] for link in found.links()}, path
-        assert "<code>loadfactor " in text, path
-        assert "data-empty" not in text or path in ("/alerts", "/diagnosis", "/savings"), (
+        assert "<code>loadfactor " in text or path == "/views", path
+        assert "data-empty" not in text or path in ("/alerts", "/views", "/diagnosis", "/savings"), (
             path
         )  # the last two are being made
     assert f'href="/teams/{MINE}"' in open_pages["/teams"]
@@ -192,7 +195,7 @@ def test_a_session_reads_pages_and_signs_out_by_their_form(books: Books, tokens:
         form = {"content-type": "application/x-www-form-urlencoded", "origin": LOCAL}
         signed = browser.post("/login", content=f"token={tokens['read']}&next=/teams", headers=form)
         text = browser.get(signed.headers["location"]).text
-        (key,) = re.findall(r'name="form_key" value="(\w+)"', text)
+        (key,) = set(re.findall(r'name="form_key" value="(\w+)"', text))
         assert "Silence" not in browser.get("/alerts").text
         assert browser.post("/alerts", content=f"form_key={key}&rule=x&for=1h", headers=form).status_code == 403
         assert browser.post("/logout", content=f"form_key={key}", headers=form).status_code == 303
@@ -224,6 +227,72 @@ def test_a_person_silences_and_lifts_by_the_forms(tmp_path: Path) -> None:
         assert "team vision" not in browser.get("/alerts").text
         wrong = browser.post("/alerts", content=f"form_key={key}&rule=notebook_idle&of=x&for=1h", headers=form)
         assert wrong.status_code == 400
+
+
+def test_a_view_is_saved_listed_and_removed_by_forms(tmp_path: Path) -> None:
+    """By whoever reads, for themselves alone; not without the key of the page, from elsewhere, or for what is no page."""
+    books = Books(tmp_path / "books")
+    books.add("tables", [write_fleet(tmp_path / "fleet")])
+    folder = books.store.folder
+    tokens = {team: create_token(folder, "read-team", team, "", 1) for team in (MINE, THEIRS)}
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": LOCAL}
+    hostile = "<b>&'; DROP"
+
+    def sign_in(browser: TestClient, team: str) -> str:
+        browser.post("/login", content=f"token={tokens[team][1]}&next=/", headers=form)
+        return str(re.findall(r'name="form_key" value="(\w+)"', browser.get("/time").text)[0])
+
+    def save(browser: TestClient, key: str, name: str, address: str, **headers: str) -> int:
+        body = f"form_key={key}&name={quote(name)}&address={quote(address, safe='')}"
+        return browser.post("/views", content=body, headers=form | headers).status_code
+
+    with serve(books) as mine, serve(books) as theirs:
+        key, other_key = sign_in(mine, MINE), sign_in(theirs, THEIRS)
+        place = "/time?last=2d&metric=utilization"
+        assert (
+            f'name="address" value="{place.replace("&", "&amp;")}"' in mine.get("/time?metric=utilization&last=2d").text
+        )
+        assert save(mine, key, hostile, place) == save(mine, key, "a", "/jobs/a b?last=2d") == 303
+        assert save(mine, key, "a", f"/teams/{MINE}") == 303  # in place of the one of that name
+        assert save(theirs, other_key, "of them", "/teams") == 303
+        refused = [("", "/"), ("x" * 101, "/"), ("x", "//evil.example"), ("x", "https://evil.example"), ("x", "/login")]
+        refused += [("x", "/views"), ("a\u202eb", "/"), ("x", "/jobs?q=" + "y" * 4_000), ("x", "/time\x1b")]
+        assert {save(mine, key, *of) for of in refused} == {400}
+        assert save(mine, other_key, "x", "/") == save(mine, key, "x", "/", origin="https://evil.example") == 403
+        text = mine.get("/views").text
+        assert f'<a href="{place.replace("&", "&amp;")}">&lt;b&gt;&amp;&#39;; DROP</a>' in text
+        assert [view["address"] for view in mine.get("/views?format=json").json()] == [place, f"/teams/{MINE}"]
+        assert "of them" not in text
+        assert [view["name"] for view in theirs.get("/views?format=json").json()] == ["of them"]
+        for number in range(MOST_OF_OWNER - 2):
+            save_view(folder, name_owner(tokens[MINE][0].id, ""), SavedView(f"n{number}", "/", 1), ["/"])
+        assert save(mine, key, "one too many", "/") == 400
+        gone = f"form_key={key}&remove={quote(hostile)}"
+        assert mine.post("/views", content=gone, headers=form).status_code == 303
+        assert "DROP" not in mine.get("/views").text
+        revoke_token(folder, tokens[MINE][0].id, 2)
+        assert save(theirs, other_key, "b", "/") == 303
+        assert list_views(folder, name_owner(tokens[MINE][0].id, "")) == []
+
+
+def test_what_was_saved_outlasts_a_kill(tmp_path: Path) -> None:
+    """Every view that was acknowledged before the process was killed is there."""
+    Books(tmp_path / "books").add("tables", [write_fleet(tmp_path / "fleet")])
+    code = """
+import sys
+from pathlib import Path
+from loadfactor.interfaces.web.views import SavedView, save_view
+for number in range(100):
+    save_view(Path(sys.argv[1]), "o", SavedView(str(number), "/", number), ["/"])
+    print(number, flush=True)
+"""
+    folder = tmp_path / "books"
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        kept = [process.stdout.readline().strip() for _ in range(5)]
+        process.kill()
+        kept += process.stdout.read().split()
+    assert {view.name for view in list_views(folder, "o")} >= {*kept} >= {"0", "4"}
 
 
 def test_what_is_not_there_is_said_as_a_page(books: Books, tokens: dict[str, str]) -> None:

@@ -81,20 +81,24 @@ def hide_secrets(text: str) -> str:
     return SECRET.sub(f"{PREFIX}…", text)
 
 
-Need = Literal["nothing", "any", "read", "fleet", "write"]
-"""The need of an endpoint. `any`: some token; `read`: one that reads, if only a team; `fleet`: one that reads everything."""
+Need = Literal["nothing", "any", "read", "save", "fleet", "write"]
+"""The need of an endpoint. `any`: some token; `read`: one that reads, if only a team; `save`: the same, of books that go on;
+`fleet`: one that reads everything."""
 
 GRANTS: Final[dict[str, tuple[Need, ...]]] = {
-    "open": ("nothing", "any", "read", "fleet", "write"),
-    "everything": ("nothing", "any", "read", "fleet", "write"),
-    "read": ("nothing", "any", "read", "fleet"),
-    "read-team": ("nothing", "any", "read"),
+    "open": ("nothing", "any", "read", "save", "fleet", "write"),
+    "everything": ("nothing", "any", "read", "save", "fleet", "write"),
+    "read": ("nothing", "any", "read", "save", "fleet"),
+    "read-team": ("nothing", "any", "read", "save"),
     "write": ("nothing", "any", "write"),
 }
+WRITING: Final = ("save", "write")
 BEARER: Final = "bearer "
 SECURE_COOKIE: Final = "__Host-loadfactor"
 LOOPBACK_COOKIE: Final = "loadfactor"
-AT_REST: Final = "these books are at rest, and only read here; `loadfactor up` takes samples and keeps silences"
+AT_REST: Final = (
+    "these books are at rest, and only read here; `loadfactor up` takes samples, and keeps silences and views"
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Access:
     token: str = ""
     user: str = ""
     form_key: str = ""
+    is_at_rest: bool = False
 
     @property
     def owner(self) -> str:
@@ -117,7 +122,7 @@ class Access:
 
     def grants(self, need: Need) -> bool:
         """True where it is enough for an endpoint."""
-        return need in GRANTS[self.right]
+        return need in GRANTS[self.right] and not (self.is_at_rest and need in WRITING)
 
 
 @dataclass(frozen=True)
@@ -171,15 +176,14 @@ class Guard:
             raise RefusedError(403, "a page of another site may not write here; send the request without a browser")
         if need == "nothing":
             return Access("open")
-        access = self._identify(caller, by_proxy)
-        if self._is_read_only and need == "write":
+        access = replace(self._identify(caller, by_proxy), is_at_rest=self._is_read_only)
+        if self._is_read_only and need in WRITING:
             raise RefusedError(403, AT_REST)
-        if self._is_read_only and access.grants("write") and access.grants("fleet"):
-            access = replace(access, right="read")
         if not access.grants(need):
             needed = {
                 "fleet": "a token that reads everything",
                 "read": "a token that reads",
+                "save": "a token that reads",
                 "write": "a token that writes",
             }
             raise RefusedError(403, f"this needs {needed[need]}; `loadfactor token create --help` shows the kinds")

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import BusyError, InputError
 from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
 from loadfactor.interfaces.document import Document
@@ -48,11 +49,13 @@ from loadfactor.interfaces.web.pages import PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, PlanForm, check_plan, find_kind, read_forms
 from loadfactor.interfaces.web.shell import Viewer, build_document, build_parts, render_page
 from loadfactor.interfaces.web.standing import Standing
+from loadfactor.interfaces.web.views import SavedView, list_views, name_owner, remove_view, save_view
 from loadfactor.settings.config import settings
 
 PAGE_NEEDS: Final[dict[tuple[str, str], Need]] = {
     **{("GET", page.path): "fleet" if page.of_fleet else "read" for page in PAGES},
     ("POST", "/alerts"): "write",
+    ("POST", "/views"): "save",
 }
 BY: Final = "by."
 """How fields of a form begin that name the group of an alert."""
@@ -98,6 +101,19 @@ def add_pages(app: FastAPI, served: Served) -> None:
             by |= read_filters([fields["of"]], "of") if fields.get("of") else {}
             await served.pool.ask(lambda: make_silence(folder, rule, by, (length or None, None), reason, who))
         return Response(None, 303, {"Location": "/alerts"})
+
+    @app.post("/views", include_in_schema=False)
+    async def save(request: Request) -> Response:
+        """Save a view under a name, or forget one, by a form of a page."""
+        fields, access = await read_checked_form(request, served), access_of(request)
+        folder, owner = served.books.store.folder, name_owner(access.token, access.user)
+        if gone := fields.get("remove"):
+            await served.pool.ask(lambda: remove_view(folder, owner, gone))
+        else:
+            view = SavedView(fields.get("name", "").strip(), fields.get("address", ""), now_ms())
+            paths = [page.path for page in PAGES if page.path != "/views"]
+            await served.pool.ask(lambda: save_view(folder, owner, view, paths))
+        return Response(None, 303, {"Location": "/views"})
 
 
 class KeptParts:
@@ -157,10 +173,16 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
         if form != "html" and any(each.is_making and each.document is None for each in standing):
             raise BusyError("others wait for long answers; ask again a little later", served.bounds.retry_after_s)
 
+        views: tuple[SavedView, ...] = ()
+        if page.path == "/views":
+            views = await served.pool.ask(lambda: tuple(list_views(folder, name_owner(access.token, access.user))))
+
         def build(builder: Callable[[Page, Ask], BuiltT]) -> BuiltT:
             with served.books.snapshot() as snapshot:
                 path, team, is_live = request.url.path, access.team, served.is_live
-                return builder(page, Ask(served.books, snapshot, path, name, state, team, is_live, standing, plans))
+                return builder(
+                    page, Ask(served.books, snapshot, path, name, state, team, is_live, standing, plans, views)
+                )
 
         def write(as_form: PageForm) -> str | bytes:
             if as_form == "cells" and (cells := page.cells):
@@ -168,7 +190,7 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
             document = build(build_document)
             return f"{render_json(document)}\n" if as_form == "json" else _write_csv(document)
 
-        marks = tuple(each.mark for each in standing)
+        marks = (*(each.mark for each in standing), views)
 
         async def begin_page(packed: bool) -> Begun:
             reach = (access.team, access.grants("fleet"), int(time() / S_PER_MIN))
@@ -247,7 +269,8 @@ def _write_csv(document: Document) -> str:
 def _view(access: Access) -> Viewer:
     name = access.user or (f"token {access.token}" if access.token else "")
     has_session = bool(access.token and access.form_key)
-    return Viewer(name, access.team, access.grants("fleet"), access.grants("write"), has_session, access.form_key)
+    reads_fleet, writes, saves = (access.grants(need) for need in ("fleet", "write", "save"))
+    return Viewer(name, access.team, reads_fleet, writes, saves, has_session, access.form_key)
 
 
 def _choose_form(request: Request, page: Page) -> PageForm:

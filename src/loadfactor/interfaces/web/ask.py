@@ -16,6 +16,7 @@ from loadfactor.interfaces.reports.inquiry import Inquiry
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.web.plans import PlanForm
 from loadfactor.interfaces.web.standing import Standing
+from loadfactor.interfaces.web.views import SavedView
 
 FIELDS: Final = {
     "last": "last",
@@ -37,6 +38,8 @@ FACET: Final = "only "
 """How the title of a column begins whose cells are filters of the page."""
 FACETS: Final = ("state", "end")
 """Facets that are names in the address of their own; the others are filters of `where`."""
+VIEW: Final = "view"
+"""The title of the column that names saved views."""
 LIVE_WINDOW: Final = "7d"
 COMPARE: Final = "compare"
 BEFORE: Final = "before"
@@ -48,7 +51,7 @@ class Ask:
     """A question to a page: the name in its path, the state in its address, the books, and of which team alone.
 
     `is_live`: whether the books go on; without a window such a page shows the last days, and books at rest all of theirs.
-    `standing`: long answers as far as they are made, `forms`: of which plans, on pages of those.
+    `standing`: long answers as far as they are made, `forms`: of which plans, on pages of those; `views`: those of who asks.
     """
 
     books: Books
@@ -60,6 +63,7 @@ class Ask:
     is_live: bool = False
     standing: Sequence[Standing] = ()
     forms: Sequence[PlanForm] = ()
+    views: Sequence[SavedView] = ()
 
     @cached_property
     def request(self) -> ShowRequest:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import parse_qsl, unquote
 
 from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, no_such
@@ -26,7 +27,7 @@ from loadfactor.interfaces.reports.job import build_job_page
 from loadfactor.interfaces.reports.tiles import BEFORE, build_tiles, say_change
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
-from loadfactor.interfaces.web.ask import FACET, Ask, shift
+from loadfactor.interfaces.web.ask import FACET, VIEW, Ask, shift
 from loadfactor.interfaces.web.heat import read_heat
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
@@ -275,6 +276,25 @@ def build_quality(ask: Ask) -> Document:
     nodes = inquiry.ask("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours", by=("node",))
     listed = _as_section("How much of each node was observed", nodes.arrange("unobserved_gpu_hours", True, PAGE_ROWS))
     return replace(page, is_no=False, sections=[*page.sections, *([listed] if listed else ())])
+
+
+def build_views(ask: Ask) -> Document:
+    """The addresses that who asks saved, by name."""
+    if not ask.views:
+        subtitle = "Below every page of books that go on is a field that saves its address under a name."
+        return Document("No view is saved yet.", subtitle=subtitle, data=())
+    listed = table(
+        ask.views,
+        col(VIEW, "name"),
+        col("page", lambda view: unquote(view.address.partition("?")[0])),
+        col("what it shows", lambda view: _say_state(view.address.partition("?")[2])),
+        col("saved", lambda view: instant(moment(view.saved_ms))),
+    )
+    return Document(f"{counted(len(ask.views), 'view')} saved.", [Section(tables=(listed,))], data=ask.views)
+
+
+def _say_state(query: str) -> str:
+    return " · ".join(f"{name} {value}" for name, value in parse_qsl(query))
 
 
 def build_docs(_ask: Ask) -> Document:

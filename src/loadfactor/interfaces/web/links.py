@@ -12,12 +12,11 @@ from loadfactor.interfaces.pages.bridge import FLEET, POOLS
 from loadfactor.interfaces.pages.readings import NO_NAME
 from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED
 from loadfactor.interfaces.reports.sections import ALL
-from loadfactor.interfaces.web.ask import FACET, FACETS, Ask
+from loadfactor.interfaces.web.ask import FACET, FACETS, VIEW, Ask
+from loadfactor.interfaces.web.views import LONGEST_ADDRESS
 
 PLACES: Final = {"team": "/teams", "job": "/jobs", "device": "/gpus"}
 """Where a value of a dimension has its page."""
-LONGEST_ADDRESS: Final = 4_000
-"""Characters of an address that browsers, proxies and our own server take; a longer name is text, and has no link."""
 FACETED: Final = ("last", "from", "to", "tz", "where", "sort", "q", "rows", *FACETS)
 NAMELESS: Final = (UNKNOWN, NO_NAME, NOBODY, UNTAGGED, f"{UNTAGGED}, or {NOBODY}", "", ALL, POOLS, FLEET)
 """Cells that name nothing of a dimension: unknown, nobody, or a sum."""
@@ -35,7 +34,7 @@ class Linker:
         self._ask = ask
 
     def __call__(self, column: TableColumn, cell: str) -> Markup | str:
-        """The cell spelled out, as a link where it names something that has a page."""
+        """The cell spelled out, as a link where it names something that has a page; an address too long for browsers is none."""
         shown, address = spell_out(cell), self._find_address(column.title, cell)
         if address is None or len(address) > LONGEST_ADDRESS:
             return shown
@@ -49,6 +48,8 @@ class Linker:
             chosen = f"{name}={cell}"
             others = [w for w in self._ask.state.get("where", ()) if w]
             return self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
+        if title == VIEW:
+            return next((view.address for view in self._ask.views if view.name == cell), None)
         place = PLACES.get(title)
         if place is None or cell in NAMELESS:
             return None

@@ -18,9 +18,9 @@ from loadfactor.interfaces.web.plans import show_plans
 class Page:
     """One page. `name` is its word in the navigation; a page of one thing has none, and `{id}` in its path and question.
 
-    `cells`: what writes its heat map, for the script that draws it.
-    `of_fleet`: it says what only who reads everything may know. `has_window`: the state of its address is a window.
-    `compares`: the period before can stand beside it. `answer`: the long answer that it shows, `plan` for a plan.
+    `command` says the same, and is empty where none does. `of_fleet`: it says what only who reads everything may know.
+    `has_window`: the state of its address is a window. `compares`: the period before can stand beside it.
+    `cells`: what writes its heat map, for the script that draws it. `answer`: the long answer that it shows, `plan` for a plan.
     """
 
     path: str
@@ -189,6 +189,7 @@ PAGES: Final[tuple[Page, ...]] = (
         )
         for kind in PLANS
     ),
+    Page("/views", "Which views did I save?", builders.build_views, _plain(""), "Views", has_window=False),
     Page(
         "/settings",
         "What is set, and what can be?",

@@ -57,6 +57,7 @@ class Viewer:
     team: str | None = None
     reads_fleet: bool = True
     writes: bool = False
+    saves: bool = False
     has_session: bool = False
     form_key: str = ""
 
@@ -124,6 +125,8 @@ def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
             if is_paged and tables and len(tables[0].rows) == PAGE_ROWS
             else ""
         ),
+        "here": _name_here(ask),
+        "views": [view.name for view in ask.views],
         "beside": _offer_beside(ask) if page.path == "/jobs/{id}" else None,
         "filters": [
             (make_visible(value if name == "where" else f"{name}={value}"), ask.link(ask.path, _without(name)))
@@ -197,6 +200,13 @@ def _name_form(ask: Ask, form: str) -> str:
         return ask.link(ask.path, WHOLE, format=form)
     query = ask.forms[0].query
     return f"{ask.path}?{query}&format={form}" if query else f"{ask.path}?format={form}"
+
+
+def _name_here(ask: Ask) -> str:
+    """The address of this page as it is, to save."""
+    if ask.forms:
+        return f"{ask.path}?{ask.forms[0].query}" if ask.forms[0].query else ask.path
+    return ask.link(ask.path, WHOLE)
 
 
 def _put_against(ask: Ask) -> dict[str, str]:
