@@ -40,3 +40,13 @@ def test_environments_share_what_one_of_them_compiled(tmp_path: Path, monkeypatc
         found[name] = quadruple(5), sum(quadruple.stats.cache_hits.values()), sum(quadruple.stats.cache_misses.values())
     assert found == {"one": (20, 0, 1), "two": (20, 1, 0), "three": (45, 0, 1)}
     assert not list(tmp_path.glob("*/__pycache__/compiled-*"))
+
+
+def test_an_inner_function_is_compiled_once_for_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants, variables that begin as one, and arguments take the same code, of which only the entry is kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = TEXT.replace("double(double(x))", "double(1) * double(double(x))")
+    module = load(tmp_path / "one", text)
+    assert module.quadruple(5) == 40
+    assert len(module.double.signatures) == 1
+    assert [path.name.partition("-")[0] for path in tmp_path.glob("cache/*/compiled-*/*.nbc")] == ["doubled.quadruple"]

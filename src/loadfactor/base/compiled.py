@@ -1,9 +1,11 @@
 """Compilation of simulation loops with Numba: without reference counting (nothing in them allocates) and cached on disk.
 
-Counting references to the arrays takes four fifths of the time. `inner` functions are called by compiled code alone and need no
-wrapper for Python, which halves the time to compile; `entry` is the one Python calls. Numba renews a cached function when its own
-file changes, but not when a function it calls does; so the cache lies in a folder named after the text of the file and of all
-files of this package that it imports. It is the user's: environments and versions with the same text share what one compiled.
+Counting references to the arrays takes four fifths of the time. `inner` functions are called by compiled code alone: they need no
+wrapper for Python and are optimized and made machine code once, in the `entry` that calls them, which is the one Python calls and
+the one that is cached. Each is compiled once for whole numbers, constants or not. Compiling takes the longer the more arrays are
+handed on: a record of NumPy goes by reference, a tuple of arrays as 7 to 11 numbers an array. Numba renews a cached function when
+its own file changes, but not when a function it calls does; so the cache lies in a folder named after the text of the file and of
+all files of this package that it imports. It is the user's: environments and versions with the same text share what one compiled.
 """
 
 import ast
@@ -17,6 +19,9 @@ from typing import Any, TypeVar, cast
 
 import numba as nb
 from numba.core.caching import InTreeCacheLocator
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.types import unliteral  # type: ignore[attr-defined]
 
 from loadfactor.base.paths import cache_folder
 
@@ -28,7 +33,7 @@ MOST_KEPT = 100
 
 def inner(function: F) -> F:
     """Compile a function that only compiled code calls."""
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _compile(function, pipeline_class=_InnerCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inline(function: F) -> F:
@@ -38,16 +43,41 @@ def inline(function: F) -> F:
 
 def entry(function: F) -> F:
     """Compile a function that Python calls."""
-    return _compile(function)
-
-
-def _compile(function: F, **options: bool | str) -> F:
     usual = nb.config.CACHE_LOCATOR_CLASSES
     nb.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{SharedCache.__name__},{InTreeCacheLocator.__name__}"
     try:
-        return cast(F, nb.njit(cache=True, _nrt=False, **options)(function))
+        return _compile(function, cache=True)
     finally:
         nb.config.CACHE_LOCATOR_CLASSES = usual
+
+
+def _compile(function: F, **options: Any) -> F:
+    compiled = nb.njit(_nrt=False, **options)(function)
+    resolve = compiled.get_call_template
+    compiled.get_call_template = lambda kinds, names: resolve([unliteral(kind) for kind in kinds], names)
+    return cast(F, compiled)
+
+
+class _InnerCode(JITCodeLibrary):  # type: ignore[misc]
+    """Code of an `inner` function, as it is linked into its callers."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave it to the caller."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+class _InnerCompiler(Compiler):  # type: ignore[misc]
+    def define_pipelines(self) -> Any:
+        context = self.state.targetctx
+        self.state.library = _InnerCode(context.codegen(), self.state.func_id.func_qualname)
+        context.get_executable = lambda *_: (
+            [].append
+        )  # a function of its own that nobody calls: by it callers find the code
+        return super().define_pipelines()
 
 
 class SharedCache(InTreeCacheLocator):  # type: ignore[misc]

@@ -12,7 +12,6 @@ from loadfactor.base.compiled import inline, inner
 from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
-    AT,
     BIN_RATIO,
     BINS,
     BY_TIME,
@@ -20,68 +19,62 @@ from loadfactor.planner.serving.simulation.state import (
     DOWN,
     DRAINING,
     END_TO_END,
-    IN_SYSTEM,
-    LAST_SETTLED,
     LEAST_NS,
     NEVER,
-    NEXT_FREE,
     NONE,
-    NOW,
     OFF,
     PREFILL,
     QUEUE,
-    RECORDED,
     SHORTEST_FIRST,
     STARTING,
     TPOT,
     TTFT,
     Clock,
     Costs,
+    Ints,
     Pool,
+    Replica,
     Replicas,
     Rules,
 )
 
 
 @inner
-def settle(replicas: Replicas, clock: Clock, rules: Rules, r: int) -> None:
-    """Book the time of replica `r` since it was last settled; call before anything about it changes."""
-    now = clock.scalars[NOW]
-    spent = now - replicas.each[r].settled
-    replicas.each[r].settled = now
-    status = replicas.each[r].status
+def settle(me: Replica, clock: Clock, rules: Rules) -> None:
+    """Book the time of a replica since it was last settled; call before anything about it changes."""
+    spent = clock.now - me.settled
+    me.settled = clock.now
+    status = me.status
     if spent == 0 or status == OFF:
         return
-    counters = clock.counters
-    counters[AT.paid_ns] += spent
+    clock.paid_ns += spent
     if status == STARTING:
-        counters[AT.starting_ns] += spent
+        clock.starting_ns += spent
     elif status == DOWN:
-        counters[AT.down_ns] += spent
-    elif replicas.each[r].step_end != NEVER:
-        counters[AT.busy_ns] += spent
-        counters[AT.decoding_ns] += spent * replicas.each[r].step_batch
-        counters[AT.present_ns] += spent * replicas.each[r].present
-        clock.sums[AT.cache_fill_ns] += spent * (1.0 - replicas.each[r].free / rules.blocks)
+        clock.down_ns += spent
+    elif me.step_end != NEVER:
+        clock.busy_ns += spent
+        clock.decoding_ns += spent * me.step_batch
+        clock.present_ns += spent * me.present
+        clock.cache_fill_ns += spent * (1.0 - me.free / rules.blocks)
     else:
-        counters[AT.idle_ns] += spent
+        clock.idle_ns += spent
 
 
 @inner
 def settle_all(replicas: Replicas, clock: Clock, rules: Rules) -> None:
     """Book everybody's time up to now, as the end of an hour needs."""
     for r in range(replicas.each.size):
-        settle(replicas, clock, rules, r)
+        settle(replicas.each[r], clock, rules)
     count_system(clock, 0)
 
 
 @inner
 def count_system(clock: Clock, change: int) -> None:
     """Requests in the system × time, for Little's law."""
-    s = clock.scalars
-    clock.counters[AT.system_ns] += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
-    s[LAST_SETTLED] = s[NOW]
-    s[IN_SYSTEM] += change
+    clock.system_ns += clock.in_system * (clock.now - clock.last_settled)
+    clock.last_settled = clock.now
+    clock.in_system += change
 
 
 @inner
@@ -99,14 +92,17 @@ def serves(status: int) -> bool:
 
 @inner
 def _before(pool: Pool, order: int, a: int, b: int) -> bool:
-    if order == BY_TIME and pool.start[a] != pool.start[b]:
-        return bool(pool.start[a] < pool.start[b])
-    if order == SHORTEST_FIRST:
-        left = pool.prompt[a] - pool.cached[a] + pool.output[a] - pool.produced[a]
-        right = pool.prompt[b] - pool.cached[b] + pool.output[b] - pool.produced[b]
-        if left != right:
-            return bool(left < right)
-    return bool(pool.key[a] < pool.key[b])
+    one, other = pool[a], pool[b]
+    left, right = one.key, other.key
+    if order == BY_TIME and one.start != other.start:
+        left, right = one.start, other.start
+    elif order == SHORTEST_FIRST:
+        left_tokens = one.prompt - one.cached + one.output - one.produced
+        right_tokens = other.prompt - other.cached + other.output - other.produced
+        if left_tokens != right_tokens:
+            left, right = left_tokens, right_tokens
+    is_before: bool = left < right
+    return is_before
 
 
 @inner
@@ -130,7 +126,7 @@ def push(pool: Pool, replicas: Replicas, order: int, row: int, request: int) -> 
 def pop(pool: Pool, replicas: Replicas, order: int, row: int) -> int:
     """Take the request whose turn it is from the queue of `row`, which must not be empty."""
     queue = replicas.queue[row]
-    top = queue[0]
+    top: int = queue[0]
     size = replicas.queued[row] - 1
     replicas.queued[row] = size
     last = queue[size]
@@ -146,24 +142,24 @@ def pop(pool: Pool, replicas: Replicas, order: int, row: int) -> int:
         queue[place] = queue[child]
         place = child
     queue[place] = last
-    return int(top)
+    return top
 
 
 @inner
 def join_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
     """From now on `q` gets a token in every decode step."""
-    me = replicas.each[r]
-    context = pool.prompt[q] + pool.produced[q] - 1  # its newest token is not in the cache yet
-    pool.context_at[q] = context
-    pool.joined_at[q] = me.decodes
-    pool.finish_at[q] = me.decodes + pool.output[q] - pool.produced[q]
-    pool.running[q] = 1
-    place = pool.finish_at[q] % replicas.due.shape[1]
+    me, request = replicas.each[r], pool[q]
+    context = request.prompt + request.produced - 1  # its newest token is not in the cache yet
+    request.context_at = context
+    request.joined_at = me.decodes
+    request.finish_at = me.decodes + request.output - request.produced
+    request.running = 1
+    place = request.finish_at % replicas.due.shape[1]
     head = replicas.due[r, place]
-    pool.next_due[q] = head
-    pool.prev_due[q] = NONE
+    request.next_due = head
+    request.prev_due = NONE
     if head != NONE:
-        pool.prev_due[head] = q
+        pool[head].prev_due = q
     replicas.due[r, place] = q
     replicas.phase[r, (context - me.decodes) % rules.block_tokens] += 1
     me.batch += 1
@@ -172,50 +168,50 @@ def join_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> 
 
 @inner
 def _leave_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
-    me = replicas.each[r]
-    ran = me.decodes - pool.joined_at[q]
-    place = pool.finish_at[q] % replicas.due.shape[1]
-    if pool.prev_due[q] == NONE:
-        replicas.due[r, place] = pool.next_due[q]
+    me, request = replicas.each[r], pool[q]
+    ran = me.decodes - request.joined_at
+    place = request.finish_at % replicas.due.shape[1]
+    if request.prev_due == NONE:
+        replicas.due[r, place] = request.next_due
     else:
-        pool.next_due[pool.prev_due[q]] = pool.next_due[q]
-    if pool.next_due[q] != NONE:
-        pool.prev_due[pool.next_due[q]] = pool.prev_due[q]
-    replicas.phase[r, (pool.context_at[q] - pool.joined_at[q]) % rules.block_tokens] -= 1
+        pool[request.prev_due].next_due = request.next_due
+    if request.next_due != NONE:
+        pool[request.next_due].prev_due = request.prev_due
+    replicas.phase[r, (request.context_at - request.joined_at) % rules.block_tokens] -= 1
     me.batch -= 1
-    me.context -= pool.context_at[q] + ran
-    pool.produced[q] += ran
-    pool.running[q] = 0
+    me.context -= request.context_at + ran
+    request.produced += ran
+    request.running = 0
 
 
 @inner
 def release(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
     """Take a request off its replica, wherever it stands there: blocks free, lists and sums without it."""
-    me = replicas.each[r]
-    blocks = pool.held[q]
-    if pool.running[q]:
-        context = pool.context_at[q] + me.decodes - pool.joined_at[q]
+    me, request = replicas.each[r], pool[q]
+    blocks = request.held
+    if request.running:
+        context = request.context_at + me.decodes - request.joined_at
         blocks = max(blocks, (context + rules.block_tokens - 1) // rules.block_tokens)
         _leave_batch(pool, replicas, rules, r, q)
     me.free += blocks
     if me.partial == q:
         me.partial = NONE
-    before, after = pool.prev_run[q], pool.next_run[q]
+    before, after = request.prev_run, request.next_run
     if before == NONE:
         me.first_run = after
     else:
-        pool.next_run[before] = after
+        pool[before].next_run = after
     if after == NONE:
         me.last_run = before
     else:
-        pool.prev_run[after] = before
+        pool[after].prev_run = before
     me.present -= 1
 
 
 @inner
 def forget(pool: Pool, clock: Clock, q: int) -> None:
-    pool.next_run[q] = clock.scalars[NEXT_FREE]
-    clock.scalars[NEXT_FREE] = q
+    pool[q].next_run = clock.next_free
+    clock.next_free = q
 
 
 @inner
@@ -240,16 +236,17 @@ def step_seconds(costs: Costs, batch: int, context: float, tokens: int, pairs: f
 def _make_room(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> int:
     """Preempt until every sequence whose context fills its last block can have another; returns how many blocks they need."""
     me = replicas.each[r]
-    crossing = replicas.phase[r, (-me.decodes) % rules.block_tokens]
+    crossing: int = replicas.phase[r, (-me.decodes) % rules.block_tokens]
     while me.free < crossing and me.last_run != me.first_run:
         q = me.last_run
         release(pool, replicas, rules, r, q)
-        pool.progress[q] = 0
-        pool.cached[q] = 0
-        clock.counters[AT.preempted] += 1
+        request = pool[q]
+        request.progress = 0
+        request.cached = 0
+        clock.preempted += 1
         push(pool, replicas, rules.order, r, q)
         crossing = replicas.phase[r, (-me.decodes) % rules.block_tokens]
-    return int(crossing)
+    return crossing
 
 
 @inline
@@ -260,9 +257,10 @@ def _admit(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, c
         row = replicas.each.size
     if replicas.queued[row] == 0 or me.present >= rules.max_sequences:
         return NONE
-    q = replicas.queue[row, 0]
+    q: int = replicas.queue[row, 0]
+    request = pool[q]
     # a transfer's last token is not cached yet
-    tokens = pool.prompt[q] + pool.produced[q] - (1 if pool.progress[q] < 0 else 0)
+    tokens = request.prompt + request.produced - (1 if request.progress < 0 else 0)
     needed = (tokens + rules.block_tokens - 1) // rules.block_tokens
     if me.free - crossing < needed:
         return NONE
@@ -270,18 +268,18 @@ def _admit(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, c
     if row != r:
         me.outstanding += 1
     me.free -= needed
-    pool.held[q] = needed
+    request.held = needed
     me.present += 1
-    pool.prev_run[q], pool.next_run[q] = me.last_run, NONE
+    request.prev_run, request.next_run = me.last_run, NONE
     if me.last_run == NONE:
         me.first_run = q
     else:
-        pool.next_run[me.last_run] = q
+        pool[me.last_run].next_run = q
     me.last_run = q
-    if pool.admitted[q] == NONE:
-        pool.admitted[q] = clock.scalars[NOW]
-        count_value(clock, QUEUE, clock.scalars[NOW] - pool.arrival[q])
-    return int(q)
+    if request.admitted == NONE:
+        request.admitted = clock.now
+        count_value(clock, QUEUE, float(clock.now - request.arrival))
+    return q
 
 
 @inner
@@ -295,8 +293,8 @@ def _by_tokens(costs: Costs, tokens: int) -> float:
 @inner
 def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clock, r: int) -> None:
     """Compose the next step of an idle replica and set when it ends; leaves it idle when there is nothing to do."""
-    settle(replicas, clock, rules, r)
     me, rates = replicas.each[r], costs.rates
+    settle(me, clock, rules)
     crossing = _make_room(pool, replicas, rules, clock, r)
     budget = rules.chunk_tokens
     if rules.mixed:
@@ -311,25 +309,27 @@ def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock
             q = _admit(pool, replicas, rules, clock, r, crossing)
             if q == NONE:
                 break
-            if me.role == DECODE and pool.progress[q] < 0:  # its cache came over the link
-                pool.progress[q] = 0
+            request = pool[q]
+            if me.role == DECODE and request.progress < 0:  # its cache came over the link
+                request.progress = 0
                 join_batch(pool, replicas, rules, r, q)
                 continue
-            pool.progress[q] = min(pool.cached[q], pool.prompt[q] + pool.produced[q] - 1)
+            request.progress = min(request.cached, request.prompt + request.produced - 1)
             me.partial = q
-        whole = pool.prompt[q] + pool.produced[q]
-        done = pool.progress[q]
+        request = pool[q]
+        whole = request.prompt + request.produced
+        done = request.progress
         part = min(whole - done, budget)
         inside = part * done + part * (part + 1) / 2.0
         pairs += inside
         window_pairs += min(inside, part * rates.window)
-        pool.progress[q] += part
+        request.progress += part
         tokens += part
         budget -= part
-        if pool.progress[q] < whole:
+        if request.progress < whole:
             break
         me.partial = NONE
-        pool.next_done[q] = me.done
+        request.next_done = me.done
         me.done = q
     batch = me.batch
     if tokens > 0 and not rules.mixed:
@@ -339,56 +339,57 @@ def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock
     me.step_batch = batch
     me.step_prompt = tokens
     seconds = step_seconds(costs, batch, float(me.context), tokens, pairs, window_pairs)
-    me.step_end = clock.scalars[NOW] + max(np.int64(np.rint(seconds * NS_PER_S)), np.int64(1))
-    clock.counters[AT.steps] += 1
-    clock.counters[AT.prompt_tokens_computed] += tokens
+    me.step_end = clock.now + max(np.int64(np.rint(seconds * NS_PER_S)), np.int64(1))
+    clock.steps += 1
+    clock.prompt_tokens_computed += tokens
     work = batch * rates.decode_tokens + tokens
     context = me.context if batch else 0
     moved = costs.tokens_bytes[min(work, costs.tokens_bytes.size - 1)]
-    clock.sums[AT.moved_bytes] += moved + context * rates.context_bytes
-    clock.sums[AT.flops] += work * rates.token_flops + (pairs + context * rates.decode_tokens) * rates.pair_flops
+    clock.moved_bytes += moved + context * rates.context_bytes
+    clock.flops += work * rates.token_flops + (pairs + context * rates.decode_tokens) * rates.pair_flops
 
 
 @inner
-def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int, leaving: np.ndarray) -> int:
+def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, records: Ints, r: int, leaving: Ints) -> int:
     """Count a step that has just ended; requests that finished, and prompts ready to move on, are put in `leaving`.
 
     Returns how many; a transfer is marked by its complement (~request).
     """
-    settle(replicas, clock, rules, r)
-    me, now = replicas.each[r], clock.scalars[NOW]
+    me, now = replicas.each[r], clock.now
+    settle(me, clock, rules)
     me.step_end = NEVER
     left = 0
     if me.step_batch > 0:
         me.free -= replicas.phase[r, (-me.decodes) % rules.block_tokens]
         me.decodes += 1
         me.context += me.step_batch
-        clock.counters[AT.output_tokens_made] += me.step_batch
+        clock.output_tokens_made += me.step_batch
         q = replicas.due[r, me.decodes % replicas.due.shape[1]]
         while q != NONE:
-            after = pool.next_due[q]
+            after = pool[q].next_due
             release(pool, replicas, rules, r, q)
-            finish(pool, clock, rules, now, q)
+            finish(pool, clock, rules, records, q)
             leaving[left] = q
             left += 1
             q = after
     q = me.done
     me.done = NONE
     while q != NONE:
-        after = pool.next_done[q]
-        pool.produced[q] += 1
-        clock.counters[AT.output_tokens_made] += 1
-        if pool.first[q] == NONE:
-            pool.first[q] = now
-            count_value(clock, TTFT, now - pool.arrival[q])
-        if pool.produced[q] >= pool.output[q]:
+        request = pool[q]
+        after = request.next_done
+        request.produced += 1
+        clock.output_tokens_made += 1
+        if request.first == NONE:
+            request.first = now
+            count_value(clock, TTFT, float(now - request.arrival))
+        if request.produced >= request.output:
             release(pool, replicas, rules, r, q)
-            finish(pool, clock, rules, now, q)
+            finish(pool, clock, rules, records, q)
             leaving[left] = q
             left += 1
         elif me.role == PREFILL:
             release(pool, replicas, rules, r, q)
-            pool.progress[q] = NONE
+            request.progress = NONE
             leaving[left] = ~q
             left += 1
         else:
@@ -399,25 +400,26 @@ def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int,
 
 
 @inner
-def finish(pool: Pool, clock: Clock, rules: Rules, now: int, q: int) -> None:
+def finish(pool: Pool, clock: Clock, rules: Rules, records: Ints, q: int) -> None:
     """Everything that is known about a request that has got its last token."""
-    counters = clock.counters
-    counters[AT.finished] += 1
-    counters[AT.prompt_tokens_out] += pool.prompt[q]
-    counters[AT.output_tokens_out] += pool.output[q]
-    counters[AT.sojourn_ns] += now - pool.arrival[q]
-    count_value(clock, END_TO_END, now - pool.arrival[q])
-    first = pool.first[q] - pool.arrival[q]
+    now, request = clock.now, pool[q]
+    clock.finished += 1
+    clock.prompt_tokens_out += request.prompt
+    clock.output_tokens_out += request.output
+    clock.sojourn_ns += now - request.arrival
+    count_value(clock, END_TO_END, float(now - request.arrival))
+    first = request.first - request.arrival
     each = 0.0
-    if pool.output[q] > 1:
-        each = (now - pool.first[q]) / (pool.output[q] - 1)
+    if request.output > 1:
+        each = (now - request.first) / (request.output - 1)
         count_value(clock, TPOT, each)
     if first <= rules.slo_ttft_ns and each <= rules.slo_tpot_ns:
-        counters[AT.in_slo] += 1
-    place = clock.scalars[RECORDED]
-    if place < clock.records.shape[0]:
-        row = clock.records[place]
-        row[0], row[1], row[2], row[3] = pool.arrival[q], pool.admitted[q], pool.first[q], now
-        row[4], row[5] = pool.prompt[q], pool.output[q]
-        clock.scalars[RECORDED] = place + 1
+        clock.in_slo += 1
+    place = clock.recorded
+    if place < records.shape[0]:
+        row = records[place]
+        row[0], row[1] = request.arrival, request.admitted
+        row[2], row[3] = request.first, now
+        row[4], row[5] = request.prompt, request.output
+        clock.recorded = place + 1
     count_system(clock, -1)

@@ -22,35 +22,28 @@ from loadfactor.planner.serving.simulation.batching import (
 )
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
-    AT,
     BOTH,
     BY_TIME,
-    CHANCE,
     DECODE,
     DOWN,
     DRAINING,
-    IN_SYSTEM,
     NEVER,
-    NEXT_FREE,
-    NEXT_SCALE,
     NONE,
-    NOW,
     OFF,
     PREFIX_AFFINE,
-    RECORDED,
     REJECTED_DOES_NOT_FIT,
     REJECTED_EMPTY,
     REJECTED_QUEUE_FULL,
     REJECTED_TOO_LONG,
     ROUND_ROBIN,
-    SEQUENCE,
     SHARED_QUEUE,
-    SPARE_SINCE,
     STARTING,
-    TURN,
     Clock,
     Costs,
+    Ints,
     Pool,
+    Prefix,
+    Replica,
     Replicas,
     Rules,
     Stream,
@@ -58,15 +51,14 @@ from loadfactor.planner.serving.simulation.state import (
 
 
 @inner
-def cached_blocks(replicas: Replicas, replica: int, hashes: np.ndarray) -> int:
-    """How many of a prompt's leading blocks the replica holds."""
-    sets = replicas.prefix_key.shape[1]
+def cached_blocks(cache: Prefix, hashes: Ints) -> int:
+    """How many of a prompt's leading blocks the replica with this cache holds."""
     found = 0
     for block in hashes:
-        row = replicas.prefix_key[replica, block % sets]
+        row = cache[block % cache.shape[0]]
         held = False
         for way in range(row.size):
-            if row[way] == block:
+            if row[way].block == block:
                 held = True
         if not held:
             break
@@ -75,40 +67,38 @@ def cached_blocks(replicas: Replicas, replica: int, hashes: np.ndarray) -> int:
 
 
 @inner
-def remember(replicas: Replicas, replica: int, hashes: np.ndarray, now: int) -> None:
+def remember(cache: Prefix, hashes: Ints, now: int) -> None:
     """Put a prompt's blocks into the cache, each over the least recently used of its set."""
-    sets = replicas.prefix_key.shape[1]
     for block in hashes:
-        row = replicas.prefix_key[replica, block % sets]
-        used = replicas.prefix_used[replica, block % sets]
+        row = cache[block % cache.shape[0]]
         oldest = 0
         for way in range(row.size):
-            if row[way] == block:
+            if row[way].block == block:
                 oldest = way
                 break
-            if used[way] < used[oldest]:
+            if row[way].used < row[oldest].used:
                 oldest = way
-        row[oldest] = block
-        used[oldest] = now + 1
+        row[oldest].block = block
+        row[oldest].used = now + 1
 
 
 @inner
 def draw_chance(clock: Clock) -> float:
     """The next number of a fixed pseudo-random sequence, above 0 and at most 1 (Lehmer's, modulus 2³¹ − 1)."""
-    value = clock.scalars[CHANCE] * np.int64(48271) % np.int64(2147483647)
-    clock.scalars[CHANCE] = value
+    value = clock.chance * np.int64(48271) % np.int64(2147483647)
+    clock.chance = value
     return float(value / 2147483647.0)
 
 
 @inner
-def change_status(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) -> None:
-    settle(replicas, clock, rules, r)
-    me, now = replicas.each[r], clock.scalars[NOW]
+def change_status(me: Replica, rules: Rules, clock: Clock, status: int) -> None:
+    settle(me, clock, rules)
+    now = clock.now
     me.status = status
     me.timer = NEVER
     if status == STARTING:
         me.timer = now + rules.cold_start_ns
-        clock.counters[AT.cold_starts] += 1
+        clock.cold_starts += 1
     elif status == DOWN:
         me.timer = now + rules.repair_ns
     elif status == ACTIVE and rules.mtbf_ns > 0:
@@ -118,8 +108,8 @@ def change_status(replicas: Replicas, rules: Rules, clock: Clock, r: int, status
 @inner
 def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
     """One look of the autoscaler: enough replicas for the sequences outstanding, at most one fewer per look, and not at once."""
-    now = clock.scalars[NOW]
-    clock.scalars[NEXT_SCALE] = now + rules.scale_interval_ns
+    now = clock.now
+    clock.next_scale = now + rules.scale_interval_ns
     count = replicas.each.size
     waiting, up = replicas.queued[count], 0
     for r in range(count):
@@ -128,23 +118,25 @@ def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
         if me.status == ACTIVE or me.status == STARTING:
             up += 1
         if me.status == DRAINING and me.outstanding == 0 and me.step_end == NEVER:
-            change_status(replicas, rules, clock, r, OFF)
+            change_status(me, rules, clock, OFF)
     needed = min(max(int(np.ceil(waiting / rules.scale_target)), rules.least), count)
     if needed >= up:
-        clock.scalars[SPARE_SINCE] = NEVER
+        clock.spare_since = NEVER
         for status in (DRAINING, OFF):  # one that is still warm first
             for r in range(count):
-                if up < needed and replicas.each[r].status == status:
-                    change_status(replicas, rules, clock, r, ACTIVE if status == DRAINING else STARTING)
+                me = replicas.each[r]
+                if up < needed and me.status == status:
+                    change_status(me, rules, clock, ACTIVE if status == DRAINING else STARTING)
                     up += 1
         return
-    if clock.scalars[SPARE_SINCE] == NEVER:
-        clock.scalars[SPARE_SINCE] = now
-    if now - clock.scalars[SPARE_SINCE] < rules.scale_down_lag_ns:
+    if clock.spare_since == NEVER:
+        clock.spare_since = now
+    if now - clock.spare_since < rules.scale_down_lag_ns:
         return
     for r in range(count - 1, -1, -1):
-        if replicas.each[r].status == ACTIVE:
-            change_status(replicas, rules, clock, r, DRAINING)
+        me = replicas.each[r]
+        if me.status == ACTIVE:
+            change_status(me, rules, clock, DRAINING)
             return
 
 
@@ -152,43 +144,44 @@ CROWDED = 2.0  # a replica with this many times the average outstanding work los
 
 
 @inner
-def route(replicas: Replicas, clock: Clock, rules: Rules, hashes: np.ndarray, role: int) -> int:
+def route(replicas: Replicas, prefix: Prefix, clock: Clock, rules: Rules, hashes: Ints, role: int) -> int:
     """The replica for a new request (role not `DECODE`) or a transfer (`role` = DECODE); NONE when none is up."""
-    count = replicas.each.size
+    count: int = replicas.each.size
     if rules.router == SHARED_QUEUE and role != DECODE:
-        return int(count)
-    best, least, total, up = NONE, 0, 0, 0
+        return count
+    best: int = NONE
+    least, total, up = 0, 0, 0
     for offset in range(count):
-        r = (clock.scalars[TURN] + offset) % count
+        r: int = (clock.turn + offset) % count
         one = replicas.each[r]
         if one.status != ACTIVE or (one.role == DECODE) != (role == DECODE):
             continue
         if rules.router == ROUND_ROBIN:
-            clock.scalars[TURN] = r + 1
-            return int(r)
+            clock.turn = r + 1
+            return r
         up += 1
         total += one.outstanding
         if best == NONE or one.outstanding < least:
             best, least = r, one.outstanding
-    clock.scalars[TURN] += 1
+    clock.turn += 1
     if rules.router == PREFIX_AFFINE and hashes.size and role != DECODE and up:
         longest, limit = 0, CROWDED * (total / up) + 2
         for r in range(count):
             one = replicas.each[r]
             if one.status != ACTIVE or one.role == DECODE or one.outstanding > limit:
                 continue
-            found = cached_blocks(replicas, r, hashes)
+            found = cached_blocks(prefix[r], hashes)
             fuller = found == longest and found > 0 and one.outstanding < replicas.each[best].outstanding
             if found > longest or fuller:
                 longest, best = found, r
-    return int(best)
+    return best
 
 
 @inner
 def _reject(clock: Clock, reason: int, prompt: int, output: int) -> None:
     clock.rejected[reason] += 1
-    clock.counters[AT.prompt_tokens_rejected] += prompt
-    clock.counters[AT.output_tokens_rejected] += output
+    clock.prompt_tokens_rejected += prompt
+    clock.output_tokens_rejected += output
 
 
 NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
@@ -198,14 +191,20 @@ RETRY_NS = NS_PER_S // MS_PER_S
 
 @inner
 def arrive(
-    pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, prompt: int, output: int, hashes: np.ndarray
+    pool: Pool,
+    replicas: Replicas,
+    prefix: Prefix,
+    rules: Rules,
+    clock: Clock,
+    prompt: int,
+    output: int,
+    hashes: Ints,
 ) -> None:
     prompt, output = max(prompt, 0), max(output, 0)
-    counters = clock.counters
-    counters[AT.requests] += 1
-    counters[AT.prompt_tokens_in] += prompt
-    counters[AT.output_tokens_asked] += output
-    q = clock.scalars[NEXT_FREE]
+    clock.requests += 1
+    clock.prompt_tokens_in += prompt
+    clock.output_tokens_asked += output
+    q = clock.next_free
     reason = NONE
     if prompt == 0 or output == 0:
         reason = REJECTED_EMPTY
@@ -218,19 +217,21 @@ def arrive(
     if reason != NONE:
         _reject(clock, reason, prompt, output)
         return
-    clock.scalars[NEXT_FREE] = pool.next_run[q]
-    r = route(replicas, clock, rules, hashes, BOTH)
+    request = pool[q]
+    clock.next_free = request.next_run
+    r = route(replicas, prefix, clock, rules, hashes, BOTH)
     cached = int(prompt * rules.cached_share)
-    if hashes.size and r != NONE and r < replicas.each.size and replicas.prefix_key.shape[1] > 1:
-        cached = cached_blocks(replicas, r, hashes) * rules.prefix_block_tokens
-        remember(replicas, r, hashes, clock.scalars[NOW])
-    pool.arrival[q] = clock.scalars[NOW]
-    pool.key[q] = clock.scalars[SEQUENCE]
-    clock.scalars[SEQUENCE] += 1
-    pool.prompt[q], pool.output[q] = prompt, output
-    pool.cached[q] = min(cached, prompt - 1)  # the last token is always computed: it yields the first one of the answer
-    pool.produced[q], pool.progress[q], pool.held[q], pool.running[q] = 0, 0, 0, 0
-    pool.admitted[q], pool.first[q] = NONE, NONE
+    if hashes.size and r != NONE and r < replicas.each.size and prefix.shape[1] > 1:
+        cached = cached_blocks(prefix[r], hashes) * rules.prefix_block_tokens
+        remember(prefix[r], hashes, clock.now)
+    request.arrival = clock.now
+    request.key = clock.sequence
+    clock.sequence += 1
+    request.prompt, request.output = prompt, output
+    request.cached = min(cached, prompt - 1)  # the last token is always computed: it yields the first one of the answer
+    request.produced, request.progress = 0, 0
+    request.held, request.running = 0, 0
+    request.admitted, request.first = NONE, NONE
     if not _enqueue(pool, replicas, rules, r, q):
         forget(pool, clock, q)
         _reject(clock, REJECTED_QUEUE_FULL, prompt, output)
@@ -262,35 +263,45 @@ def _wake(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clo
 
 @inner
 def _finish_step(
-    pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clock, r: int, leaving: np.ndarray
+    pool: Pool,
+    replicas: Replicas,
+    prefix: Prefix,
+    rules: Rules,
+    costs: Costs,
+    clock: Clock,
+    records: Ints,
+    r: int,
+    leaving: Ints,
 ) -> None:
     no_hashes = leaving[:0]
-    left = end_step(pool, replicas, rules, clock, r, leaving)
+    left = end_step(pool, replicas, rules, clock, records, r, leaving)
     start_step(pool, replicas, rules, costs, clock, r)  # before any client has its answer
     for i in range(left):
         q = leaving[i]
         if q < 0:  # its prompt is done here; the cache goes over the link to a decoding replica
             q = ~q
-            pool.start[q] = clock.scalars[NOW] + np.int64(pool.prompt[q] * rules.transfer_ns_per_token)
+            request = pool[q]
+            request.start = clock.now + np.int64(request.prompt * rules.transfer_ns_per_token)
             push(pool, replicas, BY_TIME, replicas.each.size + 1, q)
             continue
-        prompt, output = pool.prompt[q], pool.output[q]
+        request = pool[q]
+        prompt, output = request.prompt, request.output
         forget(pool, clock, q)
         if rules.closed_loop:
-            arrive(pool, replicas, rules, clock, prompt, output, no_hashes)
+            arrive(pool, replicas, prefix, rules, clock, prompt, output, no_hashes)
     if rules.closed_loop and left:
         _wake(pool, replicas, rules, costs, clock)
 
 
 @inner
-def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> None:
+def _fail(pool: Pool, replicas: Replicas, prefix: Prefix, rules: Rules, clock: Clock, r: int) -> None:
     """A replica is lost: what it held is computed again elsewhere."""
-    change_status(replicas, rules, clock, r, DOWN)
     me = replicas.each[r]
-    clock.counters[AT.failures] += 1
+    change_status(me, rules, clock, DOWN)
+    clock.failures += 1
     me.step_end = NEVER
     me.done = NONE
-    replicas.prefix_key[r, :, :] = NONE
+    prefix.block[r] = NONE
     no_hashes = replicas.queue[r, :0]
     while me.first_run != NONE or replicas.queued[r] > 0:
         q = me.first_run
@@ -299,35 +310,38 @@ def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) ->
         else:
             q = pop(pool, replicas, rules.order, r)
         me.outstanding -= 1
-        pool.progress[q], pool.cached[q] = 0, 0
-        clock.counters[AT.retried] += 1
-        other = route(replicas, clock, rules, no_hashes, BOTH)
+        request = pool[q]
+        request.progress, request.cached = 0, 0
+        clock.retried += 1
+        other = route(replicas, prefix, clock, rules, no_hashes, BOTH)
         if not _enqueue(pool, replicas, rules, other, q):
-            _reject(clock, REJECTED_QUEUE_FULL, pool.prompt[q], pool.output[q])
+            _reject(clock, REJECTED_QUEUE_FULL, request.prompt, request.output)
             count_system(clock, -1)
             forget(pool, clock, q)
 
 
 @inline
-def _take_arrivals(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, stream: Stream, position: int) -> int:
-    while position < stream.at.size and stream.at[position] == clock.scalars[NOW]:
+def _take_arrivals(
+    pool: Pool, replicas: Replicas, prefix: Prefix, rules: Rules, clock: Clock, stream: Stream, position: int
+) -> int:
+    while position < stream.at.size and stream.at[position] == clock.now:
         if stream.offsets.size:
             known = stream.hashes[stream.offsets[position] : stream.offsets[position + 1]]
         else:
             known = stream.hashes[:0]
-        arrive(pool, replicas, rules, clock, stream.prompts[position], stream.outputs[position], known)
+        arrive(pool, replicas, prefix, rules, clock, stream.prompts[position], stream.outputs[position], known)
         position += 1
     return position
 
 
 @inline
-def _take_transfer(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, no_hashes: np.ndarray) -> bool:
+def _take_transfer(pool: Pool, replicas: Replicas, prefix: Prefix, rules: Rules, clock: Clock, no_hashes: Ints) -> bool:
     """Give the cache that has just come over the link to a decoding replica; False where none can take it yet."""
     transfers = replicas.each.size + 1
     q = pop(pool, replicas, BY_TIME, transfers)
-    r = route(replicas, clock, rules, no_hashes, DECODE)
+    r = route(replicas, prefix, clock, rules, no_hashes, DECODE)
     if r == NONE or not push(pool, replicas, rules.order, r, q):
-        pool.start[q] = clock.scalars[NOW] + RETRY_NS  # again in a millisecond
+        pool[q].start = clock.now + RETRY_NS  # again in a millisecond
         push(pool, replicas, BY_TIME, transfers, q)
         return False
     replicas.each[r].outstanding += 1
@@ -338,27 +352,28 @@ def _take_transfer(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, n
 def run(
     pool: Pool,
     replicas: Replicas,
+    prefix: Prefix,
     rules: Rules,
     costs: Costs,
     clock: Clock,
+    records: Ints,
     stream: Stream,
     position: int,
     until: int,
     ending: int,
-    leaving: np.ndarray,
+    leaving: Ints,
 ) -> tuple[int, int]:
     """Advance to `until` (ns) or to the end of these arrivals; returns (why it stopped, the next arrival's position).
 
     `ending`: MORE_TO_COME stops at the end of the arrivals, TO_THE_END goes on to `until` without more,
     UNTIL_EMPTY stops when nobody is left.
     """
-    s = clock.scalars
     count = replicas.each.size
     transfers = count + 1
     while True:
         if position >= stream.at.size and ending == MORE_TO_COME:
             return NEED_ARRIVALS, position
-        if s[RECORDED] >= clock.records.shape[0] - leaving.size and clock.records.shape[0] > 1:
+        if clock.recorded >= records.shape[0] - leaving.size and records.shape[0] > 1:
             return RECORDS_FULL, position
         stepping, step_at, timed, timer_at = 0, NEVER, 0, NEVER
         for r in range(count):
@@ -367,32 +382,32 @@ def run(
             if replicas.each[r].timer < timer_at:
                 timed, timer_at = r, replicas.each[r].timer
         arrival_at = stream.at[position] if position < stream.at.size else NEVER
-        transfer_at = pool.start[replicas.queue[transfers, 0]] if replicas.queued[transfers] else NEVER
+        transfer_at = pool[replicas.queue[transfers, 0]].start if replicas.queued[transfers] else NEVER
         work_at = min(step_at, arrival_at, transfer_at)
-        if ending == UNTIL_EMPTY and work_at == NEVER and s[IN_SYSTEM] == 0:
+        if ending == UNTIL_EMPTY and work_at == NEVER and clock.in_system == 0:
             settle_all(replicas, clock, rules)
             return EMPTY, position
-        scale_at = s[NEXT_SCALE] if rules.scale_interval_ns > 0 else NEVER
+        scale_at = clock.next_scale if rules.scale_interval_ns > 0 else NEVER
         soonest = min(work_at, timer_at, scale_at)
         if soonest > until or soonest == NEVER:
-            s[NOW] = until
+            clock.now = until
             settle_all(replicas, clock, rules)
             return REACHED, position
-        s[NOW] = soonest
+        clock.now = soonest
         if step_at == soonest:
-            _finish_step(pool, replicas, rules, costs, clock, stepping, leaving)
+            _finish_step(pool, replicas, prefix, rules, costs, clock, records, stepping, leaving)
             continue
         if timer_at == soonest:
             status = replicas.each[timed].status
             if status in (STARTING, DOWN):
-                change_status(replicas, rules, clock, timed, ACTIVE)
+                change_status(replicas.each[timed], rules, clock, ACTIVE)
             else:
-                _fail(pool, replicas, rules, clock, timed)
+                _fail(pool, replicas, prefix, rules, clock, timed)
         elif transfer_at == soonest:
-            if not _take_transfer(pool, replicas, rules, clock, stream.hashes[:0]):
+            if not _take_transfer(pool, replicas, prefix, rules, clock, stream.hashes[:0]):
                 continue
         elif arrival_at == soonest:
-            position = _take_arrivals(pool, replicas, rules, clock, stream, position)
+            position = _take_arrivals(pool, replicas, prefix, rules, clock, stream, position)
         else:
             scale(replicas, rules, clock)
         _wake(pool, replicas, rules, costs, clock)

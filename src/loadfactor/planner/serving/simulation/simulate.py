@@ -169,7 +169,7 @@ def simulate(
     # loads the compiler, for which no command waits that does not simulate
     from loadfactor.planner.serving.simulation import loop
 
-    advance, clock = _prepare(loop.run, fleet, seed, records is not None, most_output)
+    advance, clock, finished = _prepare(loop.run, fleet, seed, records is not None, most_output)
     horizon_ns = None if horizon_s is None else round(horizon_s * NS_PER_S)
     stream = _check_order(arrivals)
     chunk = next(stream, None)
@@ -186,15 +186,15 @@ def simulate(
             chunk, position = next(stream, None), 0
             continue
         if why == loop.RECORDS_FULL:
-            _hand_over(clock, records)
+            _hand_over(clock, finished, records)
             continue
-        now = int(clock.scalars[state.NOW])
+        now = int(clock["now"])
         hours.append(_take_statistics(clock, (now - started_ns) / NS_PER_S))
         started_ns = now
         over = horizon_ns is not None and now >= horizon_ns
-        empty = chunk is None and clock.scalars[state.IN_SYSTEM] == 0
+        empty = chunk is None and clock["in_system"] == 0
         if why == loop.EMPTY or (over and (empty or fleet.closed_loop)):
-            _hand_over(clock, records)
+            _hand_over(clock, finished, records)
             return Run(tuple(hours), reduce(add, hours))
         until = (now // HOUR_NS + 1) * HOUR_NS
         if horizon_ns is not None and now < horizon_ns:
@@ -206,21 +206,23 @@ Advance = Callable[[int, Arrivals, int, int], tuple[int, int]]
 
 def _prepare(
     run: Callable[..., tuple[int, int]], fleet: ServingFleet, seed: int, recording: bool, most_output: int
-) -> tuple[Advance, state.Clock]:
-    """The compiled loop bound to a fleet's empty state, and the clock in which it counts."""
+) -> tuple[Advance, state.Clock, state.Ints]:
+    """The compiled loop bound to a fleet's empty state, the clock in which it counts, and records of finished requests."""
     rules = fleet.build_rules()
     ring = 1 << max(int(most_output).bit_length(), 8)
     places = fleet.replicas * (rules.max_sequences + rules.queue_limit) + rules.queue_limit
     pool = state.new_pool(min(fleet.pool_limit, places))
     active = fleet.autoscale.least if fleet.autoscale else fleet.replicas
     sets = -(-fleet.prefix.blocks // state.PREFIX_WAYS) if fleet.prefix.blocks else 0
-    replicas = state.new_replicas(fleet.replicas, rules, ring, active, sets)
+    prefix = state.new_prefix(fleet.replicas, sets)
+    replicas = state.new_replicas(fleet.replicas, rules, ring, active)
     replicas.each["role"] = fleet.list_roles()
     leaving = np.zeros(2 * rules.max_sequences + 2, np.int64)
     # a step may finish as many as fit in `leaving`
-    clock = state.new_clock((1 << 17) + leaving.size if recording else 0)
-    clock.scalars[state.CHANCE] = seed % 2147483646 + 1
-    clock.scalars[state.SPARE_SINCE] = state.NEVER
+    records = np.zeros(((1 << 17) + leaving.size if recording else 1, 6), np.int64)
+    clock = state.new_clock()
+    clock["chance"] = seed % 2147483646 + 1
+    clock["spare_since"] = state.NEVER
     if fleet.failures:
         draws = np.random.default_rng(seed).exponential(fleet.failures.mtbf_s * NS_PER_S, fleet.replicas)
         replicas.each["timer"][:active] = draws[:active].astype(np.int64) + 1
@@ -228,9 +230,11 @@ def _prepare(
 
     def advance(until: int, chunk: Arrivals, position: int, ending: int) -> tuple[int, int]:
         stream = state.Stream(chunk.at_ns, chunk.prompts, chunk.outputs, chunk.offsets, chunk.hashes)
-        return run(pool, replicas, packed, fleet.costs, clock, stream, position, until, ending, leaving)
+        return run(
+            pool, replicas, prefix, packed, fleet.costs, clock, records, stream, position, until, ending, leaving
+        )
 
-    return advance, clock
+    return advance, clock, records
 
 
 def _check_order(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
@@ -250,16 +254,14 @@ def _check_order(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
 
 
 def _take_statistics(clock: state.Clock, elapsed_s: float) -> Statistics:
-    found = Statistics(
-        take_counters(clock.counters, clock.sums), clock.histograms.copy(), clock.rejected.copy(), elapsed_s
-    )
-    clock.histograms[:] = 0
-    clock.rejected[:] = 0
+    found = Statistics(take_counters(clock), clock["histograms"].copy(), clock["rejected"].copy(), elapsed_s)
+    clock["histograms"] = 0
+    clock["rejected"] = 0
     return found
 
 
-def _hand_over(clock: state.Clock, records: Records | None) -> None:
-    count = int(clock.scalars[state.RECORDED])
+def _hand_over(clock: state.Clock, finished: state.Ints, records: Records | None) -> None:
+    count = int(clock["recorded"])
     if records is not None and count:
-        records(clock.records[:count].copy())
-    clock.scalars[state.RECORDED] = 0
+        records(finished[:count].copy())
+    clock["recorded"] = 0

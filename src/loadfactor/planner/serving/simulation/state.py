@@ -47,19 +47,6 @@ class Counters(NamedTuple):
     flops: float = 0.0
 
 
-# Where each field stands in the arrays of the clock; constants when compiled.
-AT: Any = Counters(*range(len(Counters._fields)))
-
-
-def take_counters(counters: NDArray[np.int64], sums: NDArray[np.float64]) -> Counters:
-    """Counts since the last call, fractions from `sums`; both start again at zero."""
-    kinds = Counters.__annotations__.values()
-    found = Counters._make(float(sums[i]) if kind is float else int(counters[i]) for i, kind in enumerate(kinds))
-    counters[:] = 0
-    sums[:] = 0.0
-    return found
-
-
 # Reasons of a rejection, in the order they are tested.
 REJECTED_EMPTY, REJECTED_TOO_LONG, REJECTED_DOES_NOT_FIT, REJECTED_QUEUE_FULL = 0, 1, 2, 3
 REASONS = ("empty prompt or output", "longer than the context", "does not fit in the cache", "queue full")
@@ -192,6 +179,7 @@ REPLICA_FIELDS = (
     "last_run",
     "outstanding",  # routed here and not finished
 )
+Replica = Any
 
 
 class Replicas(NamedTuple):
@@ -202,19 +190,6 @@ class Replicas(NamedTuple):
     due: Ints  # replicas × ring: sequences by the decode step at which they end
     queue: Ints  # (replicas + 2) × limit
     queued: Ints
-    prefix_key: Ints  # replicas × sets × ways
-    prefix_used: Ints
-
-
-class Clock(NamedTuple):
-    """Scalars that survive between calls, and this hour's counters."""
-
-    scalars: Ints
-    counters: Ints  # the whole fields of `Counters`, at `AT`
-    sums: Floats  # the fractions among them, at `AT`
-    histograms: Ints
-    rejected: Ints  # by reason
-    records: Ints  # finished requests: arrival, admitted, first token, finish, prompt, output
 
 
 class Stream(NamedTuple):
@@ -227,9 +202,28 @@ class Stream(NamedTuple):
     hashes: Ints
 
 
-NOW, NEXT_FREE, SEQUENCE, TURN, IN_SYSTEM, LAST_SETTLED, RECORDED, NEXT_SCALE, SPARE_SINCE, CHANCE, CLOCK_SCALARS = (
-    range(11)
+# What survives between calls, then this hour's counters.
+CLOCK_SCALARS = (
+    "now",
+    "next_free",  # request of the pool
+    "sequence",
+    "turn",
+    "in_system",
+    "last_settled",
+    "recorded",
+    "next_scale",
+    "spare_since",
+    "chance",
 )
+CLOCK_FIELDS = np.dtype(
+    [(name, np.int64) for name in CLOCK_SCALARS]
+    + [(name, np.float64 if kind is float else np.int64) for name, kind in Counters.__annotations__.items()]
+    + [("histograms", np.int64, (HISTOGRAMS, BINS)), ("rejected", np.int64, (len(REASONS),))]
+)
+Clock = Any  # one NumPy record, which compiled code takes by reference
+
+PREFIX_FIELDS = ("block", "used")
+Prefix = Any  # a NumPy array of such records, replicas × sets × ways
 
 
 def new_pool(size: int) -> Pool:
@@ -239,7 +233,7 @@ def new_pool(size: int) -> Pool:
     return pool
 
 
-def new_replicas(count: int, rules: Rules, ring: int, active: int, prefix_sets: int) -> Replicas:
+def new_replicas(count: int, rules: Rules, ring: int, active: int) -> Replicas:
     each = np.zeros(count, [(name, np.int64) for name in REPLICA_FIELDS])
     each["status"][:active] = ACTIVE
     each["step_end"], each["timer"] = NEVER, NEVER
@@ -252,21 +246,25 @@ def new_replicas(count: int, rules: Rules, ring: int, active: int, prefix_sets: 
         due=np.full((count, ring), NONE, np.int64),
         queue=np.zeros((count + 2, rules.queue_limit + rules.max_sequences), np.int64),
         queued=np.zeros(count + 2, np.int64),
-        prefix_key=np.full((count, max(prefix_sets, 1), PREFIX_WAYS), NONE, np.int64),
-        prefix_used=np.zeros((count, max(prefix_sets, 1), PREFIX_WAYS), np.int64),
     )
 
 
-def new_clock(records: int) -> Clock:
-    scalars = np.zeros(CLOCK_SCALARS, np.int64)
-    return Clock(
-        scalars,
-        np.zeros(len(AT), np.int64),
-        np.zeros(len(AT), np.float64),
-        np.zeros((HISTOGRAMS, BINS), np.int64),
-        np.zeros(len(REASONS), np.int64),
-        np.zeros((max(records, 1), 6), np.int64),
-    )
+def new_prefix(count: int, sets: int) -> Prefix:
+    prefix: Prefix = np.zeros((count, max(sets, 1), PREFIX_WAYS), [(name, np.int64) for name in PREFIX_FIELDS])
+    prefix["block"] = NONE
+    return prefix
+
+
+def new_clock() -> Clock:
+    return np.zeros(1, CLOCK_FIELDS)[0]
+
+
+def take_counters(clock: Clock) -> Counters:
+    """Counts since the last call, which start again at zero."""
+    found = Counters._make(clock[name].item() for name in Counters._fields)
+    for name in Counters._fields:
+        clock[name] = 0
+    return found
 
 
 def as_record(values: NamedTuple) -> Any:
