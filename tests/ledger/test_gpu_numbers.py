@@ -2,7 +2,6 @@
 
 import random
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +18,6 @@ from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.catalog.links import list_link_peaks
 from loadfactor.ledger.columns import WITHOUT
 from loadfactor.ledger.scope import NUMBERS
 from loadfactor.ledger.steps import HOLDING_COLUMNS, Activity, Facts, Holders, compile_steps, list_steps
@@ -331,54 +329,6 @@ def test_waits_compile(dialect: str) -> None:
     text = sql(list_waits(*given), dialect)
     assert "queue_events" in text
     assert "wait_s" in text
-
-
-@pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed: pip install loadfactor[spark]")
-def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
-    """The plan run on Spark over the store's own files gives the ledger that DuckDB gave."""
-    import random
-
-    from pyspark.sql import SparkSession
-    from tests.ledger.fleets import Fleet, add, batches
-
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    books = Books(tmp_path / "store")
-    add(books, batches(Fleet(random.Random(7)).tables), "all", tmp_path)
-    columns = ("hour_utc", "state", "device_id", "job_id", "measured_mask", "activity_bin")
-    ours = books.table("ledger").to_pandas()
-    store = books.store
-    spark.createDataFrame([store.span()], "start_ms long, end_ms long").createOrReplaceTempView("bounds")
-    types = {"string": "string", "float64": "double", "int64": "long", "int32": "int", "boolean": "boolean"}
-    for name in ("devices", "outages", "prices", "exchange_rates", "allocations", "samples", "estimates"):
-        of = "prices" if name == "estimates" else name
-        held = [] if name == "estimates" else store.relation(of).to_pyarrow().to_pylist()
-        rows = [tuple(row[c] for c in columns_of(of)) for row in held]
-        schema = ", ".join(f"`{c}` {types[t]}" for c, t in columns_of(of).items())
-        spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
-    spark.createDataFrame(
-        [tuple(row.values()) for row in list_link_peaks()],
-        "accelerator string, pcie_peak_bytes_per_s double, nvlink_peak_bytes_per_s double",
-    ).createOrReplaceTempView("links")
-    measured = 0
-    for file in store.manifest.of("samples"):
-        measured |= file.measured
-    spark.createDataFrame([], "at_utc long").createOrReplaceTempView("cuts")
-    hours = sorted({row["hour_utc"] for row in store.relation("samples").to_pyarrow().to_pylist()})
-    spark.createDataFrame([(hour,) for hour in hours], "hour_utc long").createOrReplaceTempView("suspects")
-    chain = (Facts(), Holders(numbered=True, filled=True), Activity(measured, overlaps=True))
-    for name, step in (item for of in chain for item in list_steps(of).items()):
-        spark.sql(sql(step.full, "pyspark")).write.parquet(str(tmp_path / name))
-        spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
-    theirs = spark.table("book").toPandas()
-    for column in ("gpu_s", "sm_active_s", "busy_s", "energy_j", "mem_used_byte_s"):
-        a, b = (t.groupby([*columns], dropna=False)[column].sum().to_dict() for t in (ours, theirs))
-        assert {str(k): v for k, v in a.items()} == pytest.approx({str(k): v for k, v in b.items()}, rel=1e-9, abs=1e-9)
-    spark.stop()
 
 
 def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:
