@@ -12,6 +12,7 @@ from loadfactor.base.errors import SourceError
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.insight.traces.report import DeviceReport
 from loadfactor.sources.traces.read import read_trace
+from loadfactor.tables.trace_events import GpuKind
 
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 PROCESS = 1000 << 24
@@ -171,6 +172,22 @@ def test_streams_count_and_derived_lines_do_not(tmp_path: Path) -> None:
     )
     assert report.idle_by_cause_us["data"] == 2
     assert [step.step for step in report.steps] == ["step 7"]
+
+
+def test_copies_of_older_profilers_are_copies(tmp_path: Path) -> None:
+    """TensorFlow's older profiler calls a copy after its operation: the stream says what it is of, or a statistic of the event."""
+    details = field(4, field(1, 2) + field(5, "size:4096 dest:0 async:1"))
+    copy = field(4, field(1, 2) + field(2, 7_000_000) + field(3, 2_000_000) + details)
+    lines = (
+        line(17, "Stream #17(Compute,MemcpyD2D)", event(1, 0, 5_000_000), copy),
+        line(18, "Stream #18(MemcpyH2D)", event(2, 20_000_000, 1_000_000)),
+    )
+    statistic = field(5, field(1, 2) + field(2, field(1, 2) + field(2, "memcpy_details")))
+    older = plane("/device:GPU:0", {1: "MatMul", 2: "gradients/Transpose"}, *lines)
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(field(1, field(2, "/device:GPU:0") + older[older.index(b"\x1a") :] + statistic))
+    (capture,) = read_trace(path)
+    assert [GpuKind(kind).name for kind in capture.gpu.kind] == ["COMPUTE", "MEMCPY", "MEMCPY"]
 
 
 def test_a_plane_that_was_text_is_named(tmp_path: Path) -> None:

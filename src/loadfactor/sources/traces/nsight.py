@@ -6,7 +6,6 @@ table is there only where something was recorded. Times are nanoseconds of the s
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.traces.kineto import rank_in_name
 from loadfactor.sources.traces.pieces import find_launches, refine_kinds
-from loadfactor.sources.traces.tables import NULL, ArrowTables, SqliteTables, Tables
+from loadfactor.sources.traces.tables import NULL, Tables
 from loadfactor.tables.trace_events import (
     GpuEvents,
     GpuKind,
@@ -28,7 +27,7 @@ from loadfactor.tables.trace_events import (
 
 FORMAT: Final = "Nsight Systems"
 _OURS: Final = re.compile(r"^(CUPTI_ACTIVITY_KIND_|TARGET_INFO_|META_DATA_|NVTX_EVENTS|StringIds|ANALYSIS_DETAILS)")
-_STEP: Final = re.compile(r"^(profilerstep|(train(ing)?[ _]?)?(step|iter(ation)?))[ _:#=-]*\d+$", re.IGNORECASE)
+STEP: Final = re.compile(r"^(profilerstep|(train(ing)?[ _]?)?(step|iter(ation)?))[ _:#=-]*\d+$", re.IGNORECASE)
 _DROPPED: Final = re.compile(r"drop|lost|overflow|incomplete|missing|not.*collected", re.IGNORECASE)
 _PUSH_POP, _START_END = 59, 60
 _THREAD_BITS: Final = 24
@@ -68,17 +67,8 @@ UNNAMED: Final = "unnamed"
 _COPY: Final = ("copyKind", "srcKind", "dstKind")
 
 
-def read_sqlite(path: Path) -> TraceCapture:
-    """The capture in a SQLite file. Raises SourceError where it is none of Nsight Systems, or damaged."""
-    return _read(SqliteTables(path))
-
-
-def read_tables(path: Path) -> TraceCapture:
-    """The capture in a folder of tables."""
-    return _read(ArrowTables(path))
-
-
-def _read(tables: Tables) -> TraceCapture:
+def read_export(tables: Tables) -> TraceCapture:
+    """The capture in a SQLite file or a folder of tables. Raises SourceError where it is none of Nsight Systems, or damaged."""
     if not any(_OURS.match(name) for name in tables.names()):
         raise SourceError(
             f"{tables.path} has none of the tables that Nsight Systems exports; name what `nsys export` wrote"
@@ -223,7 +213,7 @@ def _read_ranges(tables: Tables, names: ExportNames, host: HostEvents) -> tuple[
     steps = [
         TraceStep(names.names[name], int(start), int(end))
         for start, end, name in zip(rows[:, 0], rows[:, 1], number, strict=True)
-        if _STEP.match(names.names[name])
+        if STEP.match(names.names[name])
     ]
     return ranges, tuple(sorted(steps, key=lambda step: step.start_ns))
 

@@ -45,6 +45,9 @@ _OPS: Final = "XLA Ops"
 _STREAM: Final = re.compile(r"stream ?#?(\d+)", re.IGNORECASE)
 _REPLACED: Final = b"\xef\xbf\xbd"
 _MANY: Final = 100
+_SOUGHT: Final = ("correlation_id", "step_num", "group_id", "memcpy_details")
+_LINE_TYPES: Final = re.compile(r"\(([^()]*)\)\s*$")
+"""What a stream did, behind its name: `Stream #15(MemcpyH2D,Memset)`."""
 _ID_MASK: Final = (1 << 32) - 1
 Int64s = NDArray[np.int64]
 _COMM: Final = re.compile(
@@ -137,7 +140,7 @@ def _rows(data: NDArray[np.uint8], plane: XPlane, line: XLine) -> NDArray[np.int
     if count < 0:
         raise WireError(f"line {line.name!r} of {plane.name} is damaged")
     rows: NDArray[np.int64] = np.empty((count, scan.COLUMNS), np.int64)
-    stats = np.array([plane.stat_id(name) for name in ("correlation_id", "step_num", "group_id")], np.int64)
+    stats = np.array([plane.stat_id(name) for name in _SOUGHT], np.int64)
     if scan.scan_line(data, line.begin, line.end, stats, rows) < 0:
         raise WireError(f"line {line.name!r} of {plane.name} is damaged")
     return rows
@@ -198,6 +201,17 @@ def kind_of_work(name: str, category: str) -> GpuKind:
     return kind_of_kernel(name)
 
 
+def kind_of_stream(name: str) -> GpuKind:
+    """The kind of all that a stream did, by its name: copies where it says nothing else.
+
+    >>> [kind_of_stream(n).name for n in ("Stream #15(MemcpyH2D,MemcpyD2H)", "Stream #14(Compute,MemcpyD2D)", "Stream #3")]
+    ['MEMCPY', 'COMPUTE', 'COMPUTE']
+    """
+    found = _LINE_TYPES.search(name)
+    types = [part.strip() for part in found[1].split(",")] if found else []
+    return GpuKind.MEMCPY if types and all(_COPY.search(part) for part in types) else GpuKind.COMPUTE
+
+
 @dataclass
 class DeviceColumns:
     """The work of all devices, a piece a line."""
@@ -213,6 +227,11 @@ class DeviceColumns:
         facts = [plane.facts.get(int(number), {}) for number in numbers]
         texts = [plane.kinds.get(int(number), "") for number in numbers]
         kinds = [kind_of_work(text, str(fact.get("hlo_category", ""))) for text, fact in zip(texts, facts, strict=True)]
+        kind = np.array(kinds, np.int8)[place]
+        if kind_of_stream(line.name) == GpuKind.MEMCPY:
+            kind[kind == GpuKind.COMPUTE] = GpuKind.MEMCPY
+        # older profilers call a copy after the operation it is of, and say in a statistic that it is one
+        kind[(kind == GpuKind.COMPUTE) & (rows[:, FIRST_STAT + 3] != NONE)] = GpuKind.MEMCPY
         flops = [_number(fact, "model_flops") or _number(fact, "flops") for fact in facts]
         moved = [_number(fact, "bytes_accessed") for fact in facts]
         count = len(rows)
@@ -220,7 +239,7 @@ class DeviceColumns:
             GpuEvents(
                 start_ns=starts,
                 end_ns=ends,
-                kind=np.array(kinds, np.int8)[place],
+                kind=kind,
                 name=np.array([names.number(text) for text in texts], np.int32)[place],
                 device=np.full(count, device, np.int32),
                 stream=np.full(count, stream, np.int64),

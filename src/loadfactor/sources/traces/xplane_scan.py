@@ -22,8 +22,10 @@ from loadfactor.sources.prometheus.protobuf_wire import (
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 KIND, OFFSET_PS, DURATION_PS, OCCURRENCES, FIRST_STAT = 0, 1, 2, 3, 4
-SOUGHT: Final = 3
+SOUGHT: Final = 4
 """How many statistics are looked for."""
+THERE: Final = 1
+"""The value of a statistic that is a text."""
 COLUMNS: Final = FIRST_STAT + SOUGHT
 NONE: Final = np.iinfo(np.int64).min
 _EVENTS, _STATS = 4, 4
@@ -47,6 +49,8 @@ def _read_stat(data: Bytes, i: int, end: int, stats: Ints, row: Ints) -> int:
             else:
                 value = found
         else:
+            if wire == BYTES:
+                value = np.int64(THERE)
             i = skip_field(data, i, end, tag)
         if i < 0:
             return i
