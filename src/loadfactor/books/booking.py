@@ -8,7 +8,7 @@ whichever hours are booked, is found once a session; where it changes, booked ho
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import describe_bills, has_bills, materialize_billed_prices
@@ -28,6 +28,8 @@ _OF_NUMBERS: Final = ("numbers", "misnumbered")
 _READ_ONCE: Final = ("rated", "book")
 """Steps that one query reads, when a ledger is written or requested."""
 _INPUTS: Final = ("allocations", "devices", "outages", "prices", "exchange_rates")
+MOST_NAMED: Final = 1000
+"""Of more GPUs hardly a part of a file has none."""
 _HAS_DOMAIN: Final = "count(*) FILTER (contains(node, '.'))"
 
 
@@ -161,14 +163,12 @@ def book(
     until: str = "book",
     owned: OwnedPrices | None = None,
     with_bills: bool = True,
-    devices: Sequence[str] | None = None,
     among: str | None = None,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
     `with_bills`: whether bills make prices, too.
-    `devices`: samples of these alone are read; rows of scopes with others say then that those were not observed.
     `among`: a table of the GPUs (device_id) that alone are read, with allocations that name them; None for all.
     """
     cuts = list(cuts)
@@ -190,7 +190,7 @@ def book(
         until,
     )
     if until == "book":
-        book_held(session, spans, idle_below, devices)
+        book_held(session, spans, idle_below)
     session.view_table("allocations", "allocations")
 
 
@@ -198,29 +198,55 @@ def book_held(
     session: Session,
     spans: tuple[Span, ...],
     idle_below: float,
-    devices: Sequence[str] | None = None,
+    read: Literal["all", "held", "none"] = "all",
     signals: int = -1,
     needed: str = "true",
     by_sample: bool = False,
+    idle_alone: bool = False,
 ) -> None:
     """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read.
 
-    `needed`: SQL, which samples of whole hours are read. `by_sample`: see `ledger.steps.Activity`.
+    `read`: all samples, those of the GPUs and hours in `holdings`, or none. `needed`: SQL, which of all in whole hours.
+    `by_sample`, `idle_alone`: see `ledger.steps.Activity`.
     """
-    parts = _view_samples(session, spans, devices, needed)
+    files = session.covering("samples", *spans)
+    parts = [] if read == "none" else [*session.parts(files), *session.live_samples]
+    suspects = find_suspects(parts)
+    if parts:
+        session.view_table("samples_of_hours", "samples", files, spans)
+        chosen = _choose_held(session, spans) if read == "held" else _choose_touching(spans, needed)
+        if read == "held" and suspects:  # several steps read them
+            session.materialize("samples_of_held", chosen)
+            chosen = "SELECT * FROM samples_of_held"
+        session.create_view("samples", chosen)
     measured = 0
     for part in parts:
         measured |= part.facts.measured
-    suspects = find_suspects(parts)
     hours = {hour for start, end in suspects for hour in range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)}
     session.put("suspects", {"hour_utc": sorted(hours)})
-    shape = (measured & signals, bool(suspects), idle_below, by_sample)
+    shape = (measured & signals, bool(suspects), idle_below, by_sample, idle_alone)
     session.put_once("links", LINK_COLUMNS, list_link_peaks)
     work_out(
         session,
         recall(f"activity {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Activity(*shape))),
         set() if parts else {"samples"},
     )
+
+
+def _choose_touching(spans: tuple[Span, ...], needed: str) -> str:
+    """SQL: the samples of these spans; of an hour that is not booked whole, those that touch the part."""
+    if not all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
+        needed = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in merge([*spans]))
+    return f"SELECT * FROM samples_of_hours WHERE {needed}"
+
+
+def _choose_held(session: Session, spans: tuple[Span, ...]) -> str:
+    """SQL: those of the GPUs and hours in `holdings`; files say which GPUs a part of them has, so few GPUs are named."""
+    gpus = session.fetch_columns("SELECT DISTINCT device_id FROM holdings WHERE device_id IS NOT NULL")["device_id"]
+    touching = _choose_touching(merge([*spans]), "true")
+    if len(gpus) <= MOST_NAMED:
+        touching = f"FROM ({touching}) WHERE device_id IN ({', '.join(map(quote, sorted(gpus))) or 'NULL'})"
+    return f"FROM ({touching}) SEMI JOIN holdings USING (device_id, hour_utc)"
 
 
 def _put_estimates(session: Session, owned: OwnedPrices) -> None:
@@ -241,33 +267,6 @@ def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = N
         start, end = spans[0][0] - LINGER_MS, spans[-1][1] + LINGER_MS
         within = f"coalesce(from_utc < {end}, true) AND coalesce(to_utc > {start}, true)"
     session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within} AND {own}")
-
-
-def _view_samples(
-    session: Session, spans: tuple[Span, ...], devices: Sequence[str] | None, needed: str
-) -> list[SamplePart]:
-    """Name the samples of these spans, of these devices alone: of an hour that is not booked whole, those that touch the part.
-
-    The parts of the store that they are read of.
-    """
-    files = session.covering("samples", *spans)
-    parts = [*session.parts(files), *session.live_samples]
-    if devices is None and all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
-        session.view_table("samples_of_hours", "samples", files, spans)
-        session.create_view("samples", f"SELECT * FROM samples_of_hours WHERE {needed}")
-        return parts
-    session.view_table("samples_of_hours", "samples", files, spans)
-    within = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in spans)
-    touching = f"SELECT * FROM samples_of_hours WHERE ({within})"
-    if devices is None:
-        session.create_view("samples", touching)
-    elif not devices:
-        session.create_view("samples", "SELECT * FROM samples_of_hours WHERE false")
-    else:  # few of many, read by several steps
-        few = f"{touching} AND device_id IN ({', '.join(map(quote, devices))})"
-        session.materialize("samples_of_devices", few)
-        session.create_view("samples", "SELECT * FROM samples_of_devices")
-    return parts
 
 
 def find_suspects(parts: list[SamplePart]) -> tuple[Span, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
@@ -44,8 +44,8 @@ EVENTS_BEFORE_MS = MS_PER_DAY
 STEPS_AT_ONCE = 2_000_000
 """Steps of single GPUs."""
 LONGEST_CHUNK_DAYS = 31
-SAMPLES_AT_ONCE = 250_000
-"""Samples whose rates are held in memory."""
+SAMPLES_AT_ONCE = 400_000
+"""Rates that are held in memory: of samples, one each."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Watched:
     ) -> Iterator[tuple[Span, Rates]]:
         """What each second adds to the ledger of some jobs, some hours of a span after others; `jobs`: when each holds something.
 
-        Of their own rows, made of the samples of their nodes where nothing is shared with others.
+        Of their own rows, made of the samples of the GPUs and hours that they hold.
         """
         question = self._ask(metrics, by, span)
         own = _name_jobs(jobs)
@@ -150,41 +150,58 @@ class Watched:
         held = merge(list(jobs.values()))
         hours = [h for h in _list_hours(span) if any(s < h[1] and e > h[0] for s, e in held)]
         self._attribute(hours, among)
-        at_once = self._count_hours(hours, near)
-        for first in range(0, len(hours), at_once):
-            some = hours[first : first + at_once]
+        self._session.materialize("held_by_jobs", f"SELECT * FROM attributed WHERE {own}")
+        for some in list(self._divide(hours)):
             part = some[0][0], some[-1][1]
-            within = f"from_utc < {part[1]} AND to_utc > {part[0]} AND {own}"
-            self._session.materialize("holdings", f"SELECT * FROM attributed WHERE {within}")
-            yield part, self._read_rates(question, tuple(some), near)
+            within = f"from_utc < {part[1]} AND to_utc > {part[0]}"
+            self._session.materialize("holdings", f"SELECT * FROM held_by_jobs WHERE {within}")
+            yield part, self._read_rates(question, tuple(some), "held")
 
-    def _count_hours(self, hours: Sequence[Span], devices: Sequence[str] | None) -> int:
-        """Of how many of these hours the samples of these devices are held at once."""
-        rows = sum(file.rows for file in self._session.covering("samples", *hours))
-        share = 1.0 if devices is None else len(devices) / max(1, list_facts(self._session).gpus)
-        return max(1, int(len(hours) * min(1.0, SAMPLES_AT_ONCE / max(1.0, rows * share))))
+    def _divide(self, hours: Sequence[Span]) -> Iterator[list[Span]]:
+        """Divide hours into parts whose rates, of the samples of the GPUs in `held_by_jobs` and of the rest, are held at once."""
+        files = self._session.covering("samples", *hours)
+        covered_ms = sum((f.to_ms or 0) - (f.from_ms or 0) for f in files)
+        gpu_hours = list_facts(self._session).gpus * covered_ms / MS_PER_HOUR
+        rates = 1 + sum(f.rows for f in files) / max(1.0, gpu_hours)
+        counted = self._session.fetch("SELECT hour_utc, count(*) AS held FROM held_by_jobs GROUP BY hour_utc").to_pydict()
+        held = dict(zip(counted["hour_utc"], counted["held"], strict=True))
+        part: list[Span] = []
+        rows = 0.0
+        for hour in hours:
+            more = rates * held.get(hour[0] - hour[0] % MS_PER_HOUR, 0)
+            if part and rows + more > SAMPLES_AT_ONCE:
+                yield part
+                part, rows = [], 0.0
+            part.append(hour)
+            rows += more
+        if part:
+            yield part
 
     def read_held_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> CutRows:
         """The same as `read_steps` without any sample: who held what, and what was free."""
         self._attribute(_list_hours(span))
         within = f"from_utc < {span[1]} AND to_utc > {span[0]}"
         self._session.materialize("holdings", f"SELECT * FROM attributed WHERE {within}")
-        return self._read_rates(self._ask(metrics, by, span), _list_hours(span), ()).cut(span, step_ms)
+        return self._read_rates(self._ask(metrics, by, span), _list_hours(span), "none").cut(span, step_ms)
 
     def _attribute(self, spans: Sequence[Span], among: str | None = None) -> None:
         """Put who held what in whole hours into the table `attributed`, which no sample says. `among`: see `booking.book`."""
         hours = tuple((start - start % MS_PER_HOUR, end + -end % MS_PER_HOUR) for start, end in spans)
         if not self._attributed.issuperset(hours):
             book(self._session, hours, (), self._idle_below, "holdings", among=among)
-            self._session.materialize("attributed", "SELECT * FROM holdings")
+            self._session.rename("holdings", "attributed")
             self._attributed = frozenset(hours if among is None else ())
 
     def _read_rates(
-        self, question: Question, hours: tuple[Span, ...], devices: Sequence[str] | None = None, needed: str = "true"
+        self,
+        question: Question,
+        hours: tuple[Span, ...],
+        read: Literal["all", "held", "none"] = "all",
+        needed: str = "true",
     ) -> Rates:
         """Of the table `holdings`, with samples of some hours; see `book_held`."""
         self._session.materialize("numbered_holdings", "SELECT *, row_number() OVER () - 1 AS holding FROM holdings")
-        book_held(self._session, hours, self._idle_below, devices, needed=needed, by_sample=True)
+        book_held(self._session, hours, self._idle_below, read, needed=needed, by_sample=True)
         return read_rates(self._session, question)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:

@@ -236,7 +236,11 @@ def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: 
 def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key, job: str | None = None) -> HolderWork:
 
     def add(name: str) -> float:
-        return fsum(columns[name][place] or 0.0 for place in places)
+        column = columns[name]
+        return fsum(column[place] or 0.0 for place in places) if len(places) > 1 else column[places[0]] or 0.0
+
+    def list_known(names: Iterable[str]) -> dict[str, float]:
+        return {} if job is None else {name: amount / S_PER_HOUR for name in names if (amount := add(name))}
 
     return HolderWork(
         key,
@@ -246,8 +250,8 @@ def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key,
         add("priced"),
         None if job is None or columns["made"][places[0]] is None else add("made") / S_PER_HOUR,
         add("kept") / S_PER_HOUR,
-        {} if job is None else {cause: add(cause) / S_PER_HOUR for cause in LOST_TO},
-        {} if job is None else {kind: add(kind) / S_PER_HOUR for kind in IN_SECTION},
+        list_known(LOST_TO),
+        list_known(IN_SECTION),
     )
 
 
@@ -277,8 +281,10 @@ Poured = tuple[HolderWork, Waterfall, Waterfall]
 
 def divide_lost(each: Sequence[Poured], hours: Waterfall, money: Waterfall | None) -> list[LossCause]:
     """Lost work by cause: in proportion to the FLOPs lost to each."""
-    parts = []
+    parts: list[Mapping[str, float]] = []
     for cell, of_hours, of_money in each:
+        if not cell.lost_to:
+            continue
         whole = (cell.made_hours or 0.0) - cell.kept_hours
         parts += [divide(fall.lost_work, cell.lost_to, whole) for fall in (of_hours, of_money)]
     return _list_causes(LOST_WORK, LOST_TO, parts, hours, money)
@@ -286,8 +292,10 @@ def divide_lost(each: Sequence[Poured], hours: Waterfall, money: Waterfall | Non
 
 def divide_without_math(each: Sequence[Poured], hours: Waterfall, money: Waterfall | None) -> list[LossCause]:
     """Held and observed time that was not math, by the sections that it was spent in; of unobserved time in proportion."""
-    parts = []
+    parts: list[Mapping[str, float]] = []
     for cell, of_hours, of_money in each:
+        if not cell.in_section:
+            continue
         observed = {kind: count_observed(cell.hours, spent) for kind, spent in cell.in_section.items()}
         whole = of_hours.without_math
         parts += [divide(fall.without_math, observed, whole) for fall in (of_hours, of_money)]
@@ -298,6 +306,8 @@ def _list_causes(
     of: str, causes: Sequence[str], parts: Sequence[Mapping[str, float]], hours: Waterfall, money: Waterfall | None
 ) -> list[LossCause]:
     """The sum of `parts` by cause, of hours and of money in turn, and what of the whole has no known cause."""
+    if not parts:
+        return []
     sums = [{cause: fsum(part.get(cause, 0.0) for part in parts[n::2]) for cause in causes} for n in range(2)]
     if not any(sums[0].values()):
         return []

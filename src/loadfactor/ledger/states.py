@@ -95,12 +95,12 @@ BITS = {c: measured_bit(c) for c in MEASUREMENTS} | LINK_BITS
 """Bits of `measured_mask`, of which any makes a measurement known."""
 
 
-def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool) -> Expr:
     """The parts of samples inside spans, with idleness and dimensions.
 
     `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of their masks: signals nobody measured are
     not read. `idle` is null where no activity signal was measured; `evidence` is what the samples say of a GPU nobody holds (see
-    `find_unheld_work`).
+    `find_unheld_work`). `idle_alone`: of idle samples alone.
     """
     kinds = [k for k in ACTIVITIES if measured & k.bit]
     activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
@@ -113,6 +113,8 @@ def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -
         whole=lies_within_hour(samples),
         **{PCIE_BUSIER: busier_direction(samples)},
     )
+    if idle_alone:
+        rows = rows.filter(rows.idle)
     # signals nobody measured are nulls by declaration, which no engine has to read
     taken = {c: rows[c] if measured & BITS[c] else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")}
     own = ("measured_mask", "activity_bin", "idle", "throttled")
@@ -137,9 +139,11 @@ def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -
     )
 
 
-def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+def summarize_samples(
+    spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False
+) -> Expr:
     """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions."""
-    parts = part_samples(spans, samples, idle_below, measured)
+    parts = part_samples(spans, samples, idle_below, measured, idle_alone)
     parts = parts.mutate(part_ms=(parts.to_utc - parts.from_utc).cast("float64"))
     return parts.group_by("span", "idle", "evidence", *SAMPLE_DIMENSIONS).aggregate(
         ms=parts.part_ms.sum(),
@@ -149,9 +153,11 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     )
 
 
-def rate_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+def rate_samples(
+    spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False
+) -> Expr:
     """The same in a row for each sample in a span, with its interval: what it adds in a second."""
-    parts = part_samples(spans, samples, idle_below, measured)
+    parts = part_samples(spans, samples, idle_below, measured, idle_alone)
     own = ("span", "idle", "evidence", *SAMPLE_DIMENSIONS)
     return parts.select(
         *own,

@@ -108,12 +108,14 @@ class Activity:
 
     `measured`: which signals the samples hold; `overlaps`: in the hours of `suspects`, samples of one GPU may overlap. `by_sample`:
     a row for each sample of what it adds in a second (`rate_states`), of `numbered_holdings`: holdings with a number, `holding`.
+    `idle_alone`: of what somebody holds, only idle samples are read; all other time is unobserved then.
     """
 
     measured: int = 0
     overlaps: bool = False
     idle_below: float = IDLE_BELOW
     by_sample: bool = False
+    idle_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,7 @@ def _list_activity(of: Activity) -> Steps:
         return steps.put(name, read(samples), {("samples",): None, **{empty: read(of) for empty, of in forms.items()}})
 
     def observe(samples: Expr, spans: Expr = spans) -> Expr:
-        return summarize(spans, samples, of.idle_below, of.measured)
+        return summarize(spans, samples, of.idle_below, of.measured, of.idle_alone)
 
     if of.by_sample:  # samples of GPUs that somebody holds are read once, by the book
         observed = put("rated", observe)

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from math import fsum
+from operator import attrgetter
 from typing import Final
 
 from loadfactor.base.units import S_PER_HOUR
@@ -294,7 +296,7 @@ class Waterfall:
     @property
     def paid(self) -> float:
         """All of it."""
-        return fsum(getattr(self, f.name) for f in fields(Waterfall))
+        return fsum(_list_amounts(self))
 
     @property
     def unknown(self) -> float:
@@ -304,12 +306,16 @@ class Waterfall:
     @property
     def without_math(self) -> float:
         """Time held and observed that was not the FLOPs of a network as far as anybody knows."""
-        return fsum(getattr(self, name) for name in NOT_MATH)
+        return fsum(_list_not_math(self))
 
     def after(self, level: str) -> float:
         """The amount at a level."""
         below = [drop.name for drop in DROPS if LEVELS.index(drop.to) > LEVELS.index(level)]
         return fsum([*(getattr(self, name) for name in below), self.useful])
+
+
+AMOUNTS: Final = tuple(f.name for f in fields(Waterfall))
+_list_amounts, _list_not_math = attrgetter(*AMOUNTS), attrgetter(*NOT_MATH)
 
 
 def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
@@ -341,4 +347,7 @@ def divide(amount: float, parts: Mapping[str, float], whole: float) -> dict[str,
 
 def join(falls: Sequence[Waterfall]) -> Waterfall:
     """Several as one."""
-    return Waterfall(*(fsum(getattr(fall, f.name) for fall in falls) for f in fields(Waterfall)))
+    if len(falls) == 1:  # as most groups by job have
+        return falls[0]
+    columns = zip(*map(_list_amounts, falls), strict=True) if falls else repeat((), len(AMOUNTS))
+    return Waterfall(*map(fsum, columns))

@@ -210,6 +210,10 @@ class Session:
         (rows,) = self.fetch_one(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
         return int(rows)
 
+    def rename(self, name: str, to: str) -> None:
+        """Give a temporary table another name, in place of the one that has it."""
+        self.raw.execute(f'DROP TABLE IF EXISTS temp."{to}"; ALTER TABLE temp."{name}" RENAME TO "{to}"')
+
     def put(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Put a few texts or whole numbers into a temporary table; columns without values are of whole numbers."""
         lists = []

@@ -219,7 +219,7 @@ def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tup
         STEP_MS,
         "JOIN cut_hours AS c ON h.hour_utc = c.hour_utc AND h.job_id = c.job_id AND h.attempt IS NOT DISTINCT FROM c.attempt",
     )
-    book_held(session, tuple(spans), idle_below, signals=ACTIVITY)
+    book_held(session, tuple(spans), idle_below, "held", signals=ACTIVITY, idle_alone=True)
     steps: list[tuple[Any, ...]] = session.raw.execute(
         f"""SELECT job_id, attempt, min(from_utc), max(to_utc), sum(gpu_s) FROM book
             ANTI JOIN left_out USING (job_id, device_id)
