@@ -6,7 +6,7 @@ whichever hours are booked, is found once a session; where it changes, booked ho
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -163,7 +163,9 @@ class Watched:
         covered_ms = sum((f.to_ms or 0) - (f.from_ms or 0) for f in files)
         gpu_hours = list_facts(self._session).gpus * covered_ms / MS_PER_HOUR
         rates = 1 + sum(f.rows for f in files) / max(1.0, gpu_hours)
-        counted = self._session.fetch("SELECT hour_utc, count(*) AS held FROM held_by_jobs GROUP BY hour_utc").to_pydict()
+        counted = self._session.fetch(
+            "SELECT hour_utc, count(*) AS held FROM held_by_jobs GROUP BY hour_utc"
+        ).to_pydict()
         held = dict(zip(counted["hour_utc"], counted["held"], strict=True))
         part: list[Span] = []
         rows = 0.0

@@ -139,9 +139,7 @@ def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, i
     )
 
 
-def summarize_samples(
-    spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False
-) -> Expr:
+def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False) -> Expr:
     """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions."""
     parts = part_samples(spans, samples, idle_below, measured, idle_alone)
     parts = parts.mutate(part_ms=(parts.to_utc - parts.from_utc).cast("float64"))
@@ -153,9 +151,7 @@ def summarize_samples(
     )
 
 
-def rate_samples(
-    spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False
-) -> Expr:
+def rate_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False) -> Expr:
     """The same in a row for each sample in a span, with its interval: what it adds in a second."""
     parts = part_samples(spans, samples, idle_below, measured, idle_alone)
     own = ("span", "idle", "evidence", *SAMPLE_DIMENSIONS)
