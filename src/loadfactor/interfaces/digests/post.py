@@ -9,7 +9,7 @@ import fcntl
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 from email import message_from_bytes
@@ -97,7 +97,7 @@ class Post:
 
     def look(self) -> list[Sent]:
         """Make what is due, and send what is pending; what became of it. Nothing where another process does it."""
-        with self._alone() as outbox:
+        with open_alone(self._books.store.folder, LOCK, _TABLE) as outbox:
             if outbox is None:
                 return []
             now, errors = instant(self._clock_ms()), []
@@ -114,36 +114,13 @@ class Post:
 
         Raises InputError where another process sends.
         """
-        with self._alone() as outbox:
+        with open_alone(self._books.store.folder, LOCK, _TABLE) as outbox:
             if outbox is None:
                 raise InputError("another process sends digests of these books; try again in a minute")
             self._make(outbox, table, period)
             self._send(outbox)
             with outbox.change() as connection:
                 return [of for of in _list(connection) if (of.digest, of.period) == (table.name, period.name)]
-
-    @contextmanager
-    def _alone(self) -> Iterator[Outbox | None]:
-        folder = self._books.store.folder
-        try:
-            opened = (folder / LOCK).open("a")
-        except OSError as error:
-            raise StoreError(
-                f"{folder / LOCK} cannot be written ({say_why(error)}); digests are kept beside the books"
-            ) from error
-        with opened as file:
-            try:
-                lock_file(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, folder / LOCK)
-            except BlockingIOError:
-                yield None
-                return
-            outbox = Outbox(folder)
-            try:
-                with outbox.change() as connection:
-                    connection.execute(_TABLE)
-                yield outbox
-            finally:
-                outbox.close()
 
     def _make(self, outbox: Outbox, table: DigestTable, period: Period, is_scheduled: bool = False) -> None:
         """Keep the letters of a period, once. Where it is scheduled, what was over when the digest was first seen is skipped."""
@@ -227,6 +204,32 @@ class Post:
                 raise DeliveryError("no [mail] says through which server")
             assert isinstance(mail, EmailMessage)
             send_email(mail, self._settings.mail, smtp_password())
+
+
+@contextmanager
+def open_alone(folder: Path, lock: str, tables: str) -> Iterator[Outbox | None]:
+    """The outbox with these tables, for the one process that has a lock beside it; None where another one has it.
+
+    Raises StoreError where it cannot be written.
+    """
+    path = folder / lock
+    try:
+        opened = path.open("a")
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written ({say_why(error)}); what is sent is kept beside the books"
+        ) from error
+    with opened as file:
+        try:
+            lock_file(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, path)
+        except BlockingIOError:
+            yield None
+            return
+        with closing(Outbox(folder)) as outbox:
+            with outbox.change() as connection:
+                for statement in tables.split(";\n\n"):
+                    connection.execute(statement)
+            yield outbox
 
 
 def list_sent(folder: Path) -> list[Sent]:
