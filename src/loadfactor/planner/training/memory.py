@@ -30,7 +30,9 @@ UNFUSED_GATE_BYTES = (
     2  # the same of the inner value of a gated MLP: the activation, apart from what it is multiplied with
 )
 GATHERED_LOGIT_BYTES = 9  # more for a logit that tensor ranks send each other: pieces, joined, and their gradients
-RERUN_KEPT_SHARE = 0.75  # of activations, where every other product runs again
+RERUN_KEPT_SHARE = (
+    0.43  # of activations, where every other product runs again: half of their outputs, attention's, the input
+)
 USABLE_SHARE = 0.96  # the rest is the driver, the communication library and fragmentation
 PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
 OUT_OF_MEMORY_COST = 0.2  # of a run's time, where it runs out of memory: it begins again, in a slower layout
@@ -181,7 +183,7 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
         turned = UNFUSED_ROTATION_BYTES * (n.heads * n.query_dim + n.kv_heads * n.head_dim)
         apart = apart + (turned + (UNFUSED_GATE_BYTES * gates if n.gated_mlp else 0.0)) / x.tensor
     if job.software.recomputes == "products":
-        # the outputs of every other product are made again, which are half of what is kept, and all between products
+        # the outputs of every other product are made again, and all between products
         kept = np.where(x.recompute == SELECTIVE, RERUN_KEPT_SHARE * kept, kept + apart)
     else:
         kept = kept + apart

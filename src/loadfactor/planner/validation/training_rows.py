@@ -39,7 +39,7 @@ from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import NARROW, build_machine, choose_datatype
 from loadfactor.planner.training.search import SearchSpace, enumerate_layouts
 from loadfactor.planner.training.software import Software, choose_software
-from loadfactor.planner.validation.measurement_files import Row, RowRefused, read_number, read_text, read_whole
+from loadfactor.planner.validation.measurement_files import COUNTED, Row, RowRefused, read_number, read_text, read_whole
 
 OLDEST = "2021-01"  # of what was measured on accelerators before Hopper, and says no month
 OLD = ("Ampere", "Volta", "Pascal", "Turing")
@@ -283,35 +283,77 @@ def _accelerator(row: Row) -> Accelerator:
     return found
 
 
+SHAPE = (
+    ("layers", ("layers",)),
+    ("hidden", ("hidden",)),
+    ("heads", ("heads",)),
+    ("kv_heads", ("kv_heads",)),
+    ("ffn_hidden", ("ffn_hidden", "ffn", "intermediate_size")),
+)
+"""Fields of a network's shape, and the columns that tables have them in."""
+
+
 def _network(row: Row) -> tuple[Network, int]:
+    """The network of a row and its tokens in a sequence: of the catalog, or by the shape that the row gives.
+
+    Raises RowRefused where the shape is another one than that of the network it names.
+    """
     seq = read_whole(row, "seq", "seq_len", "sequence_length", "max_seq_len")
-    known = find_network(read_text(row, "network", "model") or "")
-    layers = read_whole(row, "layers", default=0, limits=LAYERS)
-    hidden, heads = (read_whole(row, n, default=0) for n in ("hidden", "heads"))
-    if known is not None and not layers:
+    given = {
+        field: read_whole(row, *columns, default=0, limits=LAYERS if field == "layers" else COUNTED)
+        for field, columns in SHAPE
+    }
+    name = read_text(row, "network", "model") or ""
+    known = find_network(name)
+    if known is not None:
+        for field, value in given.items():
+            if value and value != getattr(known, field) and not (known.experts and field == "ffn_hidden"):
+                raise RowRefused(f"{name} has {getattr(known, field):,} {field}, and the row says {value:,}")
         return known, seq
-    if not layers or not hidden or not heads:
-        missing = [n for n, v in (("layers", layers), ("hidden", hidden), ("heads", heads)) if not v]
+    missing = [field for field in ("layers", "hidden", "heads") if not given[field]]
+    if missing:
         raise RowRefused(f"no {', '.join(missing)} in the row and its model is not in the catalog")
-    ffn = read_whole(row, "ffn_hidden", "intermediate_size", default=4 * hidden)
-    kv_heads = read_whole(row, "kv_heads", default=heads)
+    hidden, heads = given["hidden"], given["heads"]
     shape = Network(
         name=read_text(row, "model") or "row",
-        layers=layers,
+        layers=given["layers"],
         hidden=hidden,
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=given["kv_heads"] or heads,
         head_dim=read_whole(row, "head_dim", default=max(hidden // heads, 1)),
-        ffn_hidden=ffn,
+        ffn_hidden=given["ffn_hidden"] or 4 * hidden,
         vocabulary=read_whole(row, "vocab", "vocabulary", default=GPT2_VOCABULARY),
         max_context=seq,
-        gated_mlp=(read_text(row, "gated_mlp") or "").lower() in ("1", "true", "yes"),
+        gated_mlp=False,
         tied_embeddings=True,
         positional="learned",
         norm="layer",
         linear_bias=True,
     )
-    return shape, seq
+    return (replace(shape, **LIKE_LLAMA) if _is_gated(row, shape) else shape), seq
+
+
+LIKE_LLAMA: Final = {
+    "gated_mlp": True,
+    "tied_embeddings": False,
+    "positional": "rope",
+    "norm": "rms",
+    "linear_bias": False,
+}
+
+
+def _is_gated(row: Row, plain: Network) -> bool:
+    """True where the row says so; else where its count of parameters is nearer to it, or the MLP is not four times as wide."""
+    written = (read_text(row, "gated_mlp") or "").lower()
+    if written:
+        return written in ("1", "true", "yes")
+    billions = read_number(row, "params_b")
+    if billions is None:
+        return plain.ffn_hidden != 4 * plain.hidden
+    gated = replace(plain, **LIKE_LLAMA)
+    return abs(gated.parameters - billions * PARAMETERS_PER_BILLION) < abs(
+        plain.parameters - billions * PARAMETERS_PER_BILLION
+    )
 
 
 def _adapters(row: Row) -> Adapters | None:
