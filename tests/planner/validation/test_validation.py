@@ -108,7 +108,7 @@ def test_a_shape_that_contradicts_the_network_is_refused() -> None:
     """A row that names a network and gives its shape has that network; another shape is said, not taken for GPT-2's."""
     shape = {"layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "8", "ffn": "14336"}
     assert read_row({**TITAN, **shape}).job.network == read_row(TITAN).job.network
-    with pytest.raises(RowRefused, match="llama-3.1-8b has 32 layers, and the row says 40"):
+    with pytest.raises(RowRefused, match=r"llama-3\.1-8b has 32 layers, and the row says 40"):
         read_row({**TITAN, **shape, "layers": "40"})
 
 
