@@ -1,4 +1,4 @@
-"""The overlay: questions on the same live rows share what was made of them, whatever is written meanwhile."""
+"""The overlay: questions on the same rows share what was made of them, whatever is written meanwhile."""
 
 import shutil
 from dataclasses import replace
@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 from tests.store.live_batches import START, batch
 
-from loadfactor.books import rebuild
+from loadfactor.books import rebuild, snapshot
 from loadfactor.books.books import Books
-from loadfactor.store import live_rows
+from loadfactor.metrics.query.answer import answer
+from loadfactor.metrics.query.question import Fetch, Question
+from loadfactor.metrics.query.reading import Readings
+from loadfactor.store import live_rows, overlay
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, LogMark, is_as_read, open_marked_copy
 from loadfactor.store.session import Entry
@@ -148,3 +151,28 @@ def test_a_commit_under_way_is_read_again(tmp_path: Path) -> None:
         path.write_bytes(whole)
         assert not is_as_read(tmp_path / "copy", before)
     assert is_as_read(tmp_path / "copy", mark(tmp_path / "copy"))
+
+
+def test_an_answer_is_kept_until_the_books_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same books, settings and question, in whatever session, also of books at rest; of too many the oldest go."""
+    answered: list[tuple[str, ...]] = []
+
+    def count(question: Question, fetch: Fetch) -> Readings:
+        answered.append(question.by)
+        return answer(question, fetch)
+
+    monkeypatch.setattr(snapshot, "answer", count)
+    books, more = Books.open(tmp_path / "books", create=True), tmp_path / "more"
+    more.mkdir()
+    (more / "devices.csv").write_text(f"device_id,node,from_utc,to_utc\ng0,n0,{START},{START + 3_600_000}\n")
+    books.add("tables", [more])
+    assert {paid(books) for _ in range(3)} == {1.0}
+    assert len(books.show("paid_gpu_hours", "device")) == 1
+    assert answered == [(), ("device",)]
+    monkeypatch.setattr(overlay, "MOST_KEPT", 2)
+    books.show("paid_gpu_hours", "node")
+    assert paid(books) == paid(Books.open(tmp_path / "books"))
+    (more / "devices.csv").write_text(f"device_id,node,from_utc,to_utc\ng1,n0,{START},{START + 3_600_000}\n")
+    books.add("tables", [more])
+    assert paid(books) == 2.0
+    assert answered[2:] == [("node",), (), (), ()]

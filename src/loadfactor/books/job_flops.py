@@ -4,7 +4,7 @@ What is not known stays unknown: a job whose network nobody names has no model F
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -50,29 +50,38 @@ LAST_HOLDERS: Final = f"""
 _UNITS = f"('{TRAIN_TOKEN}', '{TRAIN_SAMPLE}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
 
 
-def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[[], pa.Table | None]") -> None:
+def view_progress(session: Session, units: Sequence[str], networks: tuple[JobNetwork, ...]) -> None:
     """Name all progress `progress`, with the units that are worked out of it where one is requested.
 
-    The ledger is called `ledger`. `find_flops` gives what `tabulate_job_flops` found; it is requested where that is needed.
+    The ledger is called `ledger`. Raises InputError where a table [[network]] names one that is none.
     """
     packs = TRAIN_TOKEN in units and any(network.packed for network in settings().network)
     if not packs and not {*units} & {*WORKED_OUT}:
         session.view_table("progress", "progress")
         return
+    has_sections = not {*units}.isdisjoint(IN_SECTION.values())
+    worked_out = session.find_once(
+        ("worked out", repr(networks), has_sections), lambda: _work_out(session, networks, has_sections)
+    )
+    session.create_view("progress", f"SELECT * FROM {worked_out}")
+
+
+def _work_out(session: Session, networks: tuple[JobNetwork, ...], has_sections: bool) -> str:
+    """The table of all progress and what is worked out of it: several queries of a question read it. With the work of sections
+    where that is requested."""
     session.view_table("stored_progress", "progress")
-    found = find_flops()
+    found = session.find_once(("job flops", repr(networks)), lambda: tabulate_job_flops(session, networks))
     if found is None:  # an empty table of Arrow's would take pandas, which is slow to import
         session.materialize("job_flops", _NOTHING)
     else:
         session.register("job_flops", found)
-    # Put the work of sections into the table `section_work`; none of it where it is not requested. Reads `ledger`.
-    is_needed = not {*units}.isdisjoint(IN_SECTION.values())
-    if is_needed:
+    if has_sections:
         session.view_table("job_sections", "job_sections")
         session.materialize("section_spans", _SPANS)
-        is_needed = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
-    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_needed else _NO_SECTIONS)
-    session.create_view("progress", recall("worked out", lambda: expressions().write_progress())["progress"])
+        has_sections = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
+    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if has_sections else _NO_SECTIONS)
+    sql = recall("worked out", lambda: expressions().write_progress())["progress"]
+    return session.materialize_shared("worked_out", sql)
 
 
 _KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops", "tokens_per_sample")

@@ -149,14 +149,13 @@ def _read_owned(reported: Mapping[str, Any] | None, read_row: Callable[[Any], Ow
 
 
 def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
-    """SQL: files of the ledger, of each the hours that count."""
+    """SQL: files of the ledger, of each the hours that count; those that count whole are read at once."""
     files = list(files)
-    whole = [f for f in files if f.hours is None]
+    whole = [f for f in files if f.hours in (None, ((f.from_ms, f.to_ms),))]
     queries = [f"SELECT * FROM {read(session.paths(whole))}"] if whole else []
-    for file in files:
-        if file.hours is not None:
-            hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.hours)
-            queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
+    for file in (f for f in files if f not in whole):
+        hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.booked)
+        queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
     return " UNION ALL BY NAME ".join(queries)
 
 

@@ -1,6 +1,6 @@
 """The books at one moment: questions put to one session, whose answers fit together whatever is written meanwhile."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
@@ -23,7 +23,6 @@ from loadfactor.metrics.query.question import (
     TOLD_BY,
     UNKNOWN_HOLDER,
     Fetch,
-    Key,
     Question,
     check_dimensions,
     list_inputs,
@@ -67,12 +66,7 @@ def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str
             raise InputError(
                 f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
             )
-        column, known = DIMENSIONS[name], {UNKNOWN_HOLDER} if name in OF_A_HOLDER else set()
-        for table in ("allocations", "devices", "queue_events"):
-            if column in columns_of(table):
-                session.view_table(table, table)
-                sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
-                known |= {found for (found,) in session.raw.execute(sql).fetchall()}
+        known = session.find_once(("values of", name), partial(_list_values, session, name))
         if value not in known:
             raise no_such(
                 name,
@@ -83,7 +77,18 @@ def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str
     return tuple(where.items())
 
 
+def _list_values(session: Session, dimension: str) -> frozenset[str]:
+    column, known = DIMENSIONS[dimension], {UNKNOWN_HOLDER} if dimension in OF_A_HOLDER else set()
+    for table in ("allocations", "devices", "queue_events"):
+        if column in columns_of(table):
+            session.view_table(table, table)
+            sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
+            known |= {found for (found,) in session.raw.execute(sql).fetchall()}
+    return frozenset(known)
+
+
 Expr = Any
+KeptT = TypeVar("KeptT")
 
 
 class Snapshot:
@@ -132,16 +137,34 @@ class Snapshot:
         basis: str | None = None,
         where: Mapping[str, str] | None = None,
         without_idle: bool = False,
+        most: int | None = None,
     ) -> Readings:
         """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
 
         One metric or dimension may be given as it is: `books.show("utilization", by="team")`.
 
         `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
-        keeps only one value of a dimension; `without_idle` leaves the cost of idle and unobserved time out of unit costs. Raises
+        keeps only one value of a dimension; `without_idle` leaves the cost of idle and unobserved time out of unit costs; `most`
+        asks of many groups for so many alone, those with most of the first metric, a sum of the ledger, in that order. Raises
         InputError for a metric, dimension, window, basis or filter that is none.
         """
-        return answer(*self._pose(metrics, by, start, end, timezone, basis, where, without_idle))
+        question = self._pose(metrics, by, start, end, timezone, basis, where, without_idle, most)
+        if most is None:
+            return self._answer(question)
+        name = question.metrics[0].name
+        found = self._answer(question).arrange(name, True, most)
+        if all(found.column(name)):
+            return found
+        return self._answer(replace(question, most=None)).arrange(name, True, most)  # of none, some are not known
+
+    def _answer(self, question: Question) -> Readings:
+        """The readings of a question, out of the answers that are kept where it is among them."""
+        key = question.shape, question.window, question.where, self._settings
+        return self._session.keep(key, lambda: answer(question, self._prepare(question)), len)
+
+    def keep(self, key: Hashable, find: Callable[[], KeptT], measure: Callable[[KeptT], int]) -> KeptT:
+        """What follows from answers, of so many values as `measure` says; kept beside them as long as there is room."""
+        return self._session.keep((key, self._settings), find, measure)
 
     def tabulate(
         self,
@@ -150,9 +173,10 @@ class Snapshot:
         start: datetime | None = None,
         end: datetime | None = None,
         where: Mapping[str, str] | None = None,
-    ) -> tuple[list[Key], dict[str, Floats]]:
-        """The same as columns, for pictures of very many groups: the groups, an hour in ms, and values, NaN where unknown."""
-        return tabulate(*self._pose(metrics, by, start, end, UTC, None, where))
+    ) -> tuple[list[Any], dict[str, Floats]]:
+        """The same as columns, for very many groups: one a dimension, an hour in ms, and values, NaN where unknown."""
+        question = self._pose(metrics, by, start, end, UTC, None, where)
+        return tabulate(question, self._prepare(question))
 
     def _pose(
         self,
@@ -164,12 +188,12 @@ class Snapshot:
         basis: str | None,
         where: Mapping[str, str] | None,
         without_idle: bool = False,
-    ) -> tuple[Question, Fetch]:
-        """A question, and what works its queries out."""
+        most: int | None = None,
+    ) -> Question:
         for at in (start, end):
             if at is not None and at.tzinfo is None:
                 raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
-        question = Question(
+        return Question(
             tuple(of if isinstance(of, Metric) else metric(of) for of in _listed(metrics)) or METRICS,
             check_dimensions(_listed(by)),
             self._window(start, end, timezone),
@@ -178,13 +202,17 @@ class Snapshot:
             without_idle,
             self._session.currency,
             settings().energy.is_given,
+            most,
         )
+
+    def _prepare(self, question: Question) -> Fetch:
+        """Have everything that the queries of a question read in the session; what works them out."""
         queries = recall(question.shape, lambda: expressions().write_queries(question))
         self._ledger.view_for(question, queries[TOLD_BY].split())
         if question.units:
             from loadfactor.books.job_flops import view_progress  # slow to import
 
-            view_progress(self._session, question.units, lambda: self._job_flops)
+            view_progress(self._session, question.units, settings().network)
         if question.waits:
             self._tabulate_waits()
         if question.reads_grid:
@@ -193,7 +221,7 @@ class Snapshot:
             put_energy(self._session, settings().energy, question.window)
         for name, columns in list_inputs(question).items():
             self._session.put(name, columns)
-        return question, lambda name: self._session.fetch_columns(queries[name])
+        return lambda name: self._session.fetch_columns(queries[name])
 
     def waterfall(
         self,
@@ -564,14 +592,13 @@ class Snapshot:
         return self._session.fetch(write_sql(rows))
 
     @cached_property
-    def _job_flops(self) -> "pa.Table | None":
-        from loadfactor.books.job_flops import tabulate_job_flops
-
-        return tabulate_job_flops(self._session, settings().network)
+    def _settings(self) -> str:
+        """The settings, which answers depend on."""
+        return repr(settings())
 
     @cached_property
     def _basis(self) -> str:
-        return default_basis(self._session)
+        return self._session.find_once((default_basis, self._settings), lambda: default_basis(self._session))
 
     def _check_basis(self, basis: str | None) -> str:
         """The kind of money requested, by default the best there is. Raises InputError for one that is none."""
@@ -585,9 +612,11 @@ class Snapshot:
             return
         for name in ("allocations", "queue_events"):
             self._session.view_table(name, name)
-        queries = recall("waits", lambda: expressions().write_waits())
-        self._session.materialize("waits", queries["waits"])
-        self._session.create_view("wait_reasons", queries["wait_reasons"])
+        queries, session = recall("waits", lambda: expressions().write_waits()), self._session
+        waits = session.find_once("waits", lambda: session.materialize_shared("waits", queries["waits"]))
+        if waits != "waits":
+            session.create_view("waits", f"SELECT * FROM {waits}")
+        session.create_view("wait_reasons", queries["wait_reasons"])
         self._has_waits = True
 
     def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:

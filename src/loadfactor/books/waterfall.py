@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR
+from loadfactor.books.job_flops import view_progress
 from loadfactor.ledger.columns import STATES
 from loadfactor.metrics.fullness import (
     DROPS,
@@ -31,6 +32,7 @@ from loadfactor.metrics.money import cost
 from loadfactor.metrics.query.question import OF_A_JOB
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.work import AT_PEAK, IN_SECTION, LOST_TO, MODEL_FLOP
+from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
 
 
@@ -191,6 +193,7 @@ ASKED: Final = (
     *(Metric(kind, "GPU-seconds", "", "", "neither", Made(unit)) for kind, unit in IN_SECTION.items()),
 )
 """Metrics that are read from the ledger and from progress, job by job."""
+_UNITS: Final = tuple(dict.fromkeys(unit for metric in ASKED for unit in metric.units))
 
 
 def find_waterfall(session: Session, ask: Ask, by: Sequence[str], basis: str) -> FleetWaterfall:
@@ -198,26 +201,43 @@ def find_waterfall(session: Session, ask: Ask, by: Sequence[str], basis: str) ->
     for name in by:
         if name not in OF_A_JOB:
             raise InputError(f"nobody knows what was made by {name}; split the waterfall by {', '.join(OF_A_JOB)}")
-    requested = tuple(dict.fromkeys((*by, "job")))
-    return read_waterfall(session, ask(ASKED, requested), by, basis)
+    if _knows_work(session):
+        return read_waterfall(session, ask(ASKED, tuple(dict.fromkeys((*by, "job")))), by, basis)
+    spent = tuple(metric for metric in ASKED if not metric.units)  # alike of every job: no need to tell them apart
+    return read_waterfall(session, ask(spent, tuple(by)), by, basis)
+
+
+def _knows_work(session: Session) -> bool:
+    """Whether of any job it is known what it made, or in which section it was."""
+    networks = settings().network
+
+    def look() -> bool:
+        view_progress(session, _UNITS, networks)
+        units = ", ".join(f"'{unit}'" for unit in _UNITS)
+        return bool(session.fetch_one(f"SELECT count(*) FROM progress WHERE unit IN ({units})")[0])
+
+    return session.find_once(("work is known", repr(networks)), look)
 
 
 def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: str) -> FleetWaterfall:
-    """The same out of readings of `ASKED`, split by the job, the dimensions of `by`, and perhaps others."""
-    columns = {metric.name: found.column(metric.name) for metric in ASKED}
-    job, key = found.by.index("job"), [found.by.index(name) for name in by]
-    counted = {of[job] for of, made in zip(found.keys, columns["made"], strict=True) if made is not None}
+    """The same out of readings of `ASKED`, split by the job, the dimensions of `by`, and perhaps others.
+
+    Where no work of any job is known they may be without its metrics, and without the job.
+    """
+    nothing = [None] * len(found.keys)
+    columns = {of.name: found.column(of.name) if of.name in found.metrics else nothing for of in ASKED}
+    jobs = [of[found.by.index("job")] if "job" in found.by else None for of in found.keys]
+    key = [found.by.index(name) for name in by]
+    counted = {job for job, made in zip(jobs, columns["made"], strict=True) if made is not None}
     stated = [columns["made"], *(columns[kind] for kind in IN_SECTION)]
-    known = {
-        of[job] for of, *reported in zip(found.keys, *stated, strict=True) if any(part is not None for part in reported)
-    }
-    failed = _list_failed(session) if counted else set()
+    known = {job for job, *reported in zip(jobs, *stated, strict=True) if any(part is not None for part in reported)}
+    failed = session.find_once(_list_failed, lambda: _list_failed(session)) if counted else set()
     cells: list[HolderWork] = []
     rest: dict[Key, list[int]] = {}
-    for place, of in enumerate(found.keys):
+    for place, (of, job) in enumerate(zip(found.keys, jobs, strict=True)):
         group = tuple(of[number] for number in key)
-        if of[job] in known:
-            cells.append(_read(columns, [place], group, of[job]))
+        if job in known:
+            cells.append(_read(columns, [place], group, job))
         else:
             rest.setdefault(group, []).append(place)
     cells += [_read(columns, places, group) for group, places in rest.items()]

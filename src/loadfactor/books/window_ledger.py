@@ -43,8 +43,15 @@ class WindowLedger:
             self.view(window, by_day, where)
             return
         within = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in rest)
-        of_ledger = f"{_LEDGER} WHERE {within or 'false'}"  # it names columns that the sum does not tell, too
+        # the first names columns that the sum does not tell, too
+        of_ledger = f"{_LEDGER} WHERE {within}" if rest else self._session.find_once(_LEDGER, self._write_empty)
         self._name([of_ledger, select_ledger(self._session, files)], window, cuts, where)
+
+    def _write_empty(self) -> str:
+        """SQL: the columns of the ledger without rows, for which no file of it is opened."""
+        described = self._session.raw.execute(f"DESCRIBE {_LEDGER}").fetchall()
+        columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind, *_ in described)
+        return f"SELECT {columns} WHERE false"
 
     def view(self, window: Window, by_day: bool, where: Sequence[tuple[str, str]] = ()) -> None:
         """Name the ledger of a window `window_ledger`; `by_day`: no row of it spans a local midnight.

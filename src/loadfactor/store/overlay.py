@@ -1,14 +1,15 @@
-"""The overlay: live rows as tables that all sessions of a process see, made once a generation and last batch.
+"""The overlay: what all sessions of a process share over one generation and last batch of live rows.
 
-What follows from them, as the hours that they have booked anew, is kept beside them for the sessions that come later.
+These rows as tables, and what follows from them and the files, as hours that they have booked anew, for sessions that come later.
 """
 
 import os
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
-from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
 
@@ -22,11 +23,14 @@ Found = TypeVar("Found")
 Extent = tuple[int | None, int | None]
 """The first start and the last instant that rows name; None where they name none."""
 
+MOST_KEPT: Final = 1_000_000
+"""Values of answers that are kept: some 100 MB. An answer of more than half of that is not."""
+
 _numbers = count(1)
 
 
 class Overlay:
-    """What is in no file yet, in a schema of the engine that goes with the last session that uses it."""
+    """What is in no file yet, and what was found out, in a schema of the engine that goes with the last session that uses it."""
 
     def __init__(self, raw: duckdb.DuckDBPyConnection) -> None:
         """`raw`: a connection of its own."""
@@ -39,13 +43,10 @@ class Overlay:
         self._raw = raw
         self._found: dict[object, Any] = {}
         self._finding = RLock()
+        self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()  # answers with how many values each has
+        self._keeping = Lock()
         raw.execute(f"CREATE SCHEMA {self.schema}")
         weakref.finalize(self, _drop, raw, self.schema, os.getpid()).atexit = False
-
-    @property
-    def is_empty(self) -> bool:
-        """True where nothing is live."""
-        return not self.tables and not self.samples
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Another connection of its engine."""
@@ -64,6 +65,22 @@ class Overlay:
                 self._found[key] = find()
             found: Found = self._found[key]
             return found
+
+    def keep(self, key: object, find: Callable[[], Found], measure: Callable[[Found], int]) -> Found:
+        """An answer, kept with so many values as `measure` says; of too many, those go that nobody asked for longest."""
+        with self._keeping:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                found: Found = self._kept[key][0]
+                return found
+        found = find()  # others go on meanwhile
+        size = measure(found)
+        if size <= MOST_KEPT // 2:
+            with self._keeping:
+                self._kept[key] = found, size
+                while sum(of for _, of in self._kept.values()) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+        return found
 
 
 def _drop(raw: duckdb.DuckDBPyConnection, schema: str, process: int) -> None:

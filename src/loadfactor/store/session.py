@@ -84,8 +84,10 @@ def read_rows(table: str, paths: Sequence[Path]) -> str:
 MEMORY = "1000MB"
 NotEnoughMemory = duckdb.OutOfMemoryException
 """Raised where a query takes more than its session has: less at once may do."""
-NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
-"""Tables that say nothing of when the fleet was there."""
+NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "imports", *(t.name for t in DIAGNOSTIC))
+"""Tables that say nothing of when the fleet was there, besides the ledger and its sums."""
+LEDGER = "ledger"
+"""How the names of these begin."""
 
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
@@ -130,11 +132,15 @@ class Session:
         self.live_spans, self.live_extents = overlay.spans, overlay.extents
 
     def find_once(self, key: object, find: "Callable[[], Found]") -> "Found":
-        """What `find` gives: where live rows are shown, found once for all sessions that show them, by this key."""
+        """What `find` gives of these rows, found once for all sessions of the process that see the same, by this key."""
         return find() if self._overlay is None else self._overlay.find_once(key, find)
 
+    def keep(self, key: object, find: "Callable[[], Found]", measure: "Callable[[Found], int]") -> "Found":
+        """An answer of so many values as `measure` says, kept for all sessions that see the same, as long as there is room."""
+        return find() if self._overlay is None else self._overlay.keep(key, find, measure)
+
     def materialize_shared(self, name: str, sql: str) -> str:
-        """Work a query out once, into a table of all sessions that show these live rows, else of this one; its name in SQL."""
+        """Work a query out into a table of all sessions that see the same, or of this one beside another; its name in SQL."""
         if self._overlay is not None:
             return self._overlay.materialize(self.raw, name, sql)
         self.materialize(name, sql)
@@ -288,7 +294,8 @@ def find_span(
 
     `extents`: of tables with live rows folded in; their files do not count.
     """
-    known = [f for f in manifest.files if f.table not in (*NOT_OF_TIME, *extents) and not f.is_log]
+    left_out = (*NOT_OF_TIME, *extents)
+    known = [f for f in manifest.files if not (f.is_log or f.table in left_out or f.table.startswith(LEDGER))]
     starts = [f.from_ms for f in known if f.from_ms is not None and f.samples is None]
     ends = [f.to_ms for f in known if f.to_ms is not None]
     for facts in (*(f.samples for f in known if f.samples is not None), *(part.facts for part in live)):

@@ -109,21 +109,17 @@ class Store:
         generation, overlay = self._open_newest()
         try:
             currency = self.currency_of(generation.manifest)
-            raw = connect_reader(self.memory) if overlay is None else overlay.connect()
-            with closing(Session(self.folder, generation.manifest, raw, currency)) as session:
-                if overlay is not None:
-                    session.show(overlay)
-                    del overlay  # it goes with the last session that shows it
+            with closing(Session(self.folder, generation.manifest, overlay.connect(), currency)) as session:
+                session.show(overlay)
+                del overlay  # it goes with the last session that shows it
                 with self._explaining(session.manifest.files):
                     yield session
         finally:
             generation.close()
 
-    def _open_newest(self) -> tuple[Generation, Overlay | None]:
+    def _open_newest(self) -> tuple[Generation, Overlay]:
         while True:
             generation = Generation(self.folder)
-            if not has_live(self.folder):
-                return generation, None
             try:
                 with self._laying:
                     laid = self._lay(generation.manifest)
@@ -131,18 +127,22 @@ class Store:
                 generation.close()
                 raise
             if laid is not None:
-                return generation, None if laid.overlay.is_empty else laid.overlay
+                return generation, laid.overlay
             generation.close()
 
     def _lay(self, manifest: Manifest) -> "_Laid | None":
-        """The overlay of the live rows over a generation; None where a flush has made files of them meanwhile."""
-        from loadfactor.store.live_database import read_live_beside
-
-        entry, laid = self._entry(), self._laid
+        """The overlay over a generation, of its live rows where it has some; None where a flush made files of them meanwhile."""
+        entry, laid, is_at_rest = self._entry(), self._laid, not has_live(self.folder)
         if laid is not None and (laid.process, laid.manifest, laid.entry) != (os.getpid(), manifest, entry):
             laid = None
-        if laid is not None and is_as_read(self.folder, laid.mark):
+        if laid is not None and (laid.mark is None if is_at_rest else is_as_read(self.folder, laid.mark)):
             return laid
+        if is_at_rest:
+            overlay = Overlay(connect_reader(self.memory))
+            self._laid = laid = _Laid(os.getpid(), manifest, entry, manifest.live_through, None, overlay)
+            return laid
+        from loadfactor.store.live_database import read_live_beside
+
         batches, mark = read_live_beside(self.folder, manifest.live_through, None if laid is None else laid.last)
         if _read_newest(self.folder).live_through != manifest.live_through:
             return None  # it may have discarded some

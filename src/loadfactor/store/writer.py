@@ -124,7 +124,7 @@ class Writer(Session):
         day = hours[0][0] // MS_PER_DAY
         path = self.name_new(table, day)
         (rows,) = self.fetch_one(f"COPY ({sql}) TO {quote(str(path))} ({LEDGER_OPTIONS})")
-        return self.finish(StoredFile(path.name, table, int(rows), 0, 0, day=day, hours=hours))
+        return self.finish(StoredFile(path.name, table, int(rows), 0, 0, hours[0][0], hours[-1][1], day, hours=hours))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

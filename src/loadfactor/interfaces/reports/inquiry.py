@@ -1,6 +1,6 @@
 """The questions of one report to the books: which window, which part of the fleet, split by what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from loadfactor.books.snapshot import Snapshot
+from loadfactor.books.snapshot import KeptT, Snapshot
 from loadfactor.books.waterfall import ASKED, FleetWaterfall
 from loadfactor.interfaces import formats
 from loadfactor.interfaces.pages.readings import currency_of
@@ -120,8 +120,10 @@ class Inquiry:
         """Where the books are, for commands to type."""
         return self.books.folder
 
-    def ask(self, *metrics: str | Metric, by: Sequence[str] = (), **where: str) -> Readings:
-        """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""
+    def ask(
+        self, *metrics: str | Metric, by: Sequence[str] = (), most: int | None = None, **where: str
+    ) -> Readings:
+        """Readings of metrics, split by dimensions, for the part of the fleet the report is about; `most` as of `Snapshot.show`."""
         return self.books.show(
             metrics,
             by,
@@ -130,10 +132,16 @@ class Inquiry:
             timezone=self.timezone,
             basis=self.basis,
             where={**self.where, **where} or None,
+            most=most,
         )
 
-    def tabulate(self, *metrics: str, by: Sequence[str]) -> tuple[list[tuple[Any, ...]], dict[str, Floats]]:
-        """The same as columns, an hour in ms since 1970."""
+    def keep(self, what: Hashable, find: Callable[[], KeptT], measure: Callable[[KeptT], int]) -> KeptT:
+        """What follows from answers to these questions, as `Snapshot.keep`."""
+        of = (self.start, self.end, str(self.timezone), self.basis, tuple(self.where.items()))
+        return self.books.keep((what, of), find, measure)
+
+    def tabulate(self, *metrics: str, by: Sequence[str]) -> tuple[list[Any], dict[str, Floats]]:
+        """The same as columns, as `Snapshot.tabulate`."""
         return self.books.tabulate(metrics, by, self.start, self.end, self.where or None)
 
     @cached_property
@@ -148,7 +156,7 @@ class Inquiry:
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
         """The same by group: each group's key with its readings by name."""
-        return group_readings(self.ask(*metrics, by=by, **where))
+        return group_readings(self.ask(*metrics, by=by, most=None, **where))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What each page shows: documents made of the builders of reports and commands. No formula."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -28,7 +29,7 @@ from loadfactor.interfaces.reports.tiles import BEFORE, build_tiles, say_change
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, VIEW, Ask, shift
-from loadfactor.interfaces.web.heat import read_heat
+from loadfactor.interfaces.web.heat import MOST_COLUMNS, MOST_ROWS, read_heat
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
@@ -38,6 +39,9 @@ OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 OF_A_GPU: Final = ("utilization", "allocation", "idle_gpu_hours", "idle_cost")
 HEAT_ROWS: Final = {"nodes": ("node",), "GPUs": ("node", "device")}
+NO_CELLS: Final = b"{}\n"
+BYTES_A_VALUE: Final = 100
+"""About so many a value of an answer takes that is kept."""
 HEAT_LEAD: Final = "Each cell is what most of that time went into; its colour is how active it was while it worked."
 OF_A_WAIT: Final = ("queue_waiting", "queue_wait_s_p50", "queue_wait_s_p90")
 OVER_TIME: Final = ("allocation", "utilization", "load_factor")
@@ -46,6 +50,7 @@ STATES: Final = ("busy", "idle", "unobserved", "unallocated", "down")
 HELD: Final = STATES[:3]
 """States of time in which somebody held a GPU."""
 OF_A_PLACE: Final = ("pool", "accelerator")
+FACET_TITLES: Final = {"state": "By the state of most of their time", "end": "By how they ended"}
 MOST_WASTES: Final = 5
 MOST_BARS: Final = 12
 MOST_FACETS: Final = 8
@@ -62,8 +67,9 @@ def build_fleet(ask: Ask) -> Document:
     """The first page: a sentence, tiles with their change, where it went, when, the largest wastes, and what fires."""
     inquiry = ask.inquire()
     aims = sections.build_targets(inquiry)
-    built = [_draw_way(inquiry), _over_time(inquiry), aims and aims.section, _list_wastes(inquiry), _list_firing(ask)]
     tiles, readings = build_tiles(inquiry, shift(inquiry))
+    wastes = _list_wastes(inquiry, any(r.metric == "idle_cost" and r.value for r in readings))
+    built = [_draw_way(inquiry), _over_time(inquiry), aims and aims.section, wastes, _list_firing(ask)]
     headline = f"The fleet {_say_full(readings)}"
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
 
@@ -92,8 +98,8 @@ def build_teams(ask: Ask) -> Document:
 def build_team(ask: Ask) -> Document:
     """One team: the same as of the fleet, its jobs and its projects."""
     inquiry = ask.inquire(team=ask.name)
-    jobs = inquiry.ask(*OF_A_JOB, by=("job",)).arrange("cost", True, PAGE_ROWS)
-    projects = inquiry.ask(*OF_A_JOB, by=("project",)).arrange("cost", True, PAGE_ROWS)
+    jobs = inquiry.ask(*OF_A_JOB, by=("job",), most=PAGE_ROWS)
+    projects = inquiry.ask(*OF_A_JOB, by=("project",), most=PAGE_ROWS)
     aims = sections.build_targets(inquiry)
     built = [
         _over_time(inquiry),
@@ -107,22 +113,32 @@ def build_team(ask: Ask) -> Document:
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
 
 
+@dataclass(frozen=True)
+class _Jobs:
+    """All jobs in an order: their readings, for each job in order its place among these and its name in small letters.
+
+    `facets`: the values that each has of a dimension, by their place; `counted`: how many jobs have each value.
+    """
+
+    found: Readings
+    order: Sequence[int]
+    names: Sequence[str]
+    facets: Mapping[str, Sequence[Sequence[str | None]]]
+    counted: Sequence[DataTable]
+
+
 def build_jobs(ask: Ask) -> Document:
     """Jobs by what they cost, or in another order; those whose name holds the text that is searched."""
-    inquiry = ask.inquire()
-    by = ("job", "team", "user")
-    order = ask.request.sort or "-cost"
-    found = inquiry.ask(*dict.fromkeys((*OF_A_JOB, *_hours_of(HELD))), by=by)
-    found = found.arrange(order.removeprefix("-"), order.startswith("-"))
+    inquiry, order = ask.inquire(), ask.request.sort or "-cost"
+    jobs = inquiry.keep(("jobs", order), lambda: _list_jobs(inquiry, order), lambda of: len(of.order))
     text, state, end = ask.text("q").lower(), ask.choose("state", HELD), ask.text("end")
-    states, ends = _name_states(found, HELD), _read_ends(inquiry)
-    chosen = [
-        n
-        for n, (job, *_) in enumerate(found.keys)
-        if job is not None and text in job.lower() and state in ("", states[n]) and end in ("", ends.get(job))
-    ]
+    chosen = jobs.order
+    if text:
+        chosen = [at for at, name in zip(jobs.order, jobs.names, strict=True) if text in name]
+    for name, value in (("state", state), ("end", end)):
+        chosen = [at for at in chosen if jobs.facets[name][at] == (value,)] if value else chosen
     first = _read_offset(ask)
-    page = readings_page.build_document(found.of(OF_A_JOB).pick(chosen[first : first + PAGE_ROWS]))
+    page = readings_page.build_document(jobs.found.pick(chosen[first : first + PAGE_ROWS]))
     last = min(first + PAGE_ROWS, len(chosen))
     conditions = [f"match “{text}”"] if text else []
     conditions += [f"were {state} for most of their time"] if state else []
@@ -131,16 +147,34 @@ def build_jobs(ask: Ask) -> Document:
         return replace(page, headline=f"No jobs {' and '.join(conditions)}." if conditions else page.headline)
     shown = f"; {first + 1:,} to {last:,} of them" if len(chosen) > PAGE_ROWS else ""
     headline = f"{counted(len(chosen), 'job')} {' and '.join(['held GPUs', *conditions])}{shown}, {_say_order(order)}."
-    facets = [
-        _list_facets("state", [states[n] for n in chosen], title="By the state of most of their time"),
-        _list_facets("end", [ends.get(found.keys[n][0]) for n in chosen], title="By how they ended"),
-        *(_list_facets(name, [found.keys[n][by.index(name)] for n in chosen]) for name in by[1:]),
-    ]
-    names = {found.keys[n][0] for n in chosen}
-    where = inquiry.ask("allocated_gpu_hours", by=("job", *OF_A_PLACE)).keys
-    for place, name in enumerate(OF_A_PLACE, 1):
-        facets.append(_list_facets(name, [value for job, value in {(k[0], k[place]) for k in where} if job in names]))
+    facets = [_list_facets(name, of, chosen) for name, of in jobs.facets.items()] if conditions else jobs.counted
     return replace(page, headline=headline, sections=[*page.sections, Section("Only some of them", tables=facets)])
+
+
+def _list_jobs(inquiry: Inquiry, order: str) -> _Jobs:
+    """Jobs that have a name, in an order as `--sort` takes it."""
+    by = ("job", "team", "user")
+    found = inquiry.ask(*dict.fromkeys((*OF_A_JOB, *_hours_of(HELD))), by=by)
+    numbers = [at for at in found.order(order.removeprefix("-"), order.startswith("-")) if found.keys[at][0] is not None]
+    ends = _read_ends(inquiry)
+    facets: dict[str, Sequence[Sequence[str | None]]] = {
+        "state": [(state,) for state in _name_states(found, HELD)],
+        "end": [(ends.get(key[0]),) for key in found.keys],
+        **{name: [(key[number],) for key in found.keys] for number, name in enumerate(by) if number},
+        **_list_places(inquiry, [key[0] for key in found.keys]),
+    }
+    names = [(found.keys[at][0] or "").lower() for at in numbers]
+    return _Jobs(found.of(OF_A_JOB), numbers, names, facets, [_list_facets(name, of, numbers) for name, of in facets.items()])
+
+
+def _list_places(inquiry: Inquiry, jobs: Sequence[str | None]) -> dict[str, Sequence[Sequence[str | None]]]:
+    """The pools and accelerators of each job, each once, where the job stands first."""
+    found: list[dict[str | None, dict[str | None, None]]] = [{} for _ in OF_A_PLACE]
+    columns, _ = inquiry.tabulate("allocated_gpu_hours", by=("job", *OF_A_PLACE))
+    for job, *values in zip(*(column.tolist() for column in columns), strict=True):
+        for of, value in zip(found, values, strict=True):
+            of.setdefault(job, {})[value] = None
+    return {name: [tuple(of.pop(job, ())) for job in jobs] for name, of in zip(OF_A_PLACE, found, strict=True)}
 
 
 def build_job(ask: Ask) -> Document:
@@ -190,21 +224,17 @@ def build_gpus(ask: Ask) -> Document:
     facets = Section(
         "Only some of them",
         tables=[
-            _list_facets("state", [states[n] for n in chosen], "GPUs", "By the state of most of their time"),
-            _list_facets("accelerator", [found.keys[n][2] for n in chosen], "GPUs"),
-            _list_facets("node", [found.keys[n][1] for n in chosen], "GPUs"),
+            _list_facets("state", [(state,) for state in states], chosen, "GPUs"),
+            _list_facets("accelerator", [key[2:] for key in found.keys], chosen, "GPUs"),
+            _list_facets("node", [key[1:2] for key in found.keys], chosen, "GPUs"),
         ],
     )
     shown = (
         f"; {first + 1:,} to {min(first + PAGE_ROWS, many):,} of them, {_say_order(order)}" if many > PAGE_ROWS else ""
     )
     rows = _choose_rows(ask, "nodes")
-    heat = read_heat(inquiry, HEAT_ROWS[rows])
-    drawn = (
-        [Section("Where and when", HEAT_LEAD, charts=(heat.draw(f"{rows[0].upper()}{rows[1:]} over time"),))]
-        if heat
-        else []
-    )
+    heat = inquiry.keep(("heat", rows), lambda: _draw_heat(inquiry, rows), lambda _: MOST_ROWS * MOST_COLUMNS)
+    drawn = [Section("Where and when", HEAT_LEAD, charts=(heat,))] if heat else []
     over = _over_time(inquiry)
     return replace(
         page,
@@ -215,12 +245,22 @@ def build_gpus(ask: Ask) -> Document:
 
 def write_heat_cells(ask: Ask) -> bytes:
     """The heat map of `/gpus` as one byte a cell, by GPU, or by node where the address says `rows=nodes`."""
-    rows = HEAT_ROWS[_choose_rows(ask, "GPUs")]
+    rows = _choose_rows(ask, "GPUs")
     try:
-        heat = read_heat(ask.inquire(), rows)
+        inquiry = ask.inquire()
     except NothingKnownError:
-        heat = None
-    return heat.write_cells() if heat else b"{}\n"
+        return NO_CELLS
+
+    def write() -> bytes:
+        heat = read_heat(inquiry, HEAT_ROWS[rows])
+        return heat.write_cells() if heat else NO_CELLS
+
+    return inquiry.keep(("cells", rows), write, lambda cells: len(cells) // BYTES_A_VALUE)
+
+
+def _draw_heat(inquiry: Inquiry, rows: str) -> Chart | None:
+    heat = read_heat(inquiry, HEAT_ROWS[rows])
+    return heat.draw(f"{rows[0].upper()}{rows[1:]} over time") if heat else None
 
 
 def _choose_rows(ask: Ask, default: str) -> str:
@@ -233,7 +273,7 @@ def _choose_rows(ask: Ask, default: str) -> str:
 def build_gpu(ask: Ask) -> Document:
     """One GPU: how full it was over time, and who held it."""
     inquiry = ask.inquire(device=ask.name)
-    jobs = inquiry.ask(*OF_A_JOB, by=("job", "team")).arrange("cost", True, PAGE_ROWS)
+    jobs = inquiry.ask(*OF_A_JOB, by=("job", "team"), most=PAGE_ROWS)
     built = [_over_time(inquiry), _as_section("Who held it", jobs)]
     tiles, readings = build_tiles(inquiry, shift(inquiry))
     full = Group({r.metric: r for r in readings}).value("utilization")
@@ -310,7 +350,8 @@ def _say_full(readings: Sequence[Reading]) -> str:
 
 
 def _draw_way(inquiry: Inquiry) -> Section:
-    found = inquiry.waterfall
+    window = (inquiry.start, inquiry.end, inquiry.timezone)
+    found = inquiry.books.waterfall((), *window, inquiry.basis, inquiry.where)
     return replace(draw_steps(found), lead=" ".join((say_useful(found), *list_unknown(found))))
 
 
@@ -359,10 +400,14 @@ def _read_ends(inquiry: Inquiry) -> dict[str | None, str | None]:
     return dict(zip(ends["job_id"].to_pylist(), ends["end"].to_pylist(), strict=True))
 
 
-def _list_facets(name: str, values: Sequence[str | None], of: str = "jobs", title: str = "") -> DataTable:
-    """How many rows each value of a facet leaves; a value is a link that keeps those alone."""
-    counts = Counter(value for value in values if value is not None).most_common(MOST_FACETS)
-    return table(counts, col(f"{FACET}{name}"), col(of, style="number", digits=9), title=title or f"By {name}")
+def _list_facets(
+    name: str, values: Sequence[Sequence[str | None]], chosen: Sequence[int], of: str = "jobs"
+) -> DataTable:
+    """How many of some rows each value of a facet leaves; a value is a link that keeps those alone."""
+    found = Counter(chain.from_iterable(map(values.__getitem__, chosen)))
+    found.pop(None, None)
+    title = FACET_TITLES.get(name, f"By {name}")
+    return table(found.most_common(MOST_FACETS), col(f"{FACET}{name}"), col(of, style="number", digits=9), title=title)
 
 
 def _over_time(inquiry: Inquiry) -> Section | None:
@@ -374,11 +419,10 @@ def _as_section(title: str, readings: Readings) -> Section | None:
     return replace(readings_page.build_document(readings).sections[0], title=title) if readings else None
 
 
-def _list_wastes(inquiry: Inquiry) -> Section | None:
+def _list_wastes(inquiry: Inquiry, is_priced: bool) -> Section | None:
     """Holders that left most idle, by money where it is known."""
-    found = inquiry.ask("idle_cost", "idle_gpu_hours", "utilization", by=("job", "team"))
-    priced = any(value for value in found.column("idle_cost"))
-    found = found.arrange("idle_cost" if priced else "idle_gpu_hours", True, MOST_WASTES)
+    first, second = ("idle_cost", "idle_gpu_hours") if is_priced else ("idle_gpu_hours", "idle_cost")
+    found = inquiry.ask(first, second, "utilization", by=("job", "team"), most=MOST_WASTES)
     section = _as_section("What was held and left idle, the most first", found)
     return section and replace(
         section, lead="The page of a job says what it did in that time and what to look at first."

@@ -93,14 +93,16 @@ class Heat:
 
 def read_heat(inquiry: Inquiry, by: Sequence[str]) -> Heat | None:
     """The heat map of a window by node, or by node and device; None where nothing is named. One question to the books."""
-    keys, values = inquiry.tabulate("effective_gpu_hours", *PARTS, by=(*by, "hour"))
-    named = [number for number, key in enumerate(keys) if None not in key]
-    if not named:
+    (*named, at_ms), values = inquiry.tabulate("effective_gpu_hours", *PARTS, by=(*by, "hour"))
+    some = np.logical_and.reduce([column != None for column in named])  # noqa: E711 (by element)
+    if not some.any():
         return None
-    names = sorted({keys[number][:-1] for number in named})
-    place = {name: number for number, name in enumerate(names)}
-    rows = np.array([place[keys[number][:-1]] for number in named])
-    hours = np.array([keys[number][-1] for number in named], dtype=np.int64) // MS_PER_HOUR
+    named, at_ms = [column[some] for column in named], at_ms[some]
+    begins = np.logical_or.reduce([column[1:] != column[:-1] for column in named])  # groups come in order
+    starts = [0, *(np.flatnonzero(begins) + 1).tolist()]
+    names = list(zip(*(column[starts].tolist() for column in named), strict=True))
+    rows = np.cumsum(np.concatenate([[0], begins]))
+    hours = np.asarray(at_ms, dtype=np.int64) // MS_PER_HOUR
     start, end = (round(at.timestamp() * MS_PER_S) for at in inquiry.window)
     first = start // MS_PER_HOUR
     columns = hours - first
@@ -108,7 +110,7 @@ def read_heat(inquiry: Inquiry, by: Sequence[str]) -> Heat | None:
     tables = []
     for name in ("effective_gpu_hours", *PARTS):
         table = np.zeros(shape)
-        table[rows, columns] = np.nan_to_num(values[name][named])
+        table[rows, columns] = np.nan_to_num(values[name][some])
         tables.append(table)
     zone: tzinfo = inquiry.timezone
     at = datetime.fromtimestamp(first * MS_PER_HOUR / MS_PER_S, zone)

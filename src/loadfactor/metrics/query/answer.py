@@ -33,7 +33,7 @@ from loadfactor.metrics.metric import (
     UnitShare,
 )
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.metrics.query.question import ACTIVE, Fetch, Key, Question, Row, list_rows
+from loadfactor.metrics.query.question import ACTIVE, Columns, Fetch, Key, Question, Row, list_rows
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
 from loadfactor.metrics.work import LOST_TO, OTHER_CAUSE
 from loadfactor.tables.work import RATE
@@ -70,17 +70,26 @@ class Totals:
 
 def add_up(question: Question, fetch: Fetch) -> Totals:
     """The totals of a question, its groups in order."""
-    found = fetch("sums")
-    some = found["rows"] > 0  # an aggregate over nothing is a row, too
-    table, keys = {name: column[some] for name, column in found.items()}, question.keys
+    table, keys = _fetch_groups(fetch), question.keys
     return Totals(
         list(zip(*(table[k].tolist() for k in keys), strict=True)) if keys else [()] * len(table["rows"]),
-        {
-            part: np.column_stack([np.asarray(table[f"p{number}_{place}"]) for place in range(len(part.columns))])
-            for number, part in enumerate(question.parts)
-        },
+        _stack_parts(question, table),
         {name: table[name].tolist() for name in question.peaks},
     )
+
+
+def _fetch_groups(fetch: Fetch) -> Columns:
+    """The rows of the query `sums`, one a group."""
+    found = fetch("sums")
+    some = found["rows"] > 0  # an aggregate over nothing is a row, too
+    return found if some.all() else {name: column[some] for name, column in found.items()}
+
+
+def _stack_parts(question: Question, table: Columns) -> dict[Part, Floats]:
+    return {
+        part: np.column_stack([np.asarray(table[f"p{number}_{place}"]) for place in range(len(part.columns))])
+        for number, part in enumerate(question.parts)
+    }
 
 
 Known = tuple[Value, float | None]
@@ -116,17 +125,19 @@ def answer(question: Question, fetch: Fetch) -> Readings:
     return Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)
 
 
-def tabulate(question: Question, fetch: Fetch) -> tuple[list[Key], dict[str, Floats]]:
-    """The answer as columns, for metrics that are sums or ratios of the ledger: the groups, an hour in ms, and values.
+def tabulate(question: Question, fetch: Fetch) -> tuple[list[NDArray[Any]], dict[str, Floats]]:
+    """The answer as columns, for metrics that are sums or ratios of the ledger: those of the groups in order, and values.
 
-    NaN where not known. For answers of hundreds of thousands of groups, of which no reading is put together.
+    An hour in ms, a name that is none None, a value NaN where not known. For hundreds of thousands of groups, of which no reading
+    is put together.
     """
-    summed, columns = add_up(question, fetch), {}
+    table, columns = _fetch_groups(fetch), {}
+    sums = _stack_parts(question, table)
     for metric in question.metrics:
         assert isinstance(metric.kind, Sum | Ratio)
-        values, is_known, _ = work_out(metric.kind, summed.sums)
+        values, is_known, _ = work_out(metric.kind, sums)
         columns[metric.name] = np.where(is_known, values[:, 0], np.nan)
-    return summed.keys, columns
+    return [np.ma.filled(table[key], None) if table[key].dtype == object else table[key] for key in question.keys], columns
 
 
 def _within(keys: list[Key], summed: Totals, column: MetricColumn) -> MetricColumn:

@@ -34,7 +34,10 @@ OF_A_WAIT = (*OF_A_JOB, "pool")
 
 @dataclass(frozen=True)
 class Question:
-    """A question: metrics, split by dimensions, in a window, in one cost basis."""
+    """A question: metrics, split by dimensions, in a window, in one cost basis.
+
+    `most`: only so many groups, those with most of its first metric, a sum, and some more that are as good as equal.
+    """
 
     metrics: tuple[Metric, ...]
     by: tuple[str, ...]
@@ -45,6 +48,7 @@ class Question:
     currency: str = DEFAULT_CURRENCY
     knows_grid: bool = False
     """Whether settings say what energy is worked out of (`query.grid`); else what follows from them is unknown."""
+    most: int | None = None
 
     @property
     def reads_grid(self) -> bool:
@@ -60,7 +64,8 @@ class Question:
     def shape(self) -> str:
         """All that its queries depend on: the same for another window, or another value of a filter."""
         filters = tuple(name for name, _ in self.where)
-        return repr((self.metrics, self.by, self.basis, filters, self.without_idle, self.reads_grid))
+        limit = () if self.most is None else (self.most,)
+        return repr((self.metrics, self.by, self.basis, filters, self.without_idle, self.reads_grid, *limit))
 
     @property
     def keys(self) -> list[str]:

@@ -138,6 +138,11 @@ class Readings(Sequence[Reading]):
         return str(self.to_wide().to_html(index=False, na_rep="unknown", max_rows=SHOWN))
 
     @property
+    def metrics(self) -> Sequence[str]:
+        """The names of its metrics."""
+        return [metric.name for metric in self._metrics]
+
+    @property
     def by(self) -> Sequence[str]:
         """The requested dimensions."""
         return self._by
@@ -156,6 +161,10 @@ class Readings(Sequence[Reading]):
 
         What is not known stands last. Raises InputError for a name that is not among them.
         """
+        return self.pick(self.order(name, descending)[:limit])
+
+    def order(self, name: str = "", descending: bool = False) -> list[int]:
+        """The numbers of the groups in that order. Raises as `arrange`."""
         order = list(range(len(self._groups.keys)))
         if name:
             names = [metric.name for metric in self._metrics]
@@ -170,7 +179,7 @@ class Readings(Sequence[Reading]):
             order = sorted(known, key=lambda i: rank(values[i]), reverse=descending) + unknown
         elif descending:
             order.reverse()
-        return self.pick(order[:limit])
+        return order
 
     def of(self, metrics: Sequence[str]) -> "Readings":
         """Those of some of the metrics, in the requested order."""
