@@ -78,7 +78,9 @@ def _work_out(session: Session, networks: tuple[JobNetwork, ...], has_sections: 
     if has_sections:
         session.view_table("job_sections", "job_sections")
         session.materialize("section_spans", _SPANS)
-        has_sections = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
+        has_sections = (
+            session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0
+        )  # else the ledger need not be read
     session.materialize("section_work", f"{_WORK} ORDER BY ALL" if has_sections else _NO_SECTIONS)
     sql = recall("worked out", lambda: expressions().write_progress())["progress"]
     return session.materialize_shared("worked_out", sql)

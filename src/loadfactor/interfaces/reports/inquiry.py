@@ -120,9 +120,7 @@ class Inquiry:
         """Where the books are, for commands to type."""
         return self.books.folder
 
-    def ask(
-        self, *metrics: str | Metric, by: Sequence[str] = (), most: int | None = None, **where: str
-    ) -> Readings:
+    def ask(self, *metrics: str | Metric, by: Sequence[str] = (), most: int | None = None, **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about; `most` as of `Snapshot.show`."""
         return self.books.show(
             metrics,

@@ -155,7 +155,9 @@ def _list_jobs(inquiry: Inquiry, order: str) -> _Jobs:
     """Jobs that have a name, in an order as `--sort` takes it."""
     by = ("job", "team", "user")
     found = inquiry.ask(*dict.fromkeys((*OF_A_JOB, *_hours_of(HELD))), by=by)
-    numbers = [at for at in found.order(order.removeprefix("-"), order.startswith("-")) if found.keys[at][0] is not None]
+    numbers = [
+        at for at in found.order(order.removeprefix("-"), order.startswith("-")) if found.keys[at][0] is not None
+    ]
     ends = _read_ends(inquiry)
     facets: dict[str, Sequence[Sequence[str | None]]] = {
         "state": [(state,) for state in _name_states(found, HELD)],
@@ -164,7 +166,9 @@ def _list_jobs(inquiry: Inquiry, order: str) -> _Jobs:
         **_list_places(inquiry, [key[0] for key in found.keys]),
     }
     names = [(found.keys[at][0] or "").lower() for at in numbers]
-    return _Jobs(found.of(OF_A_JOB), numbers, names, facets, [_list_facets(name, of, numbers) for name, of in facets.items()])
+    return _Jobs(
+        found.of(OF_A_JOB), numbers, names, facets, [_list_facets(name, of, numbers) for name, of in facets.items()]
+    )
 
 
 def _list_places(inquiry: Inquiry, jobs: Sequence[str | None]) -> dict[str, Sequence[Sequence[str | None]]]:

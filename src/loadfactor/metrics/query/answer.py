@@ -137,7 +137,9 @@ def tabulate(question: Question, fetch: Fetch) -> tuple[list[NDArray[Any]], dict
         assert isinstance(metric.kind, Sum | Ratio)
         values, is_known, _ = work_out(metric.kind, sums)
         columns[metric.name] = np.where(is_known, values[:, 0], np.nan)
-    return [np.ma.filled(table[key], None) if table[key].dtype == object else table[key] for key in question.keys], columns
+    return [
+        np.ma.filled(table[key], None) if table[key].dtype == object else table[key] for key in question.keys
+    ], columns
 
 
 def _within(keys: list[Key], summed: Totals, column: MetricColumn) -> MetricColumn:
