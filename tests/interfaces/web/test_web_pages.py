@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from gzip import compress
 from html import unescape
@@ -28,6 +29,7 @@ from loadfactor.interfaces.server.pages import MOST_KEPT_BYTES, KeptParts
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.web.pages import PAGES
 from loadfactor.interfaces.web.views import MOST_OF_OWNER, SavedView, list_views, name_owner, save_view
+from loadfactor.store.session import Session
 from loadfactor.store.source_status import Failure, Skipped, SourceStatus, write_statuses
 from loadfactor.store.tokens import TokenFile, create_token, revoke_token
 
@@ -177,6 +179,54 @@ def test_a_teams_pages_say_nothing_of_another_team(books: Books, tokens: dict[st
                 assert not [s for s in (THEIRS, "7919", "63352", "63,352", "0.7654", "76.5 %") if s in shown], question
 
 
+NAMING = (
+    *("/teams/{}", "/jobs/job-{}", "/gpus/GPU-{}-0", "/jobs?q={}", "/time?where=team={}", "/time?where=pool=pool-{}"),
+    *(
+        "/jobs?where=user=user-{}",
+        f"/jobs/job-{MINE}?beside=job-{{}}",
+        "/diagnosis?where=team={}",
+        "/diagnosis?where=job=job-{}",
+    ),
+    *(
+        "/gpus?where=node=node-{}&format=cells",
+        "/money?where=project=project-{}",
+        "/queue?where=team={}",
+        "/teams?where=experiment={}",
+    ),
+    *("/api/v1/readings?metric=cost&where=job=job-{}", "/api/v1/jobs?user=user-{}", "/api/v1/diagnosis?job=job-{}"),
+)
+"""Addresses that name a thing, in every way that there is."""
+
+
+def test_what_is_there_and_forbidden_is_as_what_is_not_there(
+    books: Books, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a team's token: the same answer, byte for byte, after the same questions of the books: no time tells them apart."""
+    statements: list[str] = []
+    for name in ("fetch", "fetch_columns", "fetch_one", "materialize", "create_view"):
+
+        def note(session: Session, *given: str, work: Callable[..., object] = getattr(Session, name)) -> object:
+            statements.append(" ".join(given))
+            return work(session, *given)
+
+        monkeypatch.setattr(Session, name, note)
+    bearer = {"authorization": f"Bearer {tokens['read-team']}", "accept-encoding": "identity"}
+    with serve(books) as browser:
+
+        def ask(address: str, name: str) -> tuple[object, ...]:
+            statements.clear()
+            answer = browser.get(address.format(name), headers=bearer)
+            text = answer.text.replace(name, "NAME")
+            headers = {k: v for k, v in answer.headers.items() if k not in ("etag", "x-request-id")}
+            return answer.status_code, text, headers, [of.replace(name, "NAME") for of in statements]
+
+        for address in NAMING:
+            ask(address, "whatever")  # what is read once is read
+            there, not_there = ask(address, THEIRS), ask(address, "nonesuch")
+            assert len(THEIRS) == len("nonesuch")
+            assert there == not_there, address
+
+
 def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:
     """Without one a browser is sent to sign in, with one of a team pages of the fleet are refused, as a page."""
     with serve(books) as browser:
@@ -227,6 +277,24 @@ def test_a_person_silences_and_lifts_by_the_forms(tmp_path: Path) -> None:
         assert "team vision" not in browser.get("/alerts").text
         wrong = browser.post("/alerts", content=f"form_key={key}&rule=notebook_idle&of=x&for=1h", headers=form)
         assert wrong.status_code == 400
+
+
+def test_thousands_are_parted_as_the_reader_reads_them(books: Books, tokens: dict[str, str]) -> None:
+    """By narrow spaces where a comma could be that of a fraction, on pages alone; names, commands and data stay as they are."""
+    bearer = {"authorization": f"Bearer {tokens['read']}"}
+    german, english = {"accept-language": "de-DE,de;q=0.9,en;q=0.8"}, {"accept-language": "en-US"}
+    with serve(books) as browser:
+        for_germans, for_others = (browser.get("/teams", headers=bearer | of) for of in (german, english))
+        assert "$63\u202f352" in for_germans.text
+        assert "$63,352" in for_others.text
+        assert "63,352" not in re.sub(r"<[^>]*>", "", for_germans.text)
+        assert re.findall(r'data-\w+="[^"]*"', for_germans.text) != []
+        assert for_germans.text.replace("\u202f", ",").replace(' data-thousands="space"', "") == for_others.text
+        assert for_germans.headers["etag"] != for_others.headers["etag"]
+        assert "Accept-Language" in for_germans.headers["vary"]
+        for form in ("json", "csv"):
+            texts = {browser.get(f"/teams?format={form}", headers=bearer | of).text for of in (german, english)}
+            assert len(texts) == 1
 
 
 def test_a_view_is_saved_listed_and_removed_by_forms(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ MARGIN = 16  # around the pictures of a file
 BAR_UNITS, TALL = 10, 60  # of the small histograms' own drawing
 ADDRESS = "address"
 """The title of a column whose cells are addresses of our own pages."""
+SENTENCES = ("what to do", "what to change", "look at", "meaning")
+"""Titles of columns whose cells are sentences of our own, never names from data."""
 
 
 def render_html(document: Document) -> str:
@@ -64,8 +66,9 @@ def _link_addresses(column: TableColumn, cell: str) -> Markup | str:
     return Markup('<a href="{0}">{0}</a>').format(shown) if column.title == ADDRESS else shown
 
 
-def _plain(_column: TableColumn, cell: str) -> str:
-    return spell_out(cell)
+def write_text(column: TableColumn, cell: str) -> Markup | str:
+    """The text of a cell, with commands as code where its column is of sentences of our own."""
+    return _mark(spell_out(cell)) if column.title in SENTENCES else spell_out(cell)
 
 
 def _show(document: Document) -> Document:
@@ -82,7 +85,7 @@ def _show(document: Document) -> Document:
 def _render(
     name: str,
     document: Document,
-    link: Callable[[TableColumn, str], Markup | str] = _plain,
+    link: Callable[[TableColumn, str], Markup | str] = write_text,
     pictures: list[str] | None = None,
 ) -> str:
     return _template(name).render(
@@ -90,7 +93,7 @@ def _render(
         pictures=pictures,
         mark=_mark,
         document=_show(document),
-        picture=_picture if link is _plain else _picture_with_cursor,
+        picture=_picture if link is write_text else _picture_with_cursor,
         bars=_bars,
         wide=BAR_UNITS,
         tall=TALL,

@@ -38,6 +38,7 @@ from loadfactor.interfaces.server.replies import (
     send,
 )
 from loadfactor.interfaces.web.ask import Ask, State, read_state
+from loadfactor.interfaces.web.frame import parts_by_space
 from loadfactor.interfaces.web.insights import (
     list_causes_of_jobs,
     list_holders,
@@ -190,16 +191,17 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
             document = build(build_document)
             return f"{render_json(document)}\n" if as_form == "json" else _write_csv(document)
 
+        is_spaced = parts_by_space(request.headers.get("accept-language", ""))
         marks = (*(each.mark for each in standing), views)
 
         async def begin_page(packed: bool) -> Begun:
             reach = (access.team, access.grants("fleet"), int(time() / S_PER_MIN))
             key = digest_state(request, folder, reach, marks)
             parts = await kept.find(key, lambda: build(build_parts))
-            return begin(WebAnswer(lambda _form: render_page(parts, _view(access))).write(form, packed))
+            return begin(WebAnswer(lambda _form: render_page(parts, _view(access, is_spaced))).write(form, packed))
 
         if form == "html":
-            answer = await send(request, folder, begin_page, form, marks)
+            answer = await send(request, folder, begin_page, form, (*marks, is_spaced))
         else:
             answer = await reply(request, served.pool, folder, lambda: WebAnswer(write), form, marks)
         answer.headers.update(PAGE_HEADERS)
@@ -266,11 +268,11 @@ def _write_csv(document: Document) -> str:
     return render_csv(document if has_rows else replace(document, data=[{"answer": document.headline}]))
 
 
-def _view(access: Access) -> Viewer:
+def _view(access: Access, is_spaced: bool) -> Viewer:
     name = access.user or (f"token {access.token}" if access.token else "")
     has_session = bool(access.token and access.form_key)
     reads_fleet, writes, saves = (access.grants(need) for need in ("fleet", "write", "save"))
-    return Viewer(name, access.team, reads_fleet, writes, saves, has_session, access.form_key)
+    return Viewer(name, access.team, reads_fleet, writes, saves, has_session, is_spaced, access.form_key)
 
 
 def _choose_form(request: Request, page: Page) -> PageForm:

@@ -210,7 +210,7 @@ def begin(pieces: Iterator[bytes]) -> Begun:
     return first, chain(first, pieces)
 
 
-VARY = "Accept, Accept-Encoding, Authorization, Cookie"
+VARY = "Accept, Accept-Encoding, Accept-Language, Authorization, Cookie"
 
 
 def access_of(request: Request) -> Access:

@@ -1,5 +1,6 @@
 """The frame of every page: the styles and scripts that it links, and what a refusal and the form for signing in look like."""
 
+import re
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -36,6 +37,34 @@ FILES: Final[dict[str, tuple[bytes, str]]] = {
 STYLES: Final = [f"/static/{name}" for name in FILES if name.endswith(".css")]
 SCRIPTS: Final = [f"/static/{name}" for name in FILES if name.endswith(".js")]
 """In the order that a page links them. A page does without its scripts."""
+
+
+COMMA: Final = ("en", "zh", "ja", "ko", "th", "he", "hi")
+"""Languages that part thousands by commas."""
+NARROW_SPACE: Final = "\u202f"
+_NUMBER: Final = re.compile(
+    r'(<(code|a|option)\b[^>]*>[^<]*</\2>|<th scope="row"[^>]*>[^<]*</th>|<[^>]*>)|(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])'
+)
+
+
+def parts_by_space(accepted: str) -> bool:
+    """Whether the reader of a page, by its Accept-Language, may take the comma in 1,234 for that of a fraction.
+
+    >>> [parts_by_space(of) for of in ("de-DE,de;q=0.9,en;q=0.8", "en-GB,de;q=0.5", "de;q=0.2,en", "fr", "*", "")]
+    [True, False, False, True, False, False]
+    """
+    named = re.findall(r"([a-zA-Z]+)[^,;]*(?:;\s*q=([01](?:\.\d*)?))?", accepted)
+    first = max(named, key=lambda of: float(of[1] or 1), default=("en", ""))[0]
+    return first.lower() not in COMMA
+
+
+def part_by_space(page: str) -> str:
+    """A page with the thousands of its numbers parted by narrow spaces; links, names of rows, commands and attributes stay.
+
+    >>> part_by_space('<td class="n" title="1,000">$12,345.6</td><th scope="row">1,2</th><code>1,000</code>').replace("\u202f", "_")
+    '<td class="n" title="1,000">$12_345.6</td><th scope="row">1,2</th><code>1,000</code>'
+    """
+    return _NUMBER.sub(lambda found: found[1] or found[0].replace(",", NARROW_SPACE), page)
 
 
 def render_login(place: str, problem: str = "") -> str:

@@ -5,11 +5,11 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.document import TableColumn
 from loadfactor.interfaces.formats import UNKNOWN
 from loadfactor.interfaces.pages.bridge import FLEET, POOLS
 from loadfactor.interfaces.pages.readings import NO_NAME
+from loadfactor.interfaces.render.html import write_text
 from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED
 from loadfactor.interfaces.reports.sections import ALL
 from loadfactor.interfaces.web.ask import FACET, FACETS, VIEW, Ask
@@ -35,7 +35,7 @@ class Linker:
 
     def __call__(self, column: TableColumn, cell: str) -> Markup | str:
         """The cell spelled out, as a link where it names something that has a page; an address too long for browsers is none."""
-        shown, address = spell_out(cell), self._find_address(column.title, cell)
+        shown, address = write_text(column, cell), self._find_address(column.title, cell)
         if address is None or len(address) > LONGEST_ADDRESS:
             return shown
         return Markup('<a href="{}">{}</a>').format(address, shown)

@@ -18,7 +18,7 @@ from loadfactor.interfaces.reach import NothingKnownError, RefusedError
 from loadfactor.interfaces.render.html import render_content
 from loadfactor.interfaces.web.ask import BEFORE, COMPARE, FACETS, KEPT, LIVE_WINDOW, Ask
 from loadfactor.interfaces.web.builders import PAGE_ROWS
-from loadfactor.interfaces.web.frame import render
+from loadfactor.interfaces.web.frame import part_by_space, render
 from loadfactor.interfaces.web.links import Linker
 from loadfactor.interfaces.web.pages import PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, AS_IT_IS
@@ -51,7 +51,7 @@ WHOLE: Final = tuple(
 
 @dataclass(frozen=True)
 class Viewer:
-    """Who looks: what they are called, what they may, and the key of their forms."""
+    """Who looks: what they are called, what they may, and the key of their forms. `parts_by_space`: how they read large numbers."""
 
     name: str = ""
     team: str | None = None
@@ -59,6 +59,7 @@ class Viewer:
     writes: bool = False
     saves: bool = False
     has_session: bool = False
+    parts_by_space: bool = False
     form_key: str = ""
 
 
@@ -141,7 +142,8 @@ def render_page(parts: Mapping[str, Any], viewer: Viewer) -> str:
     """A page as HTML, for this viewer."""
     navigation = [(p.name, *of) for p, *of in parts["links"] if viewer.reads_fleet or not p.of_fleet]
     name = "plan.html" if parts["form"] else "page.html"
-    return render(name, viewer=viewer, navigation=navigation, **parts)
+    page = render(name, viewer=viewer, navigation=navigation, **parts)
+    return part_by_space(page) if viewer.parts_by_space else page
 
 
 def _offer_beside(ask: Ask) -> dict[str, Any]:

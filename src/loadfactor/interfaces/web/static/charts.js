@@ -178,7 +178,7 @@
         const key = document.createElement("i");
         key.className = `s${series % 8}`;
         const value = document.createElement("b");
-        value.textContent = this.rows[series][this.index];
+        value.textContent = loadfactor.part(this.rows[series][this.index]);
         line.append(key, `${name} `, value);
         return line;
       });
@@ -196,7 +196,7 @@
     }
 
     say(index) {
-      return `${this.name(index)}: ${this.names.map((name, series) => `${name} ${this.rows[series][index]}`).join(", ")}`;
+      return `${this.name(index)}: ${this.names.map((name, series) => `${name} ${loadfactor.part(this.rows[series][index])}`).join(", ")}`;
     }
 
     // -- a window as an address

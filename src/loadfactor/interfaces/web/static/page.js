@@ -197,6 +197,13 @@ window.loadfactor = (() => {
     return new Intl.DateTimeFormat("en-GB", { ...form, timeZone: zone });
   }
 
+  // -- numbers
+
+  // A number as the page has them: a reader who may take a comma for that of a fraction gets thousands parted by narrow spaces.
+  function part(text) {
+    return document.documentElement.dataset.thousands === "space" ? text.replace(/(\d),(?=\d{3})/g, "$1\u202f") : text;
+  }
+
   // -- fingers
 
   // Calls `then` when a finger has stayed where it went down: what follows chooses. One that moves first looks, or scrolls.
@@ -235,5 +242,5 @@ window.loadfactor = (() => {
   document.body.append(announced, progress);
   for (const figure of document.querySelectorAll("figure")) drawn.set(figure, figure.outerHTML); // before scripts add to them
   if (history.state?.y) scrollTo(0, history.state.y);
-  return { visit, read, renew, make, openWindow, whenHeld, clock, get tag() { return tag; }, set tag(of) { tag = of; } };
+  return { visit, read, renew, make, openWindow, whenHeld, part, clock, get tag() { return tag; }, set tag(of) { tag = of; } };
 })();
