@@ -568,6 +568,13 @@ def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
     seed += (
         " 25%|██▌| 1/4 [00:03<00:09, 3.0s/it]\nstep: 10  loss: 7.6 tps: 6,104\ns:0 trl:1\niter 0: loss 1, time 1ms\n"
     )
+    seed += (
+        CHAT_OLD.format(0, 1)
+        + CHAT_NEW.format(0, 2)
+        + engine_lines((1, 2, 3))
+        + "step:1 - timing_s/gen:1 - timing_s/step:2\n"
+    )
+    seed += "Global step 1: {'timing/step_total': 2.0}\nStep 1 | loss:1 tokens_per_second_per_gpu:5\n"
     events = b"".join(event(BEGAN_MS / 1000 + i, i, "train/loss", 1.0) for i in range(20))
     state = b'{"log_history": [{"step": 5, "loss": 1, "epoch": 0.5}, {"step": 10, "train_runtime": 5, "epoch": 1}]}'
     refused = []

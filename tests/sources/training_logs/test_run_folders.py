@@ -4,6 +4,7 @@ Shapes: wandb 0.2x offline and MLflow 3 files, written by those packages and typ
 lines that people published (axolotl-ai-cloud/axolotl, OpenRLHF/OpenRLHF, hiyouga/LLaMA-Factory, huggingface/trl).
 """
 
+import gzip
 import json
 import random
 import sqlite3
@@ -215,6 +216,34 @@ def test_verl_on_tensorboard(tmp_path: Path) -> None:
     path.write_bytes(data)
     rows, _ = read_run(path)
     assert add_up(rows) == {("step", True): 5, ("train_token", True): 5 * 4096}
+
+
+VERL = "(TaskRunner pid=7) step:{0} - timing_s/gen:5.0 - timing_s/step:8.0 - perf/total_num_tokens:{1}\n"
+FORMS = {
+    "verl.log": VERL.format(1, 1000) + VERL.format(2, 1200) + VERL.format(3, 900),
+    "trainer_log.jsonl": "".join(
+        f'{{"current_steps": {n}, "total_steps": 9, "loss": 5, "elapsed_time": "0:0{n}:00", "total_tokens": {n * 99}}}\n'
+        for n in (1, 2, 3)
+    ),
+    "metrics.csv": "step,train_loss,total_tokens\n" + "".join(f"{n},1.5,{4096 * (n + 1)}\n" for n in range(3)),
+    "trainer_state.json": json.dumps(STATE, indent=2) + "\n",
+    "torchtune.txt": "".join(f"Step {n} | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1000.0\n" for n in (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_same_in_other_clothes(tmp_path: Path, name: str) -> None:
+    """Line ends of Windows, a byte order mark and gzip change no sum; what was written twice is kept once."""
+    text, options = FORMS[name], {"begun_ms": BEGAN_S * 1000, "step_s": 2.0, "gpus": 1}
+    expected = add_up(read_run(write(tmp_path, name, text), **options)[0])
+    for other in (text.replace("\n", "\r\n"), "\ufeff" + text, text.rstrip("\n")):
+        assert add_up(read_run(write(tmp_path, name, other), **options)[0]) == expected
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert add_up(read_run(packed, **options)[0]) == expected
+    if not name.endswith(".json"):
+        twice = add_up(read_run(write(tmp_path, name, text + text), **options)[0])
+        assert {unit: amount for unit, amount in twice.items() if unit[1]} == expected
 
 
 def test_mutants(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.interfaces.pages.energy import ENERGY, list_terms
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.metrics import metric
-from loadfactor.metrics.metric import PerUnit
+from loadfactor.metrics.metric import PerUnit, Speed
 from loadfactor.metrics.query.reading import Reading, Value
+from loadfactor.metrics.work import AT_PEAK
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import DEFAULT_CURRENCY
 
@@ -105,6 +106,23 @@ def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store:
     )
 
 
+def say_unknown_work(readings: Sequence[Reading]) -> str:
+    """Why metrics of work are not known of anybody, and what says more; nothing where they are known of somebody."""
+    sentences = []
+    for name in dict.fromkeys(r.metric for r in readings):
+        of, kind = [r for r in readings if r.metric == name], metric(name).kind
+        if not isinstance(kind, PerUnit | Speed) or any(r.value is not None for r in of):
+            continue
+        if any(r.coverage == 0 for r in of):
+            why = "no price of the GPUs is known"
+        elif kind.unit in AT_PEAK.values():
+            why = "of no job tokens, network, datatype and accelerator are all known"
+        else:
+            why = f"no job says its {kind.unit.replace('_', ' ')}s"
+        sentences.append(f"{metric(name).title} is unknown: {why}.")
+    return " ".join((*sentences, "`loadfactor report --job JOB` says what a job lacks.")) if sentences else ""
+
+
 def _say_what_ignores_idle(names: Sequence[str]) -> None:
     """Say on stderr which of the metrics are no unit costs. Raises InputError where none of those named is one."""
     others = [name for name in names if not isinstance(metric(name).kind, PerUnit)]
@@ -126,7 +144,8 @@ def build_document(readings: Sequence[Reading]) -> Document:
     by = list(readings[0].by)
     table = _group_table(by, readings) if by else _metric_table(readings)
     start, end = min(r.start for r in readings), max(r.end for r in readings)
-    subtitle = f"{instant(start)} to {instant(end)}. {basis_text(readings)}".rstrip()
+    subtitle = " ".join((f"{instant(start)} to {instant(end)}.", basis_text(readings), say_unknown_work(readings)))
+    subtitle = " ".join(subtitle.split())
     return Document(_headline(by, readings), (Section(tables=(table,)),), subtitle, data=readings)
 
 

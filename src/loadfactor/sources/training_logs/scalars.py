@@ -4,7 +4,7 @@ Tags are those that Megatron, NeMo, torchtitan, Transformers, TRL, Axolotl, Ligh
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -68,32 +68,36 @@ def is_read(tag: str) -> bool:
 def make_run(where: str, family: str, scalars: Sequence[Scalar]) -> RunLog:
     """The run that scalars tell of: an iteration for each step at which a loss, or else anything, was written."""
     chosen = [s for s in scalars if is_read(s.tag)]
-    losses = [s for s in chosen if _LOSS.search(s.tag)]
+    has_losses = any(_LOSS.search(s.tag) for s in chosen)
     attempts = [Attempt()]
-    for scalar in losses or [s for s in chosen if _name(s.tag)]:
+    at: dict[int, list[tuple[int, Iteration]]] = {}  # by step, with the place of the point that began each
+    for place, scalar in enumerate(chosen):
         seen = attempts[-1].iterations
-        if seen and scalar.step == seen[-1].step:
+        is_one = _LOSS.search(scalar.tag) if has_losses else _name(scalar.tag)
+        if not is_one or (seen and scalar.step == seen[-1].step):
             continue
         if seen and scalar.step < seen[-1].step:
             attempts.append(Attempt())
         attempts[-1].iterations.append(Iteration(scalar.step, {}, {}, scalar.at_ms))
-    _add_values(attempts, chosen)
+        at.setdefault(scalar.step, []).append((place, attempts[-1].iterations[-1]))
+    _add_values(at, chosen)
     return RunLog(where, family, [a for a in attempts if a.iterations])
 
 
-def _add_values(attempts: Sequence[Attempt], scalars: Sequence[Scalar]) -> None:
-    at: dict[int, list[Iteration]] = {}
-    for attempt in attempts:
-        for one in attempt.iterations:
-            at.setdefault(one.step, []).append(one)
-    for scalar in scalars:
+def _add_values(at: Mapping[int, Sequence[tuple[int, Iteration]]], chosen: Sequence[Scalar]) -> None:
+    """Each point to the iteration of its step, of several to that of nearest time, or place where there are no times."""
+    for place, scalar in enumerate(chosen):
         name, same = _name(scalar.tag), at.get(scalar.step)
-        if name and same and scalar.value >= 0:
-            nearest = min(same, key=lambda one: abs((one.at_ms or 0) - (scalar.at_ms or 0)))
-            known = nearest.values.setdefault(name, scalar.value)
-            if name in _TOTALS:  # several rows of a step, as of LitGPT's micro-batches: the last counts
-                nearest.values[name] = max(known, scalar.value)
+        if not name or not same or scalar.value < 0:
+            continue
+        nearest = same[0][1]
+        if len(same) > 1:
+            nearest = min(same, key=lambda of: (abs((of[1].at_ms or 0) - (scalar.at_ms or 0)), abs(of[0] - place)))[1]
+        known = nearest.values.setdefault(name, scalar.value)
+        if name in _TOTALS:  # several rows of a step, as of LitGPT's micro-batches: the last counts
+            nearest.values[name] = max(known, scalar.value)
 
 
+@lru_cache(maxsize=10_000)
 def _name(tag: str) -> str | None:
     return next((name for name, pattern in _NAMES if pattern.search(tag)), None)
