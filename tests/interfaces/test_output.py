@@ -57,6 +57,24 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "coverage", "said"),
+    [
+        ("cost_per_token", None, None, "no job says its train tokens"),
+        ("cost_per_token", None, 0.0, "no price of the GPUs is known"),
+        ("mfu", None, None, "network, datatype and accelerator"),
+        ("cost_per_token", 1e-6, 1.0, ""),
+    ],
+)
+def test_unknown_work_is_explained(name: str, value: float | None, coverage: float | None, said: str) -> None:
+    """A page of metrics of work of which nothing is known says why."""
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    column = MetricColumn([value], [coverage], [None])
+    page = build_document(Readings([metric(name)], (), Groups([()], [at], [at]), [column]))
+    assert said in (page.subtitle or "")
+    assert ("is unknown" in (page.subtitle or "")) == bool(said)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_that_may_not_grow_leaves_the_old_one(suffix: str, tmp_path: Path) -> None:
     """Where writing fails in the middle, the file of before is as it was, nothing lies beside it, and one line says so."""

@@ -107,9 +107,10 @@ def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store:
 
 
 def say_unknown_work(readings: Sequence[Reading]) -> str:
-    """Why metrics of work are not known of anybody, and what says more; nothing where they are known of somebody."""
+    """Why metrics of work are not known of anybody, and what says more; nothing of many metrics, as nobody asks for all of them."""
     sentences = []
-    for name in dict.fromkeys(r.metric for r in readings):
+    names = list(dict.fromkeys(r.metric for r in readings))
+    for name in names if len(names) <= MOST_NAMED else ():
         of, kind = [r for r in readings if r.metric == name], metric(name).kind
         if not isinstance(kind, PerUnit | Speed) or any(r.value is not None for r in of):
             continue
