@@ -1,5 +1,6 @@
 """Settings for rows that enter the books: rules of tagging and the mapping, read again when their files change."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,9 @@ class EntryRules:
 def make_entry(settings: Settings, mapping: Path | None = None) -> Entry:
     """Build the changes to rows that enter; `mapping` in place of that of the settings."""
     tag = make_tagger(read_tagging(settings, mapping))
+    rename = make_renamer(settings.accelerator_names)
     if settings.privacy.users == "names":
-        return Entry(tag=tag)
+        return Entry(tag=tag, rename=rename)
     from loadfactor.base.privacy import mask_rows, read_key, reveal_rows
 
     pseudonyms = read_key(settings.privacy.key_file)
@@ -52,7 +54,25 @@ def make_entry(settings: Settings, mapping: Path | None = None) -> Entry:
     def tag_names(table: str, rows: "pa.Table") -> "pa.Table":  # rules speak of people by their names
         return mask(table, tag(table, reveal_rows(pseudonyms, table, rows)) if tag else rows)
 
-    return Entry(mask, tag_names if tag else None, pseudonyms.seal, pseudonyms.open)
+    return Entry(mask, tag_names if tag else None, pseudonyms.seal, pseudonyms.open, rename)
+
+
+def make_renamer(names: Mapping[str, str]) -> ChangeRows | None:
+    """A function that gives accelerators the names that a site says they have; None where it says none."""
+    if not names:
+        return None
+    ours = {name.lower(): known for name, known in names.items()}
+
+    def rename(_table: str, rows: "pa.Table") -> "pa.Table":
+        if "accelerator" not in rows.column_names:
+            return rows
+        import pyarrow as pa
+
+        given = rows["accelerator"].to_pylist()
+        renamed = pa.array([of and ours.get(of.lower(), of) for of in given], pa.string())
+        return rows.set_column(rows.column_names.index("accelerator"), "accelerator", renamed)
+
+    return rename
 
 
 def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:

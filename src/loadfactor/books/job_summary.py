@@ -1,6 +1,6 @@
 """One job in a few numbers: who ran it, on what, for how long, how full and at what cost; what `seff` and `jobstats` say of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -13,7 +13,7 @@ from loadfactor.metrics.fullness import DROPS
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import Span
+from loadfactor.tables.schema import DIMENSIONS, Span, columns_of
 
 SHOWN: Final = (
     *("allocated_gpu_hours", "observed_gpu_hours", "effective_gpu_hours", "idle_gpu_hours", "utilization"),
@@ -31,6 +31,46 @@ class JobLoss:
     name: str
     gpu_hours: float
     cost: float | None
+
+
+@dataclass(frozen=True)
+class ReportedUse:
+    """What summaries of whole runs (jobstats) say of GPUs: means of GPU_UTIL, which hide idle time and are in no other number.
+
+    `coverage` is the part of the GPU-hours held that they speak of; `mem_peak_share` the mean of the peaks of memory, None where
+    they do not say it.
+    """
+
+    utilization: float
+    mem_peak_share: float | None
+    coverage: float
+    basis: str = "jobstats: mean GPU_UTIL of whole runs"
+
+
+def sum_reported(session: Session, by: str, span: Span, where: Mapping[str, str]) -> dict[str, ReportedUse]:
+    """By the values of a column of `allocations` (job_id, user), what summaries say of the GPU-hours held within `span` (ms).
+
+    `where`: dimensions and their values; nothing is known where one of them is no column of `allocations`.
+    """
+    columns = {DIMENSIONS[name]: value for name, value in where.items()}
+    if not session.has_rows("allocations") or not set(columns) <= set(columns_of("allocations")):
+        return {}
+    session.view_table("allocations", "allocations")
+    chosen = "".join(f" AND {column} = ${column}" for column in columns)
+    rows = session.raw.execute(
+        f"""
+        SELECT {by}, sum(ms * summary_busy_share) / sum(ms), sum(ms * summary_mem_peak_share)
+            / nullif(sum(ms) FILTER (summary_mem_peak_share IS NOT NULL), 0), least(1.0, sum(ms) / any_value(held_ms))
+        FROM (
+          SELECT *, summary_gpus * part AS ms,
+            sum(part * coalesce(gpus, 1) * coalesce(share, 1)) OVER (PARTITION BY {by}) AS held_ms
+          FROM (
+            SELECT *, least(coalesce(to_utc, $end), $end) - greatest(from_utc, $start) AS part FROM allocations
+            WHERE {by} IS NOT NULL{chosen}) WHERE part > 0)
+        WHERE summary_busy_share IS NOT NULL AND ms > 0 GROUP BY {by}""",
+        {"start": span[0], "end": span[1], **columns},
+    ).fetchall()
+    return {name: ReportedUse(busy, peak, part) for name, busy, peak, part in rows}
 
 
 @dataclass(frozen=True)
@@ -67,6 +107,7 @@ class JobSummary:
     idle_cost: float | None
     currency: str
     loss: JobLoss | None
+    reported: ReportedUse | None = None
 
 
 Ask = Callable[..., Readings]
@@ -148,6 +189,7 @@ def summarize_job(
         idle_cost=known.read("idle_cost"),
         currency=session.currency,
         loss=_find_loss(read_waterfall(known.found)) if known.found.keys else None,
+        reported=sum_reported(session, "job_id", (start, end), {"job": job}).get(job),
     )
 
 

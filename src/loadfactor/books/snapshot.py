@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from loadfactor.books.credits import CreditsOwed
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
-    from loadfactor.books.job_summary import JobSummary
     from loadfactor.books.open_holders import OpenJob
+    from loadfactor.books.job_summary import JobSummary, ReportedUse
     from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
@@ -476,6 +476,16 @@ class Snapshot:
 
         jobs = find_jobs(self._session, job)
         return tuple(summarize_job(self._session, of, self.show, self.read_waterfall, self.span) for of in jobs)
+
+    def sum_reported(
+        self, by: str, start: datetime | None, end: datetime | None, where: Mapping[str, str] | None = None
+    ) -> "dict[str, ReportedUse]":
+        """What summaries of whole runs (jobstats) say of what each job, or user, held in [start, end), by default ever."""
+        from loadfactor.books.job_summary import sum_reported
+
+        first, last = self.span
+        span = milliseconds(start or first), milliseconds(end or last)
+        return sum_reported(self._session, {"job": "job_id"}.get(by, by), span, where or {})
 
     def find_alike(self, job: str, start: datetime, end: datetime) -> "AlikeJobs":
         """Jobs like one, by team or experiment, purpose and GPUs, of those that held GPUs within [start, end)."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from loadfactor.base.quantities import write_share
+from loadfactor.books.job_summary import ReportedUse
 from loadfactor.metrics.query.reading import Readings, rank
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.tables.schema import DEFAULT_CURRENCY
@@ -29,6 +30,7 @@ class UserUse:
     cost: float | None
     idle_cost: float | None
     because: tuple[str, ...]
+    reported: ReportedUse | None = None
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,13 @@ class UserUses:
 Ask = Callable[..., Readings]
 
 
-def find_users(ask: Ask, rule: WastefulRule, notices: NoticesTable, is_wasteful: bool) -> UserUses:
-    """Users that held GPUs in the window that `ask` reads; where `is_wasteful`, those that the rule names. Raises as `show`."""
+def find_users(
+    ask: Ask, rule: WastefulRule, notices: NoticesTable, is_wasteful: bool, reported: Mapping[str, ReportedUse]
+) -> UserUses:
+    """Users that held GPUs in the window that `ask` reads; where `is_wasteful`, those that the rule names. Raises as `show`.
+
+    `reported` by user counts where too little was observed.
+    """
     found = ask(ASKED, ("user",))
     by_job = ask(("allocated_gpu_hours",), ("user", "team", "job"))
     teams: dict[str | None, set[str]] = defaultdict(set)
@@ -69,6 +76,10 @@ def find_users(ask: Ask, rule: WastefulRule, notices: NoticesTable, is_wasteful:
             continue
         coverage = readings["utilization"].coverage
         because = judge(rule, held, values["idle_gpu_hours"], values["utilization"], coverage)
+        summed = reported.get(user)
+        if not because and summed is not None and rank(coverage) < rule.least_coverage:
+            found_low = judge(rule, held, None, summed.utilization, summed.coverage)
+            because = tuple(f"{text} ({summed.basis})" for text in found_low)
         if is_wasteful and not because:
             continue
         if is_wasteful and notices.leaves_out(user):
@@ -87,6 +98,7 @@ def find_users(ask: Ask, rule: WastefulRule, notices: NoticesTable, is_wasteful:
                 values["cost"],
                 values["idle_cost"],
                 because,
+                summed,
             )
         )
     users.sort(key=lambda of: (-rank(of.idle_cost), -rank(of.idle_gpu_hours), of.user))

@@ -49,9 +49,10 @@ def list_devices(devices: Expr) -> Expr:
 
 
 def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
-    """How many GPUs jobs held at once where they name no GPU, at most: node, pool, held, most, from_utc (of the first), to_utc.
+    """How many GPUs jobs held at once where they name no GPU, at most.
 
-    `held` is what they say; `most` of it is counted: no more than `MOST_ESTIMATED_GPUS` in all, the smallest places first.
+    Columns: node, pool, accelerator, held, most, from_utc (of the first), to_utc. `accelerator` is the model where those jobs name
+    one alone; `held` is what they say; `most` of it is counted: at most `MOST_ESTIMATED_GPUS` in all, the smallest places first.
     Where a list says that the last GPU of a place ended, that ends what is estimated there; jobs that begin later are counted anew.
     Not of nodes, pools and fleets of which something is listed for ever since before.
     """
@@ -63,7 +64,7 @@ def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
     rows = rows.mutate(place=_name_place(rows))
     listed = open_ends(devices.filter(devices.known_from == LIST))
     ends = _list_ends(rows.select("place", "node", "pool").distinct(), listed)
-    rows = rows.select("node", "pool", "place", "amount", "from_utc", "to_utc")
+    rows = rows.select("node", "pool", "accelerator", "place", "amount", "from_utc", "to_utc")
     ended = rows.place.isin(ends.place)
     begun = rows.filter(ended).select("place", "from_utc").distinct()
     later = begun.join(ends, [begun.place == ends.place, begun.from_utc >= ends.from_utc, begun.from_utc < ends.to_utc])
@@ -73,15 +74,19 @@ def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
     rows = ibis.union(whole, cut)
     keys = ["node", "pool", "since", "until"]
     changes = ibis.union(
-        rows.select(*keys, at_utc=rows.from_utc, change=rows.amount),
-        rows.select(*keys, at_utc=rows.to_utc, change=-rows.amount),
+        rows.select(*keys, "accelerator", at_utc=rows.from_utc, change=rows.amount),
+        rows.select(*keys, "accelerator", at_utc=rows.to_utc, change=-rows.amount),
     )
-    changes = changes.group_by([*keys, "at_utc"]).aggregate(change=changes.change.sum())
+    model = changes.accelerator
+    models = {"first_model": model.min(), "last_model": model.max()}
+    changes = changes.group_by([*keys, "at_utc"]).aggregate(change=changes.change.sum(), **models)
     running = ibis.cumulative_window(group_by=keys, order_by=changes.at_utc)
     held = changes.mutate(held=changes.change.sum().over(running))
-    out = held.group_by(keys).aggregate(held=held.held.max(), from_utc=held.at_utc.min())
+    models = {"first_model": held.first_model.min(), "last_model": held.last_model.max()}
+    out = held.group_by(keys).aggregate(held=held.held.max(), from_utc=held.at_utc.min(), **models)
     whole = (out.held - ROUNDING_GPUS).ceil().cast("int64")
-    out = out.select("node", "pool", held=whole, from_utc=out.from_utc, to_utc=out.until)
+    only = ibis.ifelse(out.first_model == out.last_model, out.first_model, ibis.null("string"))
+    out = out.select("node", "pool", accelerator=only, held=whole, from_utc=out.from_utc, to_utc=out.until)
     staying = devices.filter(devices.to_utc.isnull())
     staying = staying.mutate(since=ibis.coalesce(staying.from_utc, ALWAYS[0]))
     by_node = staying.group_by("node").aggregate(since=staying.since.min())
@@ -149,10 +154,12 @@ def _list_estimated(unlisted: Expr, listed: Expr) -> Expr:
     there = unlisted.mutate(place=_name_place(unlisted))
     taken = _list_taken(there.select("place", "node", "pool").distinct(), listed)
     pieces = cut_at_bounds([t.select(*_KEY, "from_utc", "to_utc") for t in (there, taken)], _KEY)
-    free = pieces.join(there, covers(pieces, there, ["place"])).select(pieces, there.node, there.pool, there.most)
+    free = pieces.join(there, covers(pieces, there, ["place"])).select(
+        pieces, there.node, there.pool, there.accelerator, there.most
+    )
     free = free.anti_join(taken, covers(free, taken, _KEY))
     each = free.mutate(number=ibis.range(0, free.most).unnest())
-    nothing = {"accelerator": ibis.null("string"), "share": ibis.null("float64"), "estimated": ibis.literal(True)}
+    nothing = {"share": ibis.null("float64"), "estimated": ibis.literal(True)}
     own = {"device_id": each.place + ibis.literal(NUMBERED) + each.number.cast("string"), **nothing}
     return each.mutate(**own).select(*_DEVICE)
 

@@ -76,6 +76,10 @@ class Settings(SettingsTable):
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
     )
     tagging: TaggingSettings = Field(default=TaggingSettings(), description="What the rules leave open.")
+    accelerator_names: dict[str, str] = Field(
+        default={},
+        description='What a site calls its GPUs, and what they are: a table [accelerator_names], gpu_large = "h100-sxm".',
+    )
     network: tuple[JobNetwork, ...] = Field(default=(), description="Networks that jobs train, for MFU.")
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
     billing: BillingSettings = Field(default=BillingSettings(), description="How lines of bills become GPUs of nodes.")

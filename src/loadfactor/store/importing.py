@@ -130,7 +130,7 @@ def add_rows(
         writer.work / "import", source.name, *steps, number, first_rows=known, leaves_out=leaves_out
     ) as staging:
         for item in items:
-            staging.take(writer.entry.mask_item(item))
+            staging.take(writer.entry.change_item(item))
             progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
         if staging.rows:
             _add(writer, source, staging, options, number, progress, live)

@@ -187,7 +187,7 @@ class LiveLog:
 
         When this returns it outlasts a power loss. The number of the last batch. Raises as `acknowledge` does.
         """
-        masked = tuple(map(self._mask, batches))
+        masked = tuple(map(self._change, batches))
         request = _Request(_promise(), None, tuple(map(encode, masked)), self._seal(state), done)
         number = self._put(request).result()
         self.heard(masked)
@@ -199,7 +199,7 @@ class LiveLog:
         Raises InputError when one could not be imported, and StoreError when they cannot be stored: the disk is full, or so much
         waits that there was no room in `LONGEST_WAIT_S`.
         """
-        return self._put(_Request(_promise(), batches=tuple(encode(self._mask(batch)) for batch in batches))).result()
+        return self._put(_Request(_promise(), batches=tuple(encode(self._change(batch)) for batch in batches))).result()
 
     def discard_through(self, number: int) -> None:
         """Remove the batches up to this number: they are in files of the books now."""
@@ -260,9 +260,8 @@ class LiveLog:
     ) -> None:
         self.close()
 
-    def _mask(self, batch: LiveBatch) -> LiveBatch:
-        mask = self._entry.mask
-        return batch if mask is None else replace(batch, rows=mask(batch.table, batch.rows))
+    def _change(self, batch: LiveBatch) -> LiveBatch:
+        return replace(batch, rows=self._entry.change(batch.table, batch.rows))
 
     def _seal(self, kept: Kept) -> Kept:
         seal = self._entry.seal

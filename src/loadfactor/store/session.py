@@ -49,14 +49,20 @@ class Entry:
     seal: ChangeBytes | None = None
     open: ChangeBytes | None = None
     """Undoes `seal`; what was never sealed comes back as it is."""
+    rename: ChangeRows | None = None
+    """Gives accelerators the names that they have here, before all else."""
 
-    def mask_item(self, item: "Rows | Gap") -> "Rows | Gap":
-        """Mask the names in the rows of a source; gaps pass unchanged."""
+    def change(self, table: str, rows: "pa.Table") -> "pa.Table":
+        """Rows of a source as they enter: accelerators renamed, names masked."""
+        for change in (self.rename, self.mask):
+            rows = change(table, rows) if change is not None else rows
+        return rows
+
+    def change_item(self, item: "Rows | Gap") -> "Rows | Gap":
+        """The same of rows; gaps pass unchanged."""
         from loadfactor.sources.base import Gap
 
-        if self.mask is None or isinstance(item, Gap):
-            return item
-        return replace(item, data=self.mask(item.table, item.data))
+        return item if isinstance(item, Gap) else replace(item, data=self.change(item.table, item.data))
 
 
 _SQL_TYPES: Final = {"string": "VARCHAR", "int64": "BIGINT", "float64": "DOUBLE", "boolean": "BOOLEAN"}

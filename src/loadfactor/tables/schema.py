@@ -187,6 +187,7 @@ ALLOCATIONS = Table(
         ),
         Column("summary_busy_share", "share", "mean GPU_UTIL of these over the whole run", "not known"),
         Column("summary_mem_peak_share", "share", "peak of the memory in use on these ÷ their memory", "not known"),
+        Column("accelerator", "text", "model of the GPUs held, where the scheduler names it", "not known"),
     ),
 )
 

@@ -60,6 +60,8 @@ def test_a_running_job_is_where_its_gpus_are(tmp_path):
     assert books.held("104") == [("n1", 3.0), ("n2", 1.0)]
     (row, _) = books.allocations
     assert (row["to_utc"], row["known_from"], row["attempt"], row["end_state"]) == (None, None, 1, "running")
+    untyped = Books(RUNNING.replace("gres/gpu:h100=4", "gres/gpu=4"), folder=tmp_path).allocations
+    assert {r["accelerator"] for r in (row, *untyped)} == {"h100-sxm"}  # GRES names it where TRES do not
     assert json.loads(row["tags"])["job_name"] == "a b=c StartTime=never"
 
 

@@ -16,6 +16,9 @@ from tests.sources.slurm.sacct_files import DAY, FIELDS, Books, job, tres, write
 import loadfactor
 from loadfactor import Books as Stored
 from loadfactor.base.errors import SourceError
+from loadfactor.interfaces.reports.page import build_page
+from loadfactor.interfaces.requests import ReportRequest
+from loadfactor.settings.config import settings
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.slurm.job_rows import NOT_ITS_GPUS, SHARED, UNREADABLE, read_summary
 from loadfactor.sources.slurm.live_decoder import ACCOUNTING, LiveSlurmDecoder
@@ -229,6 +232,23 @@ def test_what_stands_between_fields_is_found(tmp_path):
         write_sacct(rows) + "\n" + write_sacct([job("1.batch")]),
     ):
         assert Books(text, folder=tmp_path).hours() == {"1": 3.0}
+
+
+def test_slurm_alone_prices_its_gpus(tmp_path, monkeypatch):
+    """The type in TRES is the model, by which prices find what nobody lists; what a site calls its GPUs is in the settings."""
+    (tmp_path / "loadfactor.toml").write_text('[accelerator_names]\nLarge = "h100-sxm"\n')
+    monkeypatch.setattr("loadfactor.settings.config.CHOSEN.path", tmp_path / "loadfactor.toml")
+    mixed = {"AllocTRES": "gres/gpu=2,gres/gpu:a100=1,gres/gpu:v100=1"}
+    rows = [job("1", gpus=2, AllocTRES=tres(2, "a100")), job("2", AllocTRES=tres(1, "large"), NodeList="n2")]
+    (tmp_path / "sacct.txt").write_text(write_sacct([*rows, job("3", NodeList="n3", **mixed)]))
+    (tmp_path / "prices.csv").write_text(
+        "accelerator,basis,price_per_gpu_hour\nA100,contracted,2\nh100-sxm,contracted,5\n"
+    )
+    books = Stored(tmp_path / "books")
+    books.add("slurm", [tmp_path / "sacct.txt"], ReadOptions(timezone=UTC))
+    books.add("prices", [tmp_path / "prices.csv"])
+    costs = {reading.by["accelerator"]: reading.value for reading in books.show("cost", by="accelerator")}
+    assert costs == {"a100-sxm": 4.0, "h100-sxm": 5.0, None: None}
 
 
 def test_a_name_with_bars_is_the_last_field(tmp_path):
@@ -477,7 +497,7 @@ def test_any_json_is_read_or_refused(value: Any):
     assert all(one.busy_share is None or 0 <= one.busy_share <= 1 for one in nodes.values())
 
 
-def test_summaries_are_in_books(tmp_path: Path):
+def test_summaries_are_in_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Some jobs have one and some do not: all are booked, and the columns of the others are empty. No number is made of them."""
     rows = [job("1", AdminComment=summarize(n1={"0": 40})), job("2", "11:00:00", "12:00:00")]
     rows += [job("3", "12:00:00", "13:00:00", State="REQUEUED"), job("3", "14:00:00", "15:00:00")]
@@ -491,3 +511,16 @@ def test_summaries_are_in_books(tmp_path: Path):
     assert (observed.value, allocated.value) == (None, 4)
     said = next(f for f in books.check().findings if "jobstats" in f.what)
     assert (said.coverage, said.gpu_hours) == (0.25, 3)
+    where = {"store": tmp_path / "books"}
+    text = (
+        "reported busy 40.0 % of 100 % of its GPU-hours, memory up to 25.0 % (jobstats: mean GPU_UTIL of whole runs)"
+    )
+    assert text in " ".join(str(loadfactor.seff(job="1", **where)).split())
+    assert any(text in tile.note for tile in build_page(ReportRequest(job="1", **where)).tiles)
+    rule = tmp_path / "loadfactor.toml"
+    rule.write_text("[wasteful]\nutilization_below = 0.5\nleast_gpu_hours = 1\nleast_coverage = 0.2\n")
+    monkeypatch.setattr("loadfactor.settings.config.CHOSEN.path", rule)
+    settings.cache_clear()
+    (user,) = loadfactor.users(wasteful=True, **where).data.users
+    settings.cache_clear()
+    assert user.because == ("utilization 40 % is below 50 % over 4 GPU-hours (jobstats: mean GPU_UTIL of whole runs)",)

@@ -27,7 +27,8 @@ def build_page(request: UsersRequest) -> Document:
         start, end = request.window(snapshot)
         where = read_filters(request.where, "--where")
         ask = partial(snapshot.show, start=start, end=end, timezone=request.zone, basis=request.basis, where=where)
-        found = find_users(ask, chosen.wasteful, chosen.notices, request.wasteful)
+        reported = snapshot.sum_reported("user", start, end, where)
+        found = find_users(ask, chosen.wasteful, chosen.notices, request.wasteful, reported)
     store = f" --store {quote(str(request.store))}" if request.store else ""
     return build_users(found, store)
 
@@ -47,6 +48,8 @@ def build_users(found: UserUses, words: str) -> Document:
         col("idle cost", "idle_cost", "money"),
         col("cost", "cost", "money"),
     ]
+    if any(of.reported for of in shown):
+        columns.insert(6, col("reported (jobstats)", lambda of: of.reported and of.reported.utilization, "percent"))
     if found.is_wasteful:
         columns.append(col("because", lambda of: "; ".join(of.because)))
     rows = table(shown, *columns, currency=found.currency, note=f"and {left:,} more; --json lists them" if left else "")

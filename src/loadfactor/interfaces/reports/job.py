@@ -20,6 +20,7 @@ from loadfactor.books.job_account import (
     compare_jobs,
     list_leaks,
 )
+from loadfactor.books.job_summary import ReportedUse
 from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, Tile
@@ -62,6 +63,12 @@ def title_of(leak: Leak) -> str:
     ('idle', 'lost: restart since the last checkpoint')
     """
     return TITLES[leak.name] if leak.cause is None else f"lost: {CAUSE_TITLES[leak.cause]}"
+
+
+def say_reported(of: ReportedUse) -> str:
+    """What summaries of whole runs say, with their basis."""
+    memory = "" if of.mem_peak_share is None else f", memory up to {percent(of.mem_peak_share)}"
+    return f"reported busy {percent(of.utilization)} of {percent(of.coverage)} of its GPU-hours{memory} ({of.basis})"
 
 
 def list_invoice(one: Group) -> DataTable:
@@ -253,6 +260,8 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
         NextStepsFacts("next", Section("What to try next", suggestions=steps), ()),
     ]
     headline = _say_job(job, one, waterfall)
+    reported = None if gpus else inquiry.books.sum_reported("job", start, end).get(job)
+    full = "effective ÷ observed GPU-hours" if reported is None else f"not sampled; {say_reported(reported)}"
     mfu = "model FLOPs ÷ dense peak of held time" if one.value("mfu") is not None else "its network is not known"
     return Document(
         headline=headline,
@@ -260,7 +269,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
         tiles=(
             Tile("Cost", one.money("cost"), f"of {number(one.value('allocated_gpu_hours'))} GPU-hours"),
             Tile("Effective", one.money("effective_cost"), "cost of held hours × activity"),
-            Tile("Utilization", percent(one.value("utilization")), "effective ÷ observed GPU-hours"),
+            Tile("Utilization", percent(one.value("utilization")), full),
             Tile("MFU", percent(one.value("mfu")), mfu),
         ),
         sections=[fact.section for fact in facts],

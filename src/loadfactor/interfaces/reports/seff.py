@@ -7,12 +7,12 @@ from math import fsum
 from shlex import quote
 from typing import Any
 
-from loadfactor.books.job_summary import JobLoss, JobSummary
+from loadfactor.books.job_summary import JobLoss, JobSummary, ReportedUse
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import UNKNOWN, counted, duration, instant, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.pages.waterfall import TITLES
-from loadfactor.interfaces.reports.job import REMEDIES
+from loadfactor.interfaces.reports.job import REMEDIES, say_reported
 from loadfactor.interfaces.requests import SeffRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.settings.config import settings
@@ -86,7 +86,8 @@ def _list_lines(job: JobSummary) -> Sequence[tuple[str, str]]:
 
 def _say_observed(job: JobSummary) -> str:
     if job.utilization is None:
-        return f"{NOT_KNOWN}: nothing was sampled while it held GPUs"
+        reported = "" if job.reported is None else f"; {say_reported(job.reported)}"
+        return f"{NOT_KNOWN}: nothing was sampled while it held GPUs{reported}"
     return f"{percent(job.utilization)} of the observed time, which is {percent(job.coverage)} of the time held"
 
 
@@ -104,6 +105,8 @@ def _say_cost(job: JobSummary) -> str:
 
 def say_finding(job: JobSummary) -> str:
     """The largest loss of a job, and what to do."""
+    if job.utilization is None and job.reported is not None:
+        return f"idle time is not known: {say_reported(job.reported)}; import what its Prometheus still has"
     if job.utilization is None:
         return "nothing can be said: find out which exporter samples these GPUs"
     if job.loss is None:
@@ -146,11 +149,14 @@ def read_answer(payload: Mapping[str, Any]) -> SeffAnswer:
 
 
 def _read_job(of: Mapping[str, Any]) -> JobSummary:
-    values = {item.name: of[item.name] for item in fields(JobSummary)}
+    values: dict[str, Any] = {
+        item.name: of.get(item.name) if item.name == "reported" else of[item.name] for item in fields(JobSummary)
+    }
     for name in INSTANTS:
         values[name] = None if values[name] is None else datetime.fromisoformat(values[name])
     values["accelerators"] = tuple(values["accelerators"])
     values["loss"] = None if values["loss"] is None else JobLoss(**values["loss"])
+    values["reported"] = None if values["reported"] is None else ReportedUse(**values["reported"])
     return JobSummary(**values)
 
 

@@ -171,6 +171,27 @@ def tally(text: str) -> tuple[float, dict[str, float], dict[str, float]]:
     return total, typed, others
 
 
+@lru_cache(maxsize=100_000)
+def name_model(text: str | None) -> str | None:
+    """The model of all GPUs of a TRES or GRES text as the site calls it; None where it names none, or several.
+
+    >>> name_model("cpu=8,gres/gpu:a100=8,gres/gpu=8"), name_model("gpu:a100_3g.20gb:1"), name_model("gres/gpu=2,gres/gpu:a100=1")
+    ('a100', 'a100', None)
+    """
+    try:
+        total, typed, _ = tally(text or "")
+    except ValueError:
+        return None
+    names = {_strip_profile(name) for name in typed}
+    return names.pop() if len(names) == 1 and sum(typed.values()) >= total else None
+
+
+def _strip_profile(type_name: str) -> str | None:
+    """The model in the type of a GPU or of a MIG instance; None where a profile names none."""
+    profile = _PROFILE.search(type_name)
+    return (type_name if profile is None else type_name[: profile.start()].strip("._-:")) or None
+
+
 def _add_types(total: float, typed: dict[str, float]) -> tuple[float, float | None]:
     """GPUs and the share of each: of one kind as they are counted, of several kinds as so many whole ones."""
     shares = {name: measure_share(name) for name in typed}

@@ -28,6 +28,7 @@ from loadfactor.sources.slurm.gpus import (
     ShardSizes,
     expand_hostlist,
     measure_gpus,
+    name_model,
     note_unsized,
     place_jobs,
     write_instant,
@@ -136,6 +137,7 @@ def _allocate(
     places = place_jobs(summaries.place(kept, held), held, label)
     tags = write_tags(kept)
     pools = pa.array([around.pool], pa.string()).take(pa.array(np.zeros(kept.num_rows, dtype=np.int64)))
+    grants = pc.coalesce(kept["held"], kept["requested"]).to_pylist(), kept["gres"].to_pylist()
     own = {
         "job_id": kept["job_id"],
         "job_number": kept["job_number"],
@@ -151,6 +153,9 @@ def _allocate(
         "from_utc": kept["started"],
         "to_utc": pc.coalesce(kept["ended"], kept["known_until"]),
         "end_state": kept["state"],
+        "accelerator": pa.array(
+            [name_model(grant) or name_model(gres) for grant, gres in zip(*grants, strict=True)], pa.string()
+        ),
     }
     for first in range(0, len(places.row), ROWS_AT_ONCE):
         part = places.slice(first, ROWS_AT_ONCE)

@@ -37,6 +37,7 @@ TEXTS: Final = (
     "requested",  # TRES or GRES
     "nodes",  # hostlist
     "placed",  # GPUs on each of its nodes, where that is known: n1=3,n2=1
+    "gres",  # what its nodes gave, where that names the model of its GPUs and TRES do not
     "indices",  # which of them these are, as Slurm numbers them, where that is known: n1=0 1 2,n2=5
 )
 INSTANTS: Final = ("submitted", "eligible", "started", "ended")
@@ -78,7 +79,7 @@ Pair = tuple[NDArray[np.int64], NDArray[np.int64]]
 _CLOCK: Final[tuple[int, ...]] = (1, S_PER_MIN, S_PER_HOUR)
 MISSING_RUNS: Final = "jobs whose runs before a requeue are missing: export with --duplicates (-D)"
 _LATER: Final = ALWAYS[1]
-_PLACES: Final = ("placed", "indices")
+_PLACES: Final = ("placed", "indices", "gres")
 """Columns of a run that one command reports, and another one, which knows its end, does not."""
 _COMPARED: Final = (
     "job_id",

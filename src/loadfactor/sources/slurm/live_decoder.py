@@ -27,7 +27,7 @@ UNKNOWN_END: Final = "jobs that neither accounting nor the controller knows any 
 KEPT_MS: Final = MS_PER_DAY
 """So long after its last run ended a job is remembered, for runs that follow."""
 _UNFINISHED: Final = ("pending", *OPEN_STATES)
-_CONTROLLER_ALONE: Final = ("placed", "indices", "restarts", "reason")
+_CONTROLLER_ALONE: Final = ("placed", "indices", "gres", "restarts", "reason")
 """Columns that the controller knows and accounting does not."""
 _SOONER: Final = ("state", "eligible", "started", "ended", "held", "nodes")
 """Columns of an open job that the controller knows before accounting does."""

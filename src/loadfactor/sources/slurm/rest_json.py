@@ -153,6 +153,7 @@ def _read_queued(job: Document) -> dict[str, Any]:
         "requested": find_grant(texts.get("tres_req_str"), {}, per_node, count),
         "placed": write_placed(placed),
         "indices": write_indices(gres),
+        "gres": ",".join(gres.values()) or per_node,
         "restarts": _count(job.get("restart_cnt")),
         **{ours: read_seconds(job.get(f"{theirs}_time")) for ours, theirs in _QUEUED_TIMES.items()},
     }

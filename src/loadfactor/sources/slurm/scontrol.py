@@ -121,6 +121,7 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
         "nodes": texts.get("NodeList"),
         "placed": write_placed(placed),
         "indices": write_indices(gres),
+        "gres": ",".join(gres.values()) or texts.get("JOB_GRES") or per_node,
         "restarts": int(of["Restarts"]) if of.get("Restarts", "").isdigit() else None,
         "line": record.line,
     }
