@@ -81,6 +81,58 @@ def test_what_still_ran_is_held_until_slurm_was_asked(tmp_path):
     assert Books(json.dumps({"jobs": [accounted]}), folder=tmp_path).hours() == {"9": 4.0}
 
 
+def test_lines_of_keys_and_values(tmp_path):
+    """sacct's names in lines of keys and values, apart by blanks or bars, and Slurm's log of completed jobs."""
+    told = f"JobID=7 State=COMPLETED JobName=a b User=ann Submit={DAY}08:00:00 Start={DAY}09:00:00 End={DAY}11:00:00"
+    told += " AllocTRES=cpu=8,gres/gpu:h100=2,gres/gpu=2 NodeList=n1"
+    for mark in (" ", "|", ";"):
+        lines = [told.replace("=7 ", "=7.batch ", 1), told]
+        text = "\n".join(line.replace(" b", "_b").replace(" ", mark) for line in lines)
+        books = Books(text, folder=tmp_path)
+        assert (books.hours(), books.allocations[0]["user"]) == ({"7": 4.0}, "ann")
+    log = "JobId=9 UserId=ann(1001) GroupId=ann(1001) Name=wrap JobState=COMPLETED Partition=gpu TimeLimit=60"
+    log += f" StartTime={DAY}09:00:00 EndTime={DAY}10:00:00 NodeList=n1 ProcCnt=8 WorkDir=/ Tres=cpu=8,gres/gpu=3 Account=vision"
+    assert Books(log, folder=tmp_path).hours("team") == {"vision": 3.0}
+
+
+def test_answers_of_slurm_web(tmp_path):
+    """Its gateway lists jobs and nodes without a name around them, and leaves times out of the list; one job alone has them."""
+    of_list = {
+        "job_id": 8,
+        "job_state": ["RUNNING"],
+        "nodes": "n1",
+        "tres_alloc_str": "gres/gpu=2",
+        "account": "vision",
+    }
+    nodes = [{"name": "n1", "state": ["MIXED"], "partitions": ["gpu"], "gres": "gpu:h100:2"}]
+    kept = {"start": AT, "elapsed": 3600, "suspended": 0, "end": 0, "submission": AT}
+    gpus = {"allocated": [{"type": "gres", "name": "gpu", "count": 2}]}
+    one = {
+        "steps": [{"step": {"id": {"job_id": 101}}}],
+        "state": {"current": "RUNNING"},
+        "time": kept,
+        "tres": gpus,
+        "nodes": "n1",
+    }
+    books = Books(*map(json.dumps, ([of_list], nodes, one)), folder=tmp_path)
+    assert (books.hours(), len(books.devices)) == ({"101": 2.0}, 2)
+    assert any("Slurm-web's lists leave times out" in what for what in books.gaps)
+    pods = json.dumps({"kind": "PodList", "apiVersion": "v1", "items": []})
+    with pytest.raises(
+        SourceError, match=r"no JSON of Slurm \(objects of Kubernetes: `loadfactor import kubernetes`\); save `squeue"
+    ):
+        Books(pods, folder=tmp_path)
+
+
+def test_jobs_with_only_mps(tmp_path):
+    """100 percentages a GPU on a node of 2: 50 are half a GPU; without a node list nobody says it."""
+    mps = job("1", AllocTRES="cpu=1,gres/mps=50", ReqTRES="cpu=1,gres/mps=50")
+    node = "NodeName=n1 Gres=gpu:h100:2,mps:200 State=MIXED Partitions=gpu"
+    assert Books(write_sacct([mps]), node, folder=tmp_path).hours() == {"1": 0.5}
+    books = Books(write_sacct([mps]), folder=tmp_path)
+    assert [n for what, n in books.gaps.items() if "shards or MPS percentages" in what] == [1]
+
+
 def test_the_gpus_of_a_node_are_kept_as_slurm_numbers_them(tmp_path):
     """Numbers of each node, written out; a text that does not name every GPU says nothing of which they are."""
     numbers = [row["gpu_indices"] for row in Books(RUNNING, folder=tmp_path).allocations]

@@ -406,6 +406,15 @@ def test_a_summary_says_where_gpus_are(tmp_path):
     assert {row["known_from"] for row in books.allocations} == {None}
 
 
+def test_a_summary_names_the_nodes_that_no_list_does(tmp_path):
+    """Without NodeList its nodes are the job's; a name that is none leaves the summary out."""
+    summary = summarize(n1={"0": 50}, n2={"0": 100, "1": 0})
+    assert [row[:3] for row in said(book(tmp_path, summary, 3, NodeList=""))] == [("n1", 1, 1), ("n2", 2, 2)]
+    assert [row[:3] for row in said(book(tmp_path, summarize(n1={"0": 50}), 2, NodeList=""))] == [("n1", 2, 1)]
+    hostile = pack({"nodes": {"n[1-": {"gpu_utilization": {"0": 5}}}})
+    assert book(tmp_path, hostile, NodeList="").gaps == {f"{NOT_ITS_GPUS} (first in line 2)": 1}
+
+
 def test_a_summary_that_lacks_a_gpu_covers_those_it_has(tmp_path):
     """Three of four GPUs were measured: they stay split evenly, and the summary says of how many it speaks."""
     books = book(tmp_path, summarize(n1={"0": 90, "1": 60}, n2={"0": 10}), 4, NodeList="n[1-2]")
@@ -512,9 +521,7 @@ def test_summaries_are_in_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     said = next(f for f in books.check().findings if "jobstats" in f.what)
     assert (said.coverage, said.gpu_hours) == (0.25, 3)
     where = {"store": tmp_path / "books"}
-    text = (
-        "reported busy 40.0 % of 100 % of its GPU-hours, memory up to 25.0 % (jobstats: mean GPU_UTIL of whole runs)"
-    )
+    text = "reported busy 40.0 % of 100 % of its GPU-hours, memory up to 25.0 % (jobstats: mean GPU_UTIL of whole runs)"
     assert text in " ".join(str(loadfactor.seff(job="1", **where)).split())
     assert any(text in tile.note for tile in build_page(ReportRequest(job="1", **where)).tiles)
     rule = tmp_path / "loadfactor.toml"

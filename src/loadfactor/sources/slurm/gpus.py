@@ -38,7 +38,8 @@ _PROFILE: Final = re.compile(r"(?:^|[._-])(\d+)g\.(\d+)gb", re.IGNORECASE)
 _OF_FOUR: Final = {("1", "6"), ("2", "12"), ("4", "24")}  # the profiles of an A30, where no model is named
 STILL_RAN: Final = "jobs that still ran when Slurm was queried: held until then,"
 UNSIZED: Final = (
-    "jobs hold shards of GPUs, and no node list says how many make a GPU: not booked (import scontrol show node)"
+    "jobs hold shards or MPS percentages of GPUs, and no node list says how many make a GPU: not booked; import"
+    " `scontrol show node` with them"
 )
 Numbers = NDArray[np.float64]
 MOST_NODES: Final = 100_000  # of one list; more is damage

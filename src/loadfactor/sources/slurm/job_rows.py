@@ -45,6 +45,10 @@ NO_MOMENT: Final = (
     "jobs that still ran, and nothing says when Slurm was queried: held as long as the books go on; add ElapsedRaw to"
     " sacct's --format, or give --at"
 )
+NO_START: Final = (
+    "jobs that ran, and nothing says since when: not booked (Slurm-web's lists leave times out; save `squeue --json` or"
+    " /api/agents/CLUSTER/job/ID of each)"
+)
 NO_END: Final = "jobs that ended, and nobody says when: not booked"
 BACKWARDS: Final = "jobs that end before they start, or after ten years: not booked"
 LATE_SUBMIT: Final = "jobs that were submitted after they started: their wait is unknown"
@@ -100,6 +104,7 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
     begun = jobs["started"].is_valid().to_numpy()
     has_grant = jobs["held"].is_valid().to_numpy()
     ran = begun & (has_grant | ~_is_state(jobs, ("cancelled",)))
+    _note(notes, label, NO_START, ~begun & _is_state(jobs, OPEN_STATES) & ~(gpus.held == 0), jobs)
     assumed = ran & ~has_grant & (gpus.requested > 0)
     _note(notes, label, REQUESTED_ONLY, assumed, jobs)
     held = np.where(assumed, gpus.requested, gpus.held)
@@ -408,15 +413,18 @@ class JobSummaries:
     of: Mapping[int, Mapping[str, NodeSummary]]
 
     def place(self, jobs: pa.Table, gpus: NDArray[np.float64]) -> pa.Table:
-        """The jobs with GPUs by node (`placed`) where a summary speaks of every GPU that the job held, and Slurm does not say."""
+        """The jobs with what their summaries say and Slurm does not: their nodes, and GPUs by node where every GPU held is named."""
         if not self.of:
             return jobs
-        placed = jobs["placed"].to_pylist()
+        placed, listed = jobs["placed"].to_pylist(), jobs["nodes"].to_pylist()
         for row, nodes in self.of.items():
+            listed[row] = listed[row] or ",".join(nodes)
             named = {node: float(summaries.named) for node, summaries in nodes.items()}
             if len(nodes) > 1 and placed[row] is None and all(named.values()) and sum(named.values()) == gpus[row]:
                 placed[row] = write_placed(named)
-        return jobs.set_column(jobs.column_names.index("placed"), "placed", pa.array(placed, pa.string()))
+        for name, values in (("placed", placed), ("nodes", listed)):
+            jobs = jobs.set_column(jobs.column_names.index(name), name, pa.array(values, pa.string()))
+        return jobs
 
     def list_columns(self, places: Places) -> dict[str, pa.Array]:
         """The columns of `allocations` that say them, by entry of `places`; none of them where there is no summary."""
@@ -462,12 +470,22 @@ def read_summaries(
 
 
 def _match_nodes(summaries: Mapping[str, NodeSummary], nodes: Sequence[str]) -> dict[str, NodeSummary] | None:
-    """The summaries by the names that the job has of its nodes; None where it is of other ones.
+    """The summaries by the job's names of its nodes, or their own where it lists none; None where it is of other ones.
 
     Exporters may be known by a name with a domain; of a job on one node that is the one, whatever it is called.
     """
+    if not nodes:
+        return dict(summaries) if all(_is_name(name) for name in summaries) else None
     if len(summaries) == 1 == len(nodes):
         return {nodes[0]: next(iter(summaries.values()))}
     own = {node.partition(".")[0]: node for node in nodes}
     named = {own.get(name.partition(".")[0], ""): one for name, one in summaries.items()}
     return None if "" in named or len(named) < len(summaries) or len(own) < len(nodes) else named
+
+
+def _is_name(name: str) -> bool:
+    """Whether a text names one node."""
+    try:
+        return expand_hostlist(name) == (name,)
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Input
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.slurm.gpus import (
     count_gpus,
@@ -60,11 +61,56 @@ def parse_documents(source: Input) -> list[Document]:
         raise SourceError(
             f"{source.label} is no whole JSON ({str(error).splitlines()[0][:80]}); write it again"
         ) from None
-    if not found or not all(
-        isinstance(d, dict) and any(isinstance(d.get(n), list | dict) for n in _LISTS) for d in found
+    documents = [_wrap(document) for document in found]
+    if not documents or not all(
+        isinstance(d, dict) and any(isinstance(d.get(n), list | dict) for n in _LISTS) for d in documents
     ):
-        raise SourceError(f"{source.label} is no JSON of Slurm: it has no {', '.join(_LISTS[:3])}")
-    return found
+        what = say_kind(found[0]) if found else "it is empty"
+        raise SourceError(
+            f"{source.label} is no JSON of Slurm ({what}); save `squeue --json`, `sacct --json` or `scontrol show nodes --json`"
+        )
+    return documents
+
+
+def _wrap(document: Any) -> Any:
+    """A bare list of jobs or nodes, and one job or node alone, which is how Slurm-web's gateway answers, as Slurm lists them."""
+    items = document if isinstance(document, list) else [document]
+    if not items or not all(isinstance(item, dict) for item in items):
+        return document
+    if all("job_state" in item or {"time", "state"} <= item.keys() for item in items):
+        return {"jobs": [{"job_id": _find_number(item), **item} for item in items]}
+    if all({"name", "state"} <= item.keys() and ("partitions" in item or "gres" in item) for item in items):
+        return {"nodes": items}
+    return document
+
+
+def _find_number(job: Document) -> Any:
+    """The number of a job that only its steps say."""
+    steps = job.get("steps")
+    return dig(steps[0], "step", "id", "job_id") if isinstance(steps, list) and steps else None
+
+
+def say_kind(found: Any) -> str:
+    """What a JSON text is, as far as its outermost names tell.
+
+    >>> say_kind({"kind": "PodList", "items": []}), say_kind([1, 2]), say_kind({"a": 1, "b": 2})
+    ('objects of Kubernetes: `loadfactor import kubernetes`', 'a list of numbers or texts', 'an object with a, b')
+    """
+    if isinstance(found, list):
+        return say_kind(found[0]) if found and isinstance(found[0], dict) else "a list of numbers or texts"
+    if not isinstance(found, dict):
+        return "a single value"
+    if {"apiVersion", "kind", "items"} & found.keys() and "kind" in found:
+        return "objects of Kubernetes: `loadfactor import kubernetes`"
+    if {"status", "data"} <= found.keys():
+        return "an answer of Prometheus: `loadfactor import prometheus`"
+    if found.get("errors"):
+        return f"an answer with errors of slurmrestd: {quote(str(found['errors'])[:80])}"
+    return (
+        f"an object with {', '.join(quote(str(name)).strip(chr(39)) for name in list(found)[:3])}"
+        if found
+        else "an empty object"
+    )
 
 
 def decode_rest_jobs(document: Document, label: str) -> pa.Table:

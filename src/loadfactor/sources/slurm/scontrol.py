@@ -28,14 +28,22 @@ from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
 
 _TIMES: Final = dict(zip(INSTANTS, ("SubmitTime", "EligibleTime", "StartTime", "EndTime"), strict=True))
 _REASON: Final = re.compile(r"(.*?)\s*\[[^@\[\]]*@([^\]]+)\]")  # bad GPU [root@2026-10-01T10:00:00]
-KINDS: Final = ("JobId", "NodeName", "ReservationName", "PartitionName")
+KINDS: Final = ("JobId", "JobID", "NodeName", "ReservationName", "PartitionName")
 """Fields that records begin with."""
+_OF_SACCT: Final = {
+    "JobID": "JobId", "State": "JobState", "User": "UserId", "Submit": "SubmitTime", "Eligible": "EligibleTime",
+    "Start": "StartTime", "End": "EndTime", "Elapsed": "RunTime", "ElapsedRaw": "RunTime", "Tres": "TRES", "Name": "JobName",
+    "WcKey": "WCKey", "WCKey": "WCKey", "ReservationName": "Reservation",
+}  # fmt: skip
+"""Fields as sacct and the job completion log call them, and as scontrol does."""
+_BETWEEN: Final = re.compile(r"Job[Ii][Dd]=[^|;,\s]*([|;,])[A-Za-z]\w*=")
+"""What stands between the fields of a record in one line, where that is no blank."""
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
 
 
 def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa.Table:
     """The jobs in a text. SourceError names the line of a time or of resources that are none."""
-    records = [record for record in split_records(source) if record.kind == "JobId"]
+    records = [record for record in split_records(source) if record.kind == "JobId" and not _is_step(record)]
     if not records:
         return make_jobs([])
     lines = np.array([record.line for record in records], dtype=np.int64)
@@ -90,6 +98,10 @@ class ControlRecord:
         return dict(reversed(self.fields))
 
 
+def _is_step(record: ControlRecord) -> bool:
+    return "." in record.fields[0][1]
+
+
 def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
     number = of["JobId"].split()[0] if of["JobId"] else ""
     texts = {name: read_text(value) for name, value in of.items()}
@@ -142,7 +154,7 @@ def _place(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 def split_records(source: Input) -> Iterator[ControlRecord]:
     """The records of a text; lines before the first one are read over. SourceError where it is no text."""
-    kind, begins = "", 0
+    kind, begins, between = "", 0, None
     fields: list[tuple[str, str]] = []
     for number, line in enumerate(split_lines(source), 1):
         text = line.strip()
@@ -150,9 +162,11 @@ def split_records(source: Input) -> Iterator[ControlRecord]:
         if name is not None:
             if kind:
                 yield ControlRecord(kind, begins, tuple(fields))
-            kind, begins, fields = name, number, []
+            kind, begins, fields = _OF_SACCT.get(name, name), number, []
+            between = _BETWEEN.match(text)
         if kind and text:
-            fields += _split_fields(text)
+            split = _split_fields(text.replace(between[1], " ") if between else text)
+            fields += [(_OF_SACCT.get(of, of), value) for of, value in split] if kind == "JobId" else split
     if kind:
         yield ControlRecord(kind, begins, tuple(fields))
 
@@ -163,7 +177,7 @@ def _split_fields(line: str) -> Iterator[tuple[str, str]]:
     number = 0
     while number < len(found):
         name, start, following = found[number][1], found[number].end(), number + 1
-        if name == "JobName":
+        if name == "JobName" and found[0][1] != "JobID":
             following = next((n for n in range(number + 1, len(found)) if found[n][1] == "UserId"), len(found))
         end = found[following].start() if following < len(found) else len(line)
         yield name, line[start:end].strip()
