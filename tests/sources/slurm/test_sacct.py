@@ -249,6 +249,8 @@ def test_slurm_alone_prices_its_gpus(tmp_path, monkeypatch):
     books.add("prices", [tmp_path / "prices.csv"])
     costs = {reading.by["accelerator"]: reading.value for reading in books.show("cost", by="accelerator")}
     assert costs == {"a100-sxm": 4.0, "h100-sxm": 5.0, None: None}
+    who = {reading.by["job"]: reading.value for reading in books.show("allocated_gpu_hours", by="job")}
+    assert who == {"1": 2.0, "2": 1.0, "3": 2.0}  # and no unknown holder of 0 hours
 
 
 def test_a_name_with_bars_is_the_last_field(tmp_path):

@@ -33,7 +33,17 @@ from loadfactor.metrics.metric import (
     UnitShare,
 )
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.metrics.query.question import ACTIVE, Columns, Fetch, Key, Question, Row, list_rows
+from loadfactor.metrics.query.question import (
+    ACTIVE,
+    OF_A_HOLDER,
+    UNKNOWN_HOLDER,
+    Columns,
+    Fetch,
+    Key,
+    Question,
+    Row,
+    list_rows,
+)
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
 from loadfactor.metrics.work import LOST_TO, OTHER_CAUSE
 from loadfactor.tables.work import RATE
@@ -122,7 +132,22 @@ def answer(question: Question, fetch: Fetch) -> Readings:
             columns.append(column._replace(activity_basis=_say_estimates(keys, units.get(kind.unit, {}))))
         else:
             columns.append(_spread(keys, _from_waits(metric, waiting)))
-    return Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)
+    found = Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)
+    nothing = _find_nothing_unknown(question, keys, columns)
+    return found.pick([number for number in range(len(keys)) if number not in nothing]) if nothing else found
+
+
+def _find_nothing_unknown(question: Question, keys: list[Key], columns: Sequence[MetricColumn]) -> set[int]:
+    """The groups of an unknown holder where all that is known of them is 0, so that nobody is listed who held nothing."""
+    places = [place for place, name in enumerate(question.by) if name in OF_A_HOLDER]
+    groups = [number for number, key in enumerate(keys) if any(key[place] == UNKNOWN_HOLDER for place in places)]
+    values = [column.values[number] for column in columns for number in groups]
+    if UNKNOWN_HOLDER in dict(question.where).values():
+        return set()
+    is_nothing = any(value == 0.0 for value in values if isinstance(value, float)) and all(
+        value is None or (isinstance(value, float) and value == 0.0) for value in values
+    )
+    return set(groups) if is_nothing else set()
 
 
 def tabulate(question: Question, fetch: Fetch) -> tuple[list[NDArray[Any]], dict[str, Floats]]:

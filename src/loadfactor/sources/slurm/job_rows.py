@@ -413,7 +413,7 @@ class JobSummaries:
     of: Mapping[int, Mapping[str, NodeSummary]]
 
     def place(self, jobs: pa.Table, gpus: NDArray[np.float64]) -> pa.Table:
-        """The jobs with what their summaries say and Slurm does not: their nodes, and GPUs by node where every GPU held is named."""
+        """The jobs with what their summaries say and Slurm does not: their nodes; GPUs by node where every GPU held is named."""
         if not self.of:
             return jobs
         placed, listed = jobs["placed"].to_pylist(), jobs["nodes"].to_pylist()
