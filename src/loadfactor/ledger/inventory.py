@@ -25,7 +25,7 @@ from loadfactor.ledger.columns import LOCATION, NUMBERED, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, unite
 from loadfactor.ledger.labels import is_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS, choose_prices
-from loadfactor.tables.schema import ALWAYS, LIST
+from loadfactor.tables.schema import ALWAYS, LIST, SCHEDULED
 
 _KEY = ("place",)
 _DEVICE = ("device_id", "node", "accelerator", "pool", "share", "from_utc", "to_utc", "estimated")
@@ -194,7 +194,7 @@ def call_nodes(rows: Expr, names: Expr) -> Expr:
 def list_sources(allocations: Expr, devices: Expr) -> Expr:
     """List the names in allocations: `level` (device, node, pool or fleet), `name` and `by_list` (not labels alone name it).
 
-    A GPU that is named speaks for its node.
+    A GPU that is named speaks for its node, and so does one that a scheduler counts which lists who holds what.
     """
     rows = open_ends(allocations)
     rows = rows.filter(takes_gpus(rows)).mutate(by_list=is_listed(rows))
@@ -208,7 +208,9 @@ def list_sources(allocations: Expr, devices: Expr) -> Expr:
     nodes = of_node.select("by_list", level=ibis.literal("node"), name=of_node.node)
     unnamed = rows.filter(*(rows[column].isnull() for column in columns.values()))
     fleet = unnamed.select("by_list", level=ibis.literal("fleet"), name=ibis.literal("fleet"))
-    found = ibis.union(*named, nodes, fleet, distinct=True)
+    counted = there.filter(there.known_from == SCHEDULED, there.node.notnull())
+    counted = counted.select(by_list=ibis.literal(True), level=ibis.literal("node"), name=counted.node)
+    found = ibis.union(*named, nodes, counted, fleet, distinct=True)
     return found.group_by("level", "name").aggregate(by_list=found.by_list.any())
 
 

@@ -69,9 +69,10 @@ IS_LISTED: Final = f"coalesce(known_from NOT IN {NAMED}, true)"
 REST: Final = "/rest"
 """Ends the name of what MIG leaves of a GPU: it is no instance, so nobody can hold it."""
 
-LIST, SEEN = "list", "seen"
-LISTED_BY: Final = (LIST, SEEN)
-"""How a device is known: from a list, which says when it ended, or because a log saw it, which may have broken off."""
+LIST, SCHEDULED, SEEN = "list", "scheduled", "seen"
+LISTED_BY: Final = (LIST, SCHEDULED, SEEN)
+"""How a device is known, the surest first, in the order of letters: from a list, which says when it ended; from a scheduler that
+also lists who holds what, so that nobody holds the others; or because a log saw it, which may have broken off."""
 
 LINGER_MS: Final = 600 * MS_PER_S
 """How long before and after a listed job its labels are taken for the same job: longer than exporters and clocks are late."""

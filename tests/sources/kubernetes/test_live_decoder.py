@@ -112,7 +112,9 @@ def test_forms_of_a_file():
     assert decode({"kind": "NodeList", "items": [there]}, {"kind": "PodList", "items": [bare]}) == wanted
     for encoding in ("utf-8-sig", "utf-16"):
         content = json.dumps(listed(there, one)).encode(encoding)
-        assert len(list(decode_objects([Input("pods.json", [content[:9], content[9:]])], ReadOptions()))) == 1
+        assert (
+            len(list(decode_objects([Input("pods.json", [content[:9], content[9:]])], ReadOptions()))) == 2
+        )  # and devices
 
 
 SEVENTH = [container({"nvidia.com/mig-1g.10gb": 1})]

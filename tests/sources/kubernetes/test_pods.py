@@ -18,6 +18,8 @@ from tests.sources.kubernetes.objects import (
     workload,
 )
 
+from loadfactor import Books
+from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.kubernetes.fields import prune
 
 NODE = node("n1")
@@ -99,7 +101,45 @@ def test_a_pod_without_gpus_is_nobody():
     """Neither an allocation nor a wait."""
     for limits in ({"cpu": "2"}, {"google.com/tpu": "4"}, {"gpu.intel.com/i915_monitoring": "1"}):
         found = decode(listed(NODE, pod("web", 1, bound=2, node="n1", containers=[container(limits)])))
-        assert not any(found.values())
+        assert [found["allocations"], found["queue_events"]] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("resources", "labels", "gpus"),
+    [
+        ({"nvidia.com/gpu": "8"}, {}, 8),
+        ({"nvidia.com/gpu": "0"}, {}, 8),  # its device plugin is down: the label counts
+        ({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu.count": "", "nvidia.com/gpu.replicas": "4"}, 2),
+        ({"nvidia.com/mig-1g.10gb": "7", "nvidia.com/mig-3g.40gb": "2"}, {"nvidia.com/gpu.count": ""}, 2),
+        ({"amd.com/gpu": "4"}, {"nvidia.com/gpu.count": ""}, 4),
+        ({"amd.com/cpx_nps4": "16"}, {"nvidia.com/gpu.count": ""}, 2),
+        (
+            {"nvidia.com/gpu.shared": "8"},
+            {"nvidia.com/gpu.count": "", "nvidia.com/gpu.replicas": ""},
+            0,
+        ),  # into how many?
+        ({"nvidia.com/gpu": "99999"}, {"nvidia.com/gpu.count": "99999"}, 0),
+        ({"cpu": "8"}, {"nvidia.com/gpu.count": ""}, 0),
+    ],
+)
+def test_nodes_say_how_many_gpus_they_have(resources, labels, gpus):
+    """By label, else by capacity in whole GPUs, however they are divided; since the node is there, until the file was saved."""
+    found = decode(listed(node("n1", labels=labels, resources=resources)), at_ms=ms(4))["devices"]
+    assert [d["device_id"] for d in found] == [f"n1:gpu{number}" for number in range(gpus)]
+    assert {(d["accelerator"], d["from_utc"], d["to_utc"]) for d in found} <= {("h100-sxm", ms(-100), ms(4))}
+
+
+def test_what_no_pod_holds_is_unallocated_and_what_is_not_ready_is_down(tmp_path):
+    """Pods of two namespaces are those of all: 2 of 8 GPUs held for 2 of 4 hours, a free node, and one down for an hour."""
+    down = node("n3", ready=condition("Ready", "Unknown", 3, "NodeStatusUnknown"))
+    held = pod("a", 0, bound=0, ended=2, node="n1", containers=[container({"nvidia.com/gpu": "2"})])
+    system = pod("dns", 0, bound=0, node="n1", namespace="kube-system", containers=[container({"cpu": "1"})])
+    (tmp_path / "cluster.json").write_text(json.dumps(listed(node("n1"), node("n2"), down, held, system)))
+    books = Books(tmp_path / "books")
+    books.add("kubernetes", [tmp_path / "cluster.json"], ReadOptions(at_ms=ms(4)))
+    asked = ("paid_gpu_hours", "unallocated_gpu_hours", "down_gpu_hours")
+    found = {key: [r.value for r in books.show(asked, where={"node": key})] for key in ("n1", "n2", "n3")}
+    assert found == {"n1": [32, 28, 0], "n2": [32, 32, 0], "n3": [32, 24, 8]}
 
 
 def test_requests_without_limits_count():

@@ -339,7 +339,7 @@ def test_shards_of_unknown_size_are_said(tmp_path):
     """A share of a GPU whose size nobody says is not booked as a GPU."""
     books = Books(write_sacct([job("1", AllocTRES="gres/shard=2", ReqTRES="gres/shard=2")]), folder=tmp_path)
     assert not books.allocations
-    assert any("shards of GPUs" in what for what in books.gaps)
+    assert any("shards or MPS percentages of GPUs" in what for what in books.gaps)
 
 
 def test_summaries_of_jobstats_are_no_tags(tmp_path):

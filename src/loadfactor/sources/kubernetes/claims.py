@@ -3,6 +3,7 @@
 The API is resource.k8s.io: v1, v1beta2 and v1beta1 differ in where a slice has the attributes of a device and a claim its requests.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,8 +11,17 @@ from typing import Any, Final, NamedTuple
 
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.sources.kubernetes.fields import Object, instant, part, parts, quantity, text
-from loadfactor.sources.kubernetes.nodes import share_of_profile, sounds_like_gpu
+from loadfactor.sources.kubernetes.fields import Object, instant, part, parts, quantity, text, texts
+from loadfactor.sources.kubernetes.nodes import (
+    NVIDIA,
+    Ask,
+    NodeFacts,
+    find_share,
+    is_gpu,
+    list_registered,
+    share_of_profile,
+    sounds_like_gpu,
+)
 from loadfactor.tables.schema import LIST
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -233,6 +243,48 @@ class SliceFacts(NamedTuple):
     gpus: tuple[SliceGpu, ...]
 
 
+OF_NODE: Final = "node"
+"""In place of a driver: what a node itself says of its capacity."""
+_MOST_ON_NODE: Final = 1000  # more is damage
+ROUNDING: Final = 1e-6
+"""Remainders of a GPU up to this come from adding up parts like 1/7."""
+_HOW_DIVIDED: Final = re.compile(r"-(SHARED|MIG-.*)$")
+
+
+def read_capacity(found: Object, node: NodeFacts) -> SliceFacts:
+    """The GPUs that a node says it has, as a slice: by its label, else what is registered, else its capacity in whole GPUs."""
+    labels, status = texts(part(found, "metadata"), "labels"), part(found, "status")
+    count = quantity(labels, f"{NVIDIA}.count") or float(len(list_registered(found))) or None
+    if count is None:
+        units = {
+            name: quantity(part(status, "capacity"), name) or 0.0 for name in part(status, "capacity") if is_gpu(name)
+        }
+        shares = {name: find_share(Ask(name, 1.0), node) for name in units}
+        is_known = None not in shares.values()
+        count = sum(units[name] * (share or 0.0) for name, share in shares.items()) if is_known else 0.0
+    whole = math.ceil(count - ROUNDING)
+    product = _HOW_DIVIDED.sub("", node.product)
+    known = find_accelerator(product) if product else None
+    model = known.id if known else product
+    return SliceFacts(
+        name_capacity(node.name),
+        OF_NODE,
+        node.name,
+        0.0,
+        1.0,
+        instant(part(found, "metadata"), "creationTimestamp"),
+        tuple(
+            SliceGpu((f"{node.name} capacity {number}",), node.name, "", model, False)
+            for number in range(whole if whole <= _MOST_ON_NODE else 0)
+        ),
+    )
+
+
+def name_capacity(node: str) -> str:
+    """The name of a node's capacity among slices, which no slice has."""
+    return f"{OF_NODE} {node}"
+
+
 class Inventory:
     """Slices as they are, the GPUs they list, and the rows of what came or went."""
 
@@ -248,6 +300,15 @@ class Inventory:
     def has_gpus(self, node: str) -> bool:
         """Whether any slice lists a GPU of a node."""
         return any(gpu.node == node for facts in self.slices.values() for gpu in facts.gpus)
+
+    def list_drivers(self) -> list[str]:
+        """The names of the slices that drivers wrote."""
+        return [name for name, facts in self.slices.items() if facts.driver != OF_NODE]
+
+    def list_counted(self) -> set[str]:
+        """The names of the GPUs of nodes that only say how many they have."""
+        listed = {gpu.node for facts in self.slices.values() if facts.driver != OF_NODE for gpu in facts.gpus}
+        return {name for name, gpu in self.installed.items() if gpu.node not in listed}
 
     def put(self, facts: SliceFacts, at_ms: int | None) -> bool:
         """A slice as it is now; whether that is new."""
@@ -291,7 +352,8 @@ class Inventory:
             self._changed[node] = at_ms
 
     def _compare(self, node: str, slices: list[SliceFacts], before: list[str], at_ms: int | None) -> Iterator[Row]:
-        current = _pick_current(slices)
+        listed = [facts for facts in slices if facts.driver != OF_NODE]
+        current = _pick_current(listed or slices)  # what slices list counts before what the node says
         gpus = join_devices(g for facts in current for g in facts.gpus if g.node == node)
         named = {gpu.uuid: gpu.model for gpu in gpus if gpu.uuid and not gpu.is_divided}
         others = sorted(gpu for gpu in gpus if not gpu.uuid or gpu.is_divided)

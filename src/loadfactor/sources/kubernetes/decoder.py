@@ -8,7 +8,14 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.base import Gap, Gaps, Rows
-from loadfactor.sources.kubernetes.claims import Inventory, read_claim, read_listed, read_slice
+from loadfactor.sources.kubernetes.claims import (
+    Inventory,
+    name_capacity,
+    read_capacity,
+    read_claim,
+    read_listed,
+    read_slice,
+)
 from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
 from loadfactor.sources.kubernetes.fields import Object, part, text
 from loadfactor.sources.kubernetes.nodes import NodeOutages, read_node
@@ -30,7 +37,7 @@ from loadfactor.sources.kubernetes.quotas import (
 )
 from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.tables.quotas import OF_COHORT
-from loadfactor.tables.schema import LABELS
+from loadfactor.tables.schema import LABELS, SCHEDULED
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
 FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, COHORT = "ResourceFlavor", "ClusterQueue", "LocalQueue", "Cohort"
@@ -70,6 +77,8 @@ class KubernetesDecoder:
         self._rows: dict[str, dict[str, Row]] = {}  # by table and what identifies them: the last of each counts
         self._gaps = Gaps()
         self._newest_ms = 0
+        self._namespaces: set[str] = set()
+        """Of pods, two at most: with a second one, those of all are known."""
 
     def feed(self, kind: str, found: Object, at_ms: int | None) -> None:
         """An object as it is now. `at_ms`: when that was seen; None where nobody says."""
@@ -108,7 +117,8 @@ class KubernetesDecoder:
             return
         queues = self.cluster.quotas.queues
         known: dict[str, Collection[str]] = {
-            WORKLOAD: self.cluster.workloads, NODE: self.cluster.nodes, SLICE: self.inventory.slices, CLAIM: self.cluster.claims,
+            WORKLOAD: self.cluster.workloads, NODE: self.cluster.nodes, CLAIM: self.cluster.claims,
+            SLICE: self.inventory.list_drivers(),
             COHORT: [name for name in queues if name.startswith(OF_COHORT)],
             CLUSTER_QUEUE: [name for name in queues if not name.startswith(OF_COHORT)],
         }  # fmt: skip
@@ -122,6 +132,7 @@ class KubernetesDecoder:
             self.emitted.pop(name, None)
         elif kind == NODE:
             self.outages.end(name, gone_ms)
+            self.inventory.remove(name_capacity(name), gone_ms)
             self.cluster.nodes.pop(name, None)
         elif kind in (CLUSTER_QUEUE, COHORT):
             self.cluster.quotas.remove(name, gone_ms)
@@ -138,7 +149,11 @@ class KubernetesDecoder:
             self._retract(pod, self._emit(uid, self.cluster.make_pod_rows(pod)))
         self.changed = set()
         self._forget_pods()
-        for row in self.inventory.take():
+        rows = list(self.inventory.take())
+        counted = self.inventory.list_counted() if len(self._namespaces) > 1 else ()  # pods of all namespaces are known
+        for row in rows:
+            if row["device_id"] in counted and "known_from" not in row:
+                row["known_from"] = SCHEDULED
             self._rows.setdefault("devices", {})[f"{row['device_id']} {row['from_utc']}"] = row
         for row in self.outages.take():
             self._rows.setdefault("outages", {})[f"{row['node']} {row['from_utc']}"] = row
@@ -157,6 +172,8 @@ class KubernetesDecoder:
 
     def _put_pod(self, found: Object, at_ms: int | None) -> None:
         self._newest_ms = max(self._newest_ms, at_ms or 0)
+        if len(self._namespaces) < 2:
+            self._namespaces.add(text(part(found, "metadata"), "namespace"))
         pod = read_pod(found)
         if pod is None or (pod.uid in self.cluster.pods and self.cluster.pods[pod.uid].gone_as):
             return
@@ -178,6 +195,9 @@ class KubernetesDecoder:
         if not node.has_gpus and self.inventory.has_gpus(node.name):
             node = replace(node, has_gpus=True)
         self.outages.see(node, at_ms)
+        capacity = read_capacity(found, node)
+        if capacity.gpus or capacity.name in self.inventory.slices:
+            self.inventory.put(capacity, at_ms)
         if node != self.cluster.nodes.get(node.name):
             self.cluster.nodes[node.name] = node
             self.cluster.quotas.divide_again()

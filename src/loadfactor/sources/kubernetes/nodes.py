@@ -239,12 +239,12 @@ def _read_replicas(node: Object, labels: dict[str, str], units: float | None) ->
     gpus = quantity(labels, f"{NVIDIA}.count")
     if clients:
         found[NVIDIA] = clients
-    elif NVIDIA not in found and units and gpus and units > gpus and not _list_registered(node):
+    elif NVIDIA not in found and units and gpus and units > gpus and not list_registered(node):
         found[NVIDIA] = units / gpus
     return tuple(sorted((name, count) for name, count in found.items() if count > 1))
 
 
-def _list_registered(node: Object) -> list[tuple[str, float]]:
+def list_registered(node: Object) -> list[tuple[str, float]]:
     """The GPUs that HAMi registered on a node: id and memory in MB. It writes JSON, and wrote lists with commas and colons."""
     registered = texts(part(node, "metadata"), "annotations").get(_REGISTERED, "")
     found = []
@@ -262,7 +262,7 @@ def _list_registered(node: Object) -> list[tuple[str, float]]:
 
 
 def _read_memory_mb(node: Object, labels: dict[str, str]) -> float | None:
-    registered = {mb for _, mb in _list_registered(node) if mb}
+    registered = {mb for _, mb in list_registered(node) if mb}
     if registered:
         return registered.pop() if len(registered) == 1 else None
     return quantity(labels, f"{NVIDIA}.memory") or None

@@ -61,7 +61,10 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
             unnamed,
         )
     still = 0
+    first_ms = min((pod.from_ms for pod in decoder.cluster.pods.values() if pod.from_ms is not None), default=None)
     for item in decoder.drain():
+        if isinstance(item, Rows) and item.table == "devices" and first_ms is not None:
+            item = _begin_with(item, decoder.inventory.list_counted(), first_ms)
         if isinstance(item, Rows) and item.table == "allocations" and "to_utc" in item.data.column_names:
             still += item.data["to_utc"].null_count
         yield _end_at(item, saved_ms) if isinstance(item, Rows) and saved_ms is not None else item
@@ -138,10 +141,22 @@ def _list_instants(found: Any, depth: int) -> Iterator[int]:
                     yield at_ms
 
 
+def _begin_with(rows: Rows, counted: set[str], first_ms: int) -> Rows:
+    """GPUs of nodes that are older than all pods: since the books begin, as nobody knows who held them before."""
+    given = rows.data.select(["device_id", "from_utc"]).to_pylist()
+    begins = [None if row["device_id"] in counted and row["from_utc"] < first_ms else row["from_utc"] for row in given]
+    place = rows.data.column_names.index("from_utc")
+    return Rows(
+        rows.table, rows.data.set_column(place, "from_utc", pa.array(begins, pa.int64())), rows.where, rows.inferred
+    )
+
+
 def _end_at(rows: Rows, saved_ms: int) -> Rows:
     if "from_utc" not in rows.data.column_names or rows.table == "quotas":  # which hold until further notice
         return rows
     given = rows.data.to_pylist()
-    ends = [row.get("to_utc") if row.get("to_utc") is not None else max(saved_ms, row["from_utc"]) for row in given]
+    ends = [
+        row.get("to_utc") if row.get("to_utc") is not None else max(saved_ms, row["from_utc"] or 0) for row in given
+    ]
     data = rows.data.drop_columns(["to_utc"]) if "to_utc" in rows.data.column_names else rows.data
     return Rows(rows.table, data.append_column("to_utc", pa.array(ends, pa.int64())), rows.where, rows.inferred)
