@@ -102,6 +102,22 @@ def test_nothing_of_kubernetes_is_refused(document):
         decode(document)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("apiVersion: v1\nkind: PodList\n", "line 1: YAML .*save `kubectl get pods,nodes -A -o json`"),
+        ("NAME   READY   STATUS\n", "line 1: a table of kubectl"),
+        ('{"jobs": [], "meta": {}}', "JSON of Slurm; import it with `loadfactor import slurm`"),
+        ('{"status": "success", "data": {}}', "an answer of Prometheus; import it with"),
+        ("{}", "no object of Kubernetes in it; save `kubectl get pods,nodes -A -o json`"),
+    ],
+)
+def test_another_kind_of_file_is_named(text, message):
+    """With the command that gives what is needed."""
+    with pytest.raises(SourceError, match=message):
+        list(decode_objects([Input("saved", [text.encode()])], ReadOptions()))
+
+
 def test_forms_of_a_file():
     """A list of one kind, a single object, several documents, a byte order mark and UTF-16 are the same."""
     one, there = pod("p", 1, bound=2, ended=4, node="n1"), node("n1")

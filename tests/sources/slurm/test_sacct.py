@@ -313,6 +313,16 @@ def test_the_hour_that_comes_twice(tmp_path, start, end, elapsed, hours, guessed
     [
         ("", "is empty"),
         ("hello world\n", "names no JobID"),
+        (
+            "   JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n",
+            "the table of squeue, which names no GPUs; save",
+        ),
+        ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n", "the table of sinfo.*save `scontrol show node`"),
+        ("123|COMPLETED|2026-10-01T00:00:00|gres/gpu=1\n", r"without its heading; leave --noheader \(-n\) out"),
+        ("Job ID: 39798795\nNetID/Account: a/b\n", "report of seff or jobstats.*sacct -P"),
+        ("# HELP DCGM_FI_DEV_GPU_UTIL x\n", "Prometheus exporter; import it with `loadfactor import dcgm`"),
+        ("timestamp, index, name\n", "nvidia-smi; import it with"),
+        ("slurm_load_jobs error: Unable to contact slurm controller\n", "an error of Slurm"),
         ("JobID|State|Start|AllocTRES\n1|RUNNING|Unknown|gres/gpu=1\n", "End are missing"),
         ("JobID|State|Start|End\n1|RUNNING|Unknown|Unknown\n", "add AllocTRES"),
         ("       JobID      State \n------------ ----------\n", "names no JobID|sacct -P"),

@@ -80,6 +80,17 @@ def find_inferred_holders(books: Examined) -> Iterator[Finding]:
         )
 
 
+def _name_list(books: Examined) -> str:
+    """The command that lists the GPUs of nodes: of the scheduler whose jobs these are."""
+    books.session.view_table("allocations", "allocations")
+    pods, jobs = books.session.fetch_one(
+        """SELECT coalesce(bool_or(tags LIKE '%"namespace":%'), false), coalesce(bool_or(tags NOT LIKE '%"namespace":%'), true)
+           FROM allocations"""
+    )
+    commands = ("`kubectl get nodes -o json`", "`scontrol show node`")
+    return " or ".join(command for command, is_there in zip(commands, (pods, jobs), strict=True) if is_there)
+
+
 def find_unlisted(books: Examined) -> Iterator[Finding]:
     """Nodes, pools or fleets whose GPUs nobody lists, with the hours booked for them."""
     hours, places = books.session.fetch_one(
@@ -90,7 +101,7 @@ def find_unlisted(books: Examined) -> Iterator[Finding]:
         yield Finding(
             "missing",
             f"GPUs that nobody lists ({places:,} nodes or pools), taken to be as many as jobs held at once",
-            "import what lists them: `scontrol show node`, an exporter's samples, or a devices table",
+            f"import what lists them: {_name_list(books)}, an exporter's samples, or a devices table",
             gpu_hours=hours,
         )
 
@@ -110,7 +121,7 @@ def find_uncounted(books: Examined) -> Iterator[Finding]:
             "missing",
             f"jobs hold {int(held):,} GPUs that nobody lists; {int(counted):,} of them are counted, the most that are"
             f" without a list ({places[0]})",
-            "correct gpus in allocations, or import what lists them: a devices table, `scontrol show node`",
+            f"correct gpus in allocations, or import what lists them: a devices table, {_name_list(books)}",
         )
 
 
@@ -136,7 +147,7 @@ def find_counted_twice(books: Examined) -> Iterator[Finding]:
             f"nodes of which a scheduler counts another number of GPUs than others list: {len(differing):,}"
             f" ({named}{', …' if len(differing) > SHOWN_NAMES else ''}); those listed count, and what the scheduler counts beyond"
             " them",
-            "compare Gres of `scontrol show node` with `nvidia-smi -L`: an exporter misses GPUs, or the list is out of date",
+            f"compare {_name_list(books)} with `nvidia-smi -L`: an exporter misses GPUs, or the list is out of date",
             gpu_hours=hours,
             cost=cost,
         )

@@ -20,6 +20,21 @@ LARGEST_BYTES: Final = 512 * BYTES_PER_MIB
 STILL_HELD: Final = "pods and claims that still held GPUs when this was saved: held until"
 LISTED: Final = "LISTED"
 DELETED: Final = "DELETED"
+_SAVE: Final = "kubectl get pods,nodes -A -o json"
+_OTHERS: Final = {
+    "apiVersion:": "YAML",
+    "NAME": "a table of kubectl",
+    "NAMESPACE": "a table of kubectl",
+    "Name:": "kubectl describe",
+}
+"""What text is that is no JSON, by how it begins."""
+_OTHER_JSON: Final = {
+    ("status", "data"): "an answer of Prometheus; import it with `loadfactor import prometheus`",
+    ("jobs",): "JSON of Slurm; import it with `loadfactor import slurm`",
+    ("sinfo",): "JSON of Slurm; import it with `loadfactor import slurm`",
+    ("nodes", "meta"): "JSON of Slurm; import it with `loadfactor import slurm`",
+}
+"""What JSON is that is no object of Kubernetes, by names that it has."""
 _EVENTS: Final = ("ADDED", "MODIFIED", DELETED)
 _NO_OBJECTS: Final = ("BOOKMARK", "ERROR")
 _DEEPEST: Final = 8
@@ -39,7 +54,7 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
     decoder = KubernetesDecoder()
     events = [event for source in inputs for event in read_events(source)]
     if not events:
-        raise SourceError(f"{inputs[0].label}: no object of Kubernetes in it; save `kubectl get pods,nodes -A -o json`")
+        raise SourceError(f"{inputs[0].label}: no object of Kubernetes in it; save `{_SAVE}`")
     saved_ms = options.at_ms or max((at for _, found in events for at in _list_instants(found, 0)), default=None)
     places = {kind: place for place, kind in enumerate(KINDS)}
     listed = [found for what, found in events if what == LISTED]
@@ -92,7 +107,8 @@ def read_events(source: Input) -> Iterator[Event]:
         except (ValueError, RecursionError) as error:
             line = content.count("\n", 0, getattr(error, "pos", place)) + 1
             why = getattr(error, "msg", "nested too deeply")
-            raise SourceError(f"{source.label}, line {line}: no JSON ({why}); save it with `-o json`") from None
+            begins = next((what for start, what in _OTHERS.items() if content.lstrip().startswith(start)), "no JSON")
+            raise SourceError(f"{source.label}, line {line}: {begins} ({why}); save `{_SAVE}`") from None
         yield from _list_events(source.label, found, "", 0)
 
 
@@ -118,6 +134,9 @@ def _list_events(label: str, found: Any, kind: str, depth: int) -> Iterator[Even
         if what in _EVENTS:
             yield what, inside
         return
+    other = next((what for names, what in _OTHER_JSON.items() if set(names) <= found.keys()), None)
+    if other is not None and "kind" not in found:
+        raise SourceError(f"{label} is {other}")
     if isinstance(found.get("items"), list):
         of = text(found, "kind").removesuffix("List")  # items of a PodList do not say what they are
         yield from _list_events(label, found["items"], of, depth + 1)

@@ -112,6 +112,9 @@ def _read_samples(samples: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.flo
     return np.rint(times[kept]).astype(np.int64), values[kept], skipped_times
 
 
+_OF_KUBERNETES: Final = (
+    " (kube-state-metrics: save `kubectl get pods,nodes -A -o json` for `loadfactor import kubernetes`)"
+)
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 
 
@@ -140,7 +143,7 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
     where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
     yield from list_gaps(where, skips)
     for name, series in decoder.not_understood.items():
-        yield Gap(where, f"series not understood: {name}", series)
+        yield Gap(where, f"series not understood: {name}{_OF_KUBERNETES if name.startswith('kube_') else ''}", series)
 
 
 def list_gaps(where: str, skips: Iterable[Skip]) -> Iterator[Gap]:

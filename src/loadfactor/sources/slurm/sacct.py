@@ -51,6 +51,36 @@ _TIMES: Final = dict(zip(INSTANTS, ("submit", "eligible", "start", "end"), stric
 _HELD: Final = ("alloctres", "tresallocstr", "allocgres")
 _REQUESTED: Final = ("reqtres", "tresreqstr", "reqgres")
 _OTHERS: Final = ("jobid", "jobidraw", "state", "nodelist", "restarts", "elapsedraw", "elapsed", "suspended")
+_SQUEUE: Final = "the table of squeue, which names no GPUs", "save `scontrol show job -d` or `squeue --json`"
+_OTHERS_BEGIN: Final = tuple(
+    (re.compile(shape, re.IGNORECASE), what, how)
+    for shape, what, how in (
+        (r"\s*JOBID\s+PARTITION\s+NAME\s+USER", *_SQUEUE),
+        (r"\s*JOBID.*NODELIST\(REASON\)", *_SQUEUE),
+        (
+            r"\s*(PARTITION\s+AVAIL|NODELIST\s+NODES)",
+            "the table of sinfo",
+            "which names no jobs: save `scontrol show node` or `sinfo --json`",
+        ),
+        (r"\d+(_\d+|\+\d+)?[^\w\s.-].*[^\w\s.-]", "output of sacct without its heading", "leave --noheader (-n) out"),
+        (
+            r"\s*Job ID: ",
+            "a report of seff or jobstats on one job",
+            "import what sacct has of all: `sacct -P`, with AdminComment",
+        ),
+        (r"=+$", "a report of jobstats on one job", "import what sacct has of all: `sacct -P`, with AdminComment"),
+        (r"-+$", "a report of sreport, which has sums alone", "save `sacct -P`"),
+        (r"# (HELP|TYPE) ", "text of a Prometheus exporter", "import it with `loadfactor import dcgm` or `serving`"),
+        (r"(timestamp|index|name|uuid), ", "a log of nvidia-smi", "import it with `loadfactor import nvidia-smi`"),
+        (
+            r"(slurm_load|sacct: error|squeue: error|scontrol: error)",
+            "an error of Slurm",
+            "write it again where the command works",
+        ),
+        (r"\s*<", "HTML or XML", "save what Slurm's commands print"),
+    )
+)
+"""What a first line shows that is no heading of sacct: its shape, what it is, and what to do."""
 _FIELDS: Final = frozenset((*_PLAIN.values(), *_TIMES.values(), *TRES_FIELDS, *_OTHERS))
 _FOR_KEYS: Final = frozenset(("jobid", "jobidraw", *TRES_FIELDS))
 NOT_RECORDED: Final = "no field says which GPUs jobs were given (AllocTRES): those they asked for are booked"
@@ -87,6 +117,9 @@ def find_heading(label: str, line: str) -> SacctHeading:
     between = found[1] if found else "|"
     is_closed = text.endswith(between)
     fields = tuple(name.strip().lower() for name in text.removesuffix(between).split(between))
+    known = next(((what, how) for shape, what, how in _OTHERS_BEGIN if shape.match(text)), None)
+    if known is not None:
+        raise SourceError(f"{label} is {known[0]}; {known[1]}")
     if "jobid" not in fields and "jobidraw" not in fields:
         raise SourceError(
             f"{label}: the first line names no JobID, so it is no output of `sacct -P` with its heading; "
