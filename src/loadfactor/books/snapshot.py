@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from loadfactor.books.credits import CreditsOwed
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
-    from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.job_summary import JobSummary, ReportedUse
+    from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
