@@ -47,11 +47,29 @@ class Value:
     name: str
     pattern: re.Pattern[str]
     scale: float = 1.0
+    hint: str = ""
+    """Lower-case text without which a line has it not: most lines have few of the numbers."""
 
 
 def value(name: str, before: str, scale: float = 1.0, after: str = "") -> Value:
     """A number that stands between these two patterns."""
-    return Value(name, re.compile(before + NUMBER + after, re.IGNORECASE), scale)
+    return Value(name, re.compile(before + NUMBER + after, re.IGNORECASE), scale, _find_literal(before))
+
+
+def _find_literal(pattern: str) -> str:
+    r"""The longest text that whatever a pattern matches contains, in lower case; empty where there is none.
+
+    >>> _find_literal(r"elapsed time per iteration \(ms\):\s*"), _find_literal(r"\bglobal batch sizes?:?\s+")
+    ('elapsed time per iteration', 'global batch size')
+    >>> _find_literal(r"(?:and )?total_batch_size="), _find_literal(r"(?:loss|train_loss)': "), _find_literal("one|another")
+    ('total_batch_size', '', '')
+    """
+    plain = re.sub(r"\\.|\[[^\]]*\]", "\0", pattern)
+    while (shorter := re.sub(r"\([^()]*\)[?*]?", "\0", plain)) != plain:
+        plain = shorter
+    plain = re.sub(r".(?:[?*]|\{\d*,?\d*\})", "\0", plain)
+    texts = () if "|" in plain.replace("\0|", "") else re.findall(r"[A-Za-z_]+(?: [A-Za-z_]+)*", plain)
+    return max(texts, key=len, default="").lower()
 
 
 @dataclass(frozen=True)

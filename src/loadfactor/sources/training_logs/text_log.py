@@ -255,7 +255,10 @@ class _Attempts:
 def find_values(values: Iterable[Value], text: str) -> list[tuple[str, float]]:
     """Those of these values that a line has."""
     found = []
+    lowered = text.lower()
     for one in values:
+        if one.hint not in lowered:
+            continue
         match = one.pattern.search(text)
         number = read_number(match[1]) if match else None
         if number is not None and number >= 0:
