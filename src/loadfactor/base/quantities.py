@@ -8,6 +8,11 @@ from loadfactor.base.units import H_PER_YEAR, S_PER_DAY, S_PER_HOUR, S_PER_MIN, 
 
 _SIZES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "m": 1e6, "M": 1e6, "G": 1e9, "b": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {"s": 1, "min": S_PER_MIN, "m": S_PER_MIN, "h": S_PER_HOUR, "d": S_PER_DAY, "w": S_PER_WEEK}
+_BYTES: Final = (
+    {"b": 1.0}
+    | {f"{p}b": 1e3 ** (i + 1) for i, p in enumerate("kmgt")}
+    | {f"{p}ib": 1024.0 ** (i + 1) for i, p in enumerate("kmgt")}
+)
 _LONGEST_S: Final = 500 * H_PER_YEAR * S_PER_HOUR
 _WRITTEN: Final = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 
@@ -26,6 +31,21 @@ def parse_number(text: str) -> float:
             return float(text)
         raise InputError(f"{text!r} is no number; write 512, 20k, 1.5M, 15T or 15e12")
     return float(found[1].replace("_", "")) * _SIZES[found[2]]
+
+
+def parse_bytes(text: str) -> float:
+    """Bytes: a number with B, kB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB (1,024s).
+
+    Raises InputError when it is none, or not above zero.
+
+    >>> parse_bytes("71GiB"), parse_bytes("80 GB")
+    (76235669504.0, 80000000000.0)
+    """
+    found = _WRITTEN.fullmatch(text.strip())
+    size = float(found[1].replace("_", "")) * _BYTES.get(found[2].lower(), 0.0) if found else 0.0
+    if not size > 0:
+        raise InputError(f"{text!r} is no size; write 71GiB or 80GB")
+    return size
 
 
 def parse_duration_s(text: str) -> float:

@@ -11,10 +11,10 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.catalog.prices import choose_price
 from loadfactor.planner.training.explanations import evaluate_layout, list_open_recomputation
-from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.job import PEAK_RANGE, TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import build_machine
-from loadfactor.planner.training.memory import PEAK_RANGE, estimate_memory
+from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.scaling import TrainingPlans
 from loadfactor.planner.training.search import EVERYTHING, SearchSpace, find_pareto_front, pick_distinct, search_layouts
 from loadfactor.planner.training.software import find_software

@@ -16,6 +16,7 @@ from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import state_price
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.training.calibration import CalibrationReport
 from loadfactor.planner.training.explanations import EvaluatedLayout
 from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.request import TrainingRequest
@@ -71,6 +72,7 @@ def build_document(request: TrainingRequest) -> Document:
         sections=(
             _draw_scaling(answer),
             _draw_summary(plan),
+            *((_draw_calibration(answer.calibration),) if answer.calibration else ()),
             *project_page,
             draw_step(plan),
             _draw_memory(plan),
@@ -80,6 +82,38 @@ def build_document(request: TrainingRequest) -> Document:
         notes=tuple(_list_notes(answer)),
         data=answer,
     )
+
+
+def _draw_calibration(report: CalibrationReport) -> Section:
+    """The measured run beside what was predicted of it before and after, and the constants that it moved."""
+    rows = []
+    if report.measured_step_s is not None:
+        rows.append(("step (s)", report.measured_step_s, report.step_s_before, report.step_s_after))
+    if report.measured_peak_bytes is not None:
+        peaks = (report.measured_peak_bytes, report.peak_bytes_before, report.peak_bytes_after)
+        measured, before, after = (size / BYTES_PER_GIB for size in peaks)
+        rows.append(("fullest GPU (GiB)", measured, before, after))
+    low, high = report.time_range_after
+    run = table(
+        rows,
+        "",
+        col("measured", style="number"),
+        col("predicted before", style="number"),
+        col("after", style="number"),
+        title=f"The measured run, as {write_layout(report.layout)}",
+        note=f"Four of five layouts of this job lie between {percent(low)} and {percent(high)} of what is predicted now."
+        if report.measured_step_s is not None
+        else "",
+    )
+    moved = table(
+        report.constants,
+        col("constant", lambda m: m.name.replace("_", " ")),
+        col("before", "before", "number"),
+        col("after", "after", "number"),
+        title="What it moved",
+        note=f"All else that is slower or faster than said: {percent(report.stack_factor)} of the predicted time.",
+    )
+    return Section("Calibrated", tables=(run, moved) if report.constants else (run,))
 
 
 plan_training = make_function(

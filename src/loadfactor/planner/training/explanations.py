@@ -12,7 +12,7 @@ from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.memory import PEAK_RANGE, estimate_memory, estimate_risk, recompute_as_needed
+from loadfactor.planner.training.memory import estimate_memory, estimate_risk, recompute_as_needed
 from loadfactor.planner.training.search import (
     MOST_MISSING_SHARE,
     ScoredLayouts,
@@ -284,7 +284,7 @@ def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[Ev
     Less of it where it would fit if memory is predicted too high; more of it where it is hardly slower, or where memory may be
     predicted too low.
     """
-    low, high = PEAK_RANGE
+    low, high = job.calibration.peak_range
     close = 1 + read_left_out_errors().layout_spread
     is_tight = best.memory_bytes * high > best.usable_bytes
     found = []

@@ -57,6 +57,21 @@ class Adapters:
 
 
 VALUE_BYTES = 2  # a weight or activation in 16 bits
+PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a measured run says of predictions: factors on them, and the ranges about them in which four of five lie.
+
+    `step_range` is None where no step was measured: then it is what sources that were left out are off by.
+    """
+
+    step_factor: float = 1.0
+    step_range: tuple[float, float] | None = None
+    peak_factor: float = 1.0
+    peak_range: tuple[float, float] = PEAK_RANGE
+    knows_peak: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class TrainingJob:
     constants: TrainingConstants = field(default_factory=read_training_constants)
     adapters: Adapters | None = None
     """Adapters that are trained in place of the network's weights; None: all weights are trained."""
+    calibration: Calibration = Calibration()
     document_tokens: int | None = None
     """Tokens of the documents that are packed into a sequence; None: one document fills it."""
 

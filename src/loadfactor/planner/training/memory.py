@@ -13,6 +13,7 @@ import numpy as np
 
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import (
+    PEAK_RANGE,
     VALUE_BYTES,
     TrainingJob,
     rank_parameters,
@@ -34,7 +35,6 @@ RERUN_KEPT_SHARE = (
     0.43  # of activations, where every other product runs again: half of their outputs, attention's, the input
 )
 USABLE_SHARE = 0.96  # the rest is the driver, the communication library and fragmentation
-PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
 OUT_OF_MEMORY_COST = 0.2  # of a run's time, where it runs out of memory: it begins again, in a slower layout
 
 
@@ -54,24 +54,26 @@ class TrainingMemory:
         return self.total_bytes <= self.usable_bytes
 
 
-def out_of_memory_risk(memory_bytes: Any, usable_bytes: float) -> Any:
+def out_of_memory_risk(memory_bytes: Any, usable_bytes: float, peak_range: tuple[float, float] = PEAK_RANGE) -> Any:
     """How probable it is that a layout predicted to take so much takes more than there is.
 
-    Peaks over predictions are taken as log-logistic through the ends of `PEAK_RANGE`, beyond which one of ten lies at each side.
+    Peaks over predictions are taken as log-logistic through the ends of `peak_range`, beyond which one of ten lies at each side.
 
     >>> [round(float(out_of_memory_risk(used, 100.0)), 2) for used in (50.0, 100 / 1.35, 99.7, 100 / 0.82)]
     [0.0, 0.1, 0.6, 0.9]
     """
-    low, high = np.log(PEAK_RANGE)
+    low, high = np.log(peak_range)
     spread = (high - low) / (2 * np.log(9))  # odds of 1 to 9 at each end
     return 1 / (1 + np.exp((np.log(usable_bytes / np.maximum(memory_bytes, 1.0)) - (low + high) / 2) / spread))
 
 
 def estimate_risk(job: TrainingJob, layout: TrainingLayout) -> Any:
     """How probable it is that a layout runs out of memory; where nobody named the framework, the mean over what it may be."""
-    usable = usable_bytes(job)
-    jobs = [replace(job, software=one) for one in job.software.alternatives] or [job]
-    return sum(out_of_memory_risk(estimate_memory(one, layout).total_bytes, usable) for one in jobs) / len(jobs)
+    usable, known = usable_bytes(job), job.calibration
+    others = () if known.knows_peak else job.software.alternatives
+    jobs = [replace(job, software=one) for one in others] or [job]
+    risks = (out_of_memory_risk(estimate_memory(one, layout).total_bytes, usable, known.peak_range) for one in jobs)
+    return sum(risks) / len(jobs)
 
 
 def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
@@ -124,7 +126,8 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         "logits_bytes": np.where(ends_on_last, logits, 0.0),
         "gathered_bytes": gathered,
     }
-    return TrainingMemory(parts, usable_bytes(job))
+    factor = job.calibration.peak_factor
+    return TrainingMemory({name: factor * part for name, part in parts.items()}, usable_bytes(job))
 
 
 def _logit_bytes(job: TrainingJob, x: TrainingLayout) -> Any:

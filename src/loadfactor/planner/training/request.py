@@ -7,6 +7,7 @@ from loadfactor.base.limits import COST, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOK
 from loadfactor.base.request import Request, option
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.planner.hardware.workload import ACCELERATOR
+from loadfactor.planner.training.calibration import read_measured
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.machine import DATATYPES
@@ -75,6 +76,11 @@ class TrainingRequest(Request):
         "What the framework does otherwise, as tp_overlap=no,attention=native; docs/plan-a-training-run.md lists them.",
         (),
     )
+    measured: tuple[str, ...] = option(
+        "A measured run on the first number of GPUs, as step=1.92s,layout=tp4/pp2/mb1/zero1: it moves the constants.",
+        (),
+    )
+    measured_peak: str | None = option("Most memory that the fullest GPU of that run took, as 71GiB.", None)
     network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, at_least=0.001, at_most=1e6)
     price_per_gpu_hour: float | None = option(
         "Price of a GPU-hour; the catalog's dated one if not given.", None, within=GPU_HOUR_PRICE
@@ -106,6 +112,7 @@ class TrainingRequest(Request):
             object.__setattr__(self, "release", read_month(self.release))
         for trait in self.traits:
             read_trait(trait)
+        read_measured(self.measured, self.measured_peak)
 
     @property
     def needs(self) -> ProjectNeeds:

@@ -9,6 +9,7 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
+from loadfactor.planner.training.calibration import CalibrationReport, calibrate, read_layout, read_measured
 from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import (
@@ -85,6 +86,8 @@ class TrainingPlans:
     """The whole project on each number of GPUs, beside its plan."""
     days_by_framework: Mapping[str, float]
     """Days of the last plan in the same layout with other frameworks; empty on TPUs, and where one beside these was asked for."""
+    calibration: CalibrationReport | None = None
+    """What a measured run changed; None without one."""
 
     @property
     def currency(self) -> str:
@@ -99,6 +102,7 @@ def plan_runs(
     Raises PlanError with the reason when none of them can be.
     """
     job = _describe_job(request, facts)
+    job, calibrated = _calibrate(request, job)
     plans, refused = [], []
     tokens = request.tokens / request.needs.work_share
     for gpus in over(request.gpus):
@@ -123,12 +127,26 @@ def plan_runs(
         refused,
         [cost_project(plan, request.needs) for plan in plans],
         _compare_frameworks(request, facts, plans[-1]),
+        calibrated,
     )
+
+
+def _calibrate(request: TrainingRequest, job: TrainingJob) -> tuple[TrainingJob, CalibrationReport | None]:
+    """The job after the measured run, in its layout or else in the one that the plan would choose beforehand."""
+    measured = read_measured(request.measured, request.measured_peak)
+    if measured is None:
+        return job, None
+    gpus = request.gpus[0]
+    if measured.layout is not None:
+        layout = read_layout(measured.layout, gpus, job)
+    else:
+        layout = plan_run(job, gpus, 1.0, request.reliability, request.space).best.layout
+    return calibrate(job, layout, measured)
 
 
 def _compare_frameworks(request: TrainingRequest, facts: TrainingFacts, plan: TrainingPlan) -> Mapping[str, float]:
     """Days of a plan's layout with the newest of several frameworks."""
-    if facts.accelerator.vendor == "Google" or request.framework not in (None, *COMPARED):
+    if facts.accelerator.vendor == "Google" or request.framework not in (None, *COMPARED) or request.measured:
         return {}
     days: dict[str, float] = {}
     for name in COMPARED:

@@ -12,7 +12,6 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.memory import (
     OUT_OF_MEMORY_COST,
-    PEAK_RANGE,
     estimate_memory,
     estimate_risk,
     recompute_as_needed,
@@ -200,7 +199,6 @@ def search_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING)
     return ScoredLayouts(all_layouts, step_s, memory_bytes, fits).pick(order)
 
 
-CAUTIOUS_ROOM_SHARE = 1 / PEAK_RANGE[1]  # of memory, which nine of ten runs keep
 CONSIDERED = 64  # ways whose recomputation is looked at again
 
 
@@ -214,7 +212,7 @@ def rank_by_risk(job: TrainingJob, found: ScoredLayouts, space: SearchSpace = EV
     if not space.recompute and len(fitting):
         layouts = fitting.layouts.pick(np.arange(min(CONSIDERED, len(fitting))))
         cautious = recompute_as_needed(
-            job, replace(layouts, recompute=FULL + 0 * layouts.recompute), CAUTIOUS_ROOM_SHARE
+            job, replace(layouts, recompute=FULL + 0 * layouts.recompute), 1 / job.calibration.peak_range[1]
         )
         memory = estimate_memory(job, cautious)
         more = ScoredLayouts(cautious, estimate_step(job, cautious).step_s, memory.total_bytes, memory.fits)

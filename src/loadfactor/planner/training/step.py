@@ -255,7 +255,8 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     domains = np.maximum(x.gpus / job.machine.fabric.domain_gpus, 1)
     waiting = job.constants.straggler_share * np.sqrt(2 * np.log(domains))  # the largest of n alike times
     terms["overhead_s"] = terms["overhead_s"] + waiting * sum(terms.values())
-    return StepTime(terms)
+    factor = job.calibration.step_factor
+    return StepTime({name: factor * term for name, term in terms.items()})
 
 
 def _selected_s(job: TrainingJob, layer: LayerSeconds) -> Real:

@@ -122,8 +122,11 @@ class TrainingPlan:
     def time_range(self) -> tuple[float, float]:
         """Factors on the predicted time between which four of five published runs lie that the equations were not fitted to.
 
-        Where nobody named the framework, from the lower end of the fastest that it may be to the upper of the slowest.
+        After a measured step what layouts of one job differ by. Where nobody named the framework, from the lower end of the
+        fastest that it may be to the upper of the slowest.
         """
+        if self.job.calibration.step_range is not None:
+            return self.job.calibration.step_range
         low, high = read_left_out_errors().ranges["experts" if self.job.network.experts else "dense"]
         fastest, slowest = self.framework_range
         return low * fastest, high * slowest
