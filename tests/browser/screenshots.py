@@ -16,7 +16,7 @@ from loadfactor.interfaces.web.pages import PAGES
 DESK_PX, HIGH_PX = 1280, 900
 WEBP = {"format": "webp", "quality": 55}
 LONGEST_MS = 300_000  # a diagnosis, made anew
-THINGS = {"/teams/{id}": "team", "/jobs/{id}": "job", "/gpus/{id}": "device"}
+THINGS = {"/teams/{id}": "team", "/teams/{id}/statement": "team", "/jobs/{id}": "job", "/gpus/{id}": "device"}
 
 
 def name_pages(store: Path) -> dict[str, str]:

@@ -33,6 +33,7 @@ def paths(store: Path) -> dict[str, str]:
     with Books(store).snapshot() as snapshot:
         names = {name: snapshot.show(("cost",), (name,)).arrange("cost", True) for name in ("team", "job", "device")}
     of_thing = dict(zip(("/teams/{id}", "/jobs/{id}", "/gpus/{id}"), names.values(), strict=True))
+    of_thing["/teams/{id}/statement"] = names["team"]
     return {page.path: page.path.replace("{id}", _first(of_thing, page.path)) for page in PAGES}
 
 

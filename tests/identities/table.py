@@ -72,6 +72,21 @@ def read_owner_statements(fleet: Fleet) -> Values:
     return {"": sums, **charged}
 
 
+def see_owner_statement(fleet: Fleet) -> Values:
+    """The page of the server with the statement of one team, of one fleet in four: its tile, its table and its JSON agree."""
+    known = {of["team"] for of in fleet.page("statement", **fleet.of_month)["statements"]} & {*fleet.teams}
+    if not fleet.draws or not known:
+        return {}
+    team, asked = min(known), {"month": fleet.month, "timezone": str(fleet.zone)}
+    found = fleet.get(f"/teams/{team}/statement", format="json", month=fleet.month, tz=str(fleet.zone))
+    amount = Decimal(found["amounts"][COLUMN])
+    text, rows = fleet.open(f"/teams/{team}/statement", **asked)
+    title = f"effective cost, {fleet.books.store.currency}"
+    assert {Decimal(row[title].replace(",", "")) for row in rows if title in row and "total" in row.values()} == {amount}
+    assert f"<b>{amount:,f} {fleet.books.store.currency}</b>" in text
+    return {team: amount}
+
+
 def print_owner_statements(face: str) -> Reader:
     """What its table of statements says, in a printed page."""
 
@@ -625,6 +640,7 @@ MONEY: Final = (
             "`statement`, CSV": read_file("csv"),
             "`statement`, spreadsheet": read_file("xlsx"),
             "`statement`, PDF": read_file("pdf"),
+            "page `/teams/{id}/statement`": see_owner_statement,
             "`GET /api/v1/statements`": get_statements,
             "`bill bridge`, step `statement`": bridge("statement"),
             "`GET /api/v1/bridge`": get_bridge("statement"),

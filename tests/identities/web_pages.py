@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.identities.fleet import Fleet, Row
-from tests.identities.metric_places import CURRENCY, NUMBERS, OF_JOB_PAGE, TEAM, ByMetric, MetricPlace, key
+from tests.identities.metric_places import CURRENCY, NUMBERS, OF_JOB_PAGE, TEAM, ByMetric, MetricPlace, key, list_readings, list_readings
 from tests.identities.values import Value, read_shown
 
 from loadfactor.interfaces.pages.readings import NO_NAME, STYLES
@@ -32,6 +32,9 @@ WAITED: Final = {
 }  # fmt: skip
 """The same of the table of waits."""
 FULL: Final = r"was (?P<load_factor>\S+ %) full and cost (?P<cost>\S+)\."
+DIGESTED: Final = (
+    r"was (?P<load_factor>\S+ %) full and cost (?P<cost>[^\s,]\S*?)(?:, (?P<idle_cost>\S+) of it idle)?\.$"
+)
 HIGHEST: Final = r"(?P<name>\S+) has the highest cost: (?P<cost>\S+)\."
 
 
@@ -179,11 +182,32 @@ def read_beside(fleet: Fleet) -> ByMetric:
     return out
 
 
+def read_digest(fleet: Fleet) -> ByMetric:
+    """The digest of the month in JSON."""
+    asked = {"every": "month", "on": f"{fleet.month}-01", "tz": str(fleet.zone), "format": "json"}
+    return list_readings(fleet.get("/digest", **asked)["readings"], key("month"))
+
+
+def see_digest(fleet: Fleet) -> ByMetric:
+    """Its headline and tiles in HTML, of one fleet in four."""
+    if not fleet.draws:
+        return {}
+    text, _ = fleet.open("/digest", every="month", on=f"{fleet.month}-01", timezone=str(fleet.zone))
+    tiles = dict(re.findall(r'<div class="tile"><span>(.*?)</span><b>(.*?)</b>', text))
+    (headline,) = re.findall(r"<h1>(.*?)</h1>", text)
+    said = re.search(DIGESTED, headline)
+    shown = {name: tiles[metric(name).title] for name in TILES if metric(name).title in tiles}
+    shown |= {name: value for name, value in (said.groupdict() if said else {}).items() if value is not None}
+    return {name: {key("month"): read_shown(value)} for name, value in shown.items()}
+
+
 WEB_PLACES: Final = (
     *(
         MetricPlace(f"page `{of.path}`" + (", balance" if of.window == "all" else ""), read_page(of), {*of.metrics})
         for of in WEB_PAGES
     ),
     MetricPlace("page `/jobs/{id}?beside=`", read_beside, {*OF_JOB_PAGE} & {*COLUMNS.values()}),
+    MetricPlace("page `/digest`, JSON", read_digest, TILES),
+    MetricPlace("page `/digest`", see_digest, {*TILES, "idle_cost"}),
 )
 """The pages as places of metrics."""

@@ -132,7 +132,7 @@ def test_the_cause_of_a_change_stands_first(cause: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_causes_stand_first_nearly_always(tmp_path: Path) -> None:
-    """Of a hundred simulated changes at least 95 have their cause first."""
+    """Of a hundred simulated changes at least 95 of each kind in a hundred have their cause first."""
     right = {}
     for cause in CAUSES:
         folders = [(tmp_path / f"{cause}{seed}", seed) for seed in range(1, CHANGES + 1)]
@@ -140,7 +140,7 @@ def test_causes_stand_first_nearly_always(tmp_path: Path) -> None:
             folder.mkdir()
         right[cause] = sum(judge(cause, seed, folder) for folder, seed in folders)
     print(right)
-    assert sum(right.values()) >= 0.95 * CHANGES * len(CAUSES), right
+    assert min(right.values()) >= 0.95 * CHANGES, right
 
 
 def test_what_cannot_be_divided_says_so(october: Path) -> None:

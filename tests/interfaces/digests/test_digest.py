@@ -154,3 +154,22 @@ def test_the_command_says_what_would_be_sent(october: Path, run: Run) -> None:
     assert loadfactor.digest(user="anna", store=october).data.jobs[0].cost == pytest.approx(data["jobs"][0]["cost"])
     assert run("digest", "--weekly", "--daily", "--store", october)[0] == 2
     assert run("digest", "--team", "visoin", "--store", october)[2].count("vision")
+
+
+def test_gpus_that_come_and_go_are_said(tmp_path: Path) -> None:
+    """Of two pools of a week one lost a GPU and one has three more; one with as many as before is not named, nor is it of a team."""
+    rows = [("a", 0, "12", "19"), ("a", 1, "12", "15"), ("b", 2, "12", "19"), *(("c", n, "14", "19") for n in (3, 4, 5))]
+    devices = "".join(f"g{n},n{n},{pool},h100-sxm,2026-10-{a}T00:00Z,2026-10-{b}T00:00Z\n" for pool, n, a, b in rows)
+    (tmp_path / "devices.csv").write_text("device_id,node,pool,accelerator,from_utc,to_utc\n" + devices)
+    (tmp_path / "allocations.csv").write_text(
+        "job_id,device_id,team,from_utc,to_utc\n1,g0,vision,2026-10-12T00:00Z,2026-10-19T00:00Z\n"
+    )
+    books = Books(tmp_path / "books")
+    books.add("tables", [tmp_path / "devices.csv", tmp_path / "allocations.csv"])
+    with books.snapshot() as snapshot:
+        fleet, team = (build_digest(snapshot, SECOND, of) for of in (Audience(), Audience("vision")))
+    found = [(of.pool, of.gpus_first, of.gpus_last) for of in fleet.data.fleet_changes]
+    assert found == [("a", pytest.approx(2), pytest.approx(1)), ("c", 0.0, pytest.approx(3))]
+    (section,) = [of for of in fleet.sections if of.title == "What changed in the fleet"]
+    assert section.lead == "2 GPUs more at the end than when it began."
+    assert team.data.fleet_changes == ()

@@ -6,7 +6,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from gzip import compress
 from html import unescape
 from html.parser import HTMLParser
@@ -35,7 +36,7 @@ from loadfactor.store.tokens import TokenFile, create_token, revoke_token
 
 HTML = {"accept": "text/html"}
 ADDRESSES = {f"/plan/{kind.name}": f"/plan/{kind.name}?model=x" for kind in PLANS}  # refused: a plan takes seconds
-NAMES = {"/teams/{id}": "{}", "/jobs/{id}": "job-{}", "/gpus/{id}": "GPU-{}-0"}
+NAMES = {"/teams/{id}": "{}", "/teams/{id}/statement": "{}", "/jobs/{id}": "job-{}", "/gpus/{id}": "GPU-{}-0"}
 HOURS = {
     "busy_gpu_hours": 0,
     "idle_gpu_hours": 253,
@@ -191,6 +192,9 @@ NAMING = (
         "/gpus?where=node=node-{}&format=cells",
         "/money?where=project=project-{}",
         "/queue?where=team={}",
+        "/teams/{}/statement",
+        "/digest?where=team={}",
+        "/digest?where=user=user-{}",
         "/teams?where=experiment={}",
     ),
     *("/api/v1/readings?metric=cost&where=job=job-{}", "/api/v1/jobs?user=user-{}", "/api/v1/diagnosis?job=job-{}"),
@@ -225,6 +229,39 @@ def test_what_is_there_and_forbidden_is_as_what_is_not_there(
             there, not_there = ask(address, THEIRS), ask(address, "nonesuch")
             assert len(THEIRS) == len("nonesuch")
             assert there == not_there, address
+
+
+def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> None:
+    """The digest and the statement of a team are what the commands say, in every form; a team has its own alone."""
+    bearer = {"authorization": f"Bearer {tokens['read']}"}
+    own = {"authorization": f"Bearer {tokens['read-team']}"}
+    month = f"{datetime.fromtimestamp(START / 1000, UTC):%Y-%m}"
+    (charged,) = [of for of in books.read_statements(month) if of.team == MINE]
+    with serve(books) as browser:
+        for address in (f"/teams/{MINE}/statement", f"/teams/{MINE}/statement?month={month}"):
+            of_team, of_all = (browser.get(address, headers=h | {"accept": "application/json"}) for h in (own, bearer))
+            assert Decimal(of_all.json()["amounts"]["EffectiveCost"]) == charged.amounts["EffectiveCost"]
+            assert of_team.json() == {**of_all.json(), "remarks": []}
+        for form, begins in (("pdf", b"%PDF"), ("xlsx", b"PK"), ("csv", b"line,")):
+            for page in (f"/teams/{MINE}/statement", "/digest?every=month"):
+                file = browser.get(f"{page}{'&' if '?' in page else '?'}format={form}", headers=own)
+                assert file.status_code == 200, file.text
+                assert file.content.startswith(begins) or (form == "csv" and "digest" in page), page
+        assert browser.get("/teams?format=pdf", headers=bearer).status_code == 400
+        assert browser.get(f"/teams/{THEIRS}/statement", headers=own).status_code == 403
+        assert browser.get(f"/digest?where=team={THEIRS}", headers=own).status_code == 403
+        assert browser.get("/digest?where=job=x", headers=bearer).status_code == 400
+        assert browser.get(f"/teams/{MINE}/statement?version=1", headers=bearer).status_code == 404
+        fleet, team = (browser.get("/digest?format=json", headers=of).json() for of in (bearer, own))
+        assert (fleet["team"], team["team"]) == (None, MINE)
+        told = {of["metric"]: of["value"] for of in fleet["readings"]}
+        week = {"from": fleet["from"], "to": fleet["to"], "metric": "cost"}
+        assert told["cost"] == browser.get("/api/v1/readings", params=week, headers=bearer).json()["readings"][0]["value"]
+        text = browser.get("/digest", headers=bearer).text
+        assert 'href="/digest?every=month"' in text
+        links = Elements(browser.get("/money", headers=bearer).text).links()
+        assert {f"/teams/{of}/statement" for of in (MINE, THEIRS)} <= {*links}
+        assert f"/teams/{MINE}/statement?month={month}" in Elements(browser.get(f"/teams/{MINE}", headers=own).text).links()
 
 
 def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:

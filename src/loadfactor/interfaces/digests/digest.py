@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
@@ -19,6 +19,7 @@ from loadfactor.books.waterfall import ASKED, WaterfallGroup
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.delivery.board import belongs_to, read_board
 from loadfactor.insight.changes import Change, explain_change
+from loadfactor.interfaces.addresses import PLACES, address_of
 from loadfactor.interfaces.digests.period import Period
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import UNKNOWN, counted, instant, money, number, percent
@@ -32,7 +33,6 @@ from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED, Group, Inqui
 from loadfactor.interfaces.reports.job import REMEDIES
 from loadfactor.interfaces.reports.tiles import TILES, build_tiles
 from loadfactor.interfaces.tables import col, table
-from loadfactor.interfaces.web.links import PLACES, address_of
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.query.reading import Reading, rank
@@ -43,6 +43,9 @@ MOST_WASTES: Final = 5
 MOST_JOBS: Final = 3
 MOST_ALERTS: Final = 5
 MOST_PARTS: Final = 4
+HOUR: Final = timedelta(hours=1)
+LEAST_GPUS: Final = 0.05
+"""Of less, which a rounding or a late minute may be, nothing is said."""
 TILES_OF_A_USER: Final = ("allocated_gpu_hours", "utilization", "idle_cost", "cost")
 OF_A_USER: Final = ("allocated_gpu_hours", "utilization", "idle_gpu_hours", "idle_cost", "cost")
 CHANGES: Final = ("cost", "utilization")
@@ -107,6 +110,16 @@ class DigestJob:
 
 
 @dataclass(frozen=True)
+class FleetChange:
+    """GPUs of a pool and model that were there in the first hour of a period and in its last one, as far as the books know it."""
+
+    pool: str | None
+    accelerator: str | None
+    gpus_first: float
+    gpus_last: float
+
+
+@dataclass(frozen=True)
 class DataQuality:
     """Shares of held time that was observed and of paid time that has a price; findings of `doctor`, the fleet's alone."""
 
@@ -132,6 +145,7 @@ class Digest:
     jobs: tuple[DigestJob, ...]
     opted_out: int
     changes: tuple[Change, ...]
+    fleet_changes: tuple[FleetChange, ...]
     budgets: tuple[BudgetStatus, ...]
     targets: Sequence[TargetStatus]
     alerts: tuple[Alert, ...]
@@ -155,6 +169,7 @@ def build_digest(
     wastes, opted_out = find_wastes(inquiry, is_own=audience.user is not None)
     jobs = list_jobs(inquiry) if audience.user else ()
     changes = () if before is None or audience.user else tuple(_explain(inquiry, earlier))
+    fleet_changes = () if audience.where else tuple(find_fleet_changes(inquiry))
     alerts = _find_alerts(books, period, audience)
     quality, of_quality = _read_quality(inquiry)
     links = _list_links(address, period, audience, wastes, jobs)
@@ -163,6 +178,7 @@ def build_digest(
     built = [
         _show_jobs(jobs, totals.currency) if audience.user else _show_wastes(wastes, opted_out, totals),
         _show_changes(changes),
+        _show_fleet(fleet_changes),
         over and replace(over.section, charts=over.section.charts[:1]),
         of_budgets,
         targets and targets.section,
@@ -178,7 +194,7 @@ def build_digest(
         tiles,
         data=Digest(
             period.name, period.every, period.start, period.end, audience.team, audience.user, totals.currency, readings,
-            wastes, jobs, opted_out, changes, budgets, targets.targets if targets else (), alerts, quality, links,
+            wastes, jobs, opted_out, changes, fleet_changes, budgets, targets.targets if targets else (), alerts, quality, links,
             not totals.value("paid_gpu_hours"),
         ),
     )  # fmt: skip
@@ -258,6 +274,25 @@ def _explain(inquiry: Inquiry, earlier: Period) -> Iterator[Change]:
             )
 
 
+def find_fleet_changes(inquiry: Inquiry) -> Iterator[FleetChange]:
+    """Pools and models of which there are more or fewer GPUs at the end of a window than when it began."""
+    first, last = inquiry.books.span
+    start, end = max(inquiry.window[0], first), min(inquiry.window[1], last)
+    if end - start < 2 * HOUR:
+        return
+
+    def count(since: datetime) -> dict[tuple[str | None, ...], float]:
+        found = replace(inquiry, start=since, end=since + HOUR).ask("paid_gpu_hours", by=("pool", "accelerator"))
+        hours = found.column("paid_gpu_hours")
+        return {key: of for key, of in zip(found.keys, hours, strict=True) if isinstance(of, float)}
+
+    before, after = count(start), count(end - HOUR)
+    for pool, accelerator in sorted({**before, **after}, key=str):
+        gpus = [of.get((pool, accelerator), 0.0) for of in (before, after)]
+        if abs(gpus[1] - gpus[0]) >= LEAST_GPUS:
+            yield FleetChange(pool, accelerator, *gpus)
+
+
 def _find_alerts(books: Snapshot, period: Period, audience: Audience) -> tuple[Alert, ...]:
     """Alerts that fired in the period, of the team where it is one's; none of a user."""
     if audience.user:
@@ -314,6 +349,21 @@ def _list_links(
     named = dict.fromkeys((*(of.job for of in jobs), *(of.job for of in wastes)))
     paths |= {f"job {job}": address_of(PLACES["job"], job) for job in named if job is not None}
     return {name: f"{address.rstrip('/')}{path}?{state}" for name, path in paths.items()}
+
+
+def _show_fleet(found: Sequence[FleetChange]) -> Section | None:
+    if not found:
+        return None
+    change = sum(of.gpus_last - of.gpus_first for of in found)
+    words = f"{counted(abs(change), 'GPU')} {'more' if change > 0 else 'fewer'}" if change else "As many GPUs, of others,"
+    listed = table(
+        found,
+        col("pool", lambda of: of.pool or UNTAGGED),
+        col("accelerator", lambda of: of.accelerator or UNKNOWN),
+        col("GPUs in the first hour", "gpus_first", "number"),
+        col("in the last hour", "gpus_last", "number"),
+    )
+    return Section("What changed in the fleet", f"{words} at the end than when it began.", tables=(listed,))
 
 
 def _show_wastes(wastes: Sequence[Waste], opted_out: int, totals: Group) -> Section | None:

@@ -14,6 +14,7 @@ from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
 from loadfactor.books.charging.closings import ChargebackChanges
 from loadfactor.books.charging.statements import OwnerStatement
+from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn, Tile
 from loadfactor.interfaces.formats import counted, instant, percent
 from loadfactor.interfaces.functions import make_function
@@ -32,6 +33,7 @@ UNSAFE: Final = re.compile(r"[^\w.@+-]+")
 """What no name of a file has, on any system."""
 NAME_LETTERS: Final = 80
 TOTAL: Final = "total"
+MOST_BARS: Final = 12
 
 
 def build_page(request: StatementRequest) -> Document:
@@ -159,7 +161,12 @@ def build_statement(found: OwnerStatement, words: str | None = None) -> Document
     return Document(
         headline,
         (
-            Section("Lines", _say_lines(found, main), tables=(_list_lines([found], columns, with_names=False),)),
+            Section(
+                "Lines",
+                _say_lines(found, main),
+                _draw_amounts([(line.name, line.amounts[main]) for line in found.lines], main, found.currency),
+                (_list_lines([found], columns, with_names=False),),
+            ),
             Section("Direct and shared", tables=(_list_sums(found, columns),)),
             *_list_energy([found]),
             *_list_corrections(found.corrections, columns, found.currency),
@@ -233,7 +240,11 @@ def build_statements(found: Sequence[OwnerStatement], words: str | None = None) 
         f"{first.month}: {charged} on {counted(float(len(teams)), 'statement')} of teams"
         f" and {counted(float(pools), 'statement')} of pools.",
         (
-            Section("All statements", tables=(DataTable(heads, rows, note=f"{currency}; they sum to the bill"),)),
+            Section(
+                "All statements",
+                charts=_draw_amounts([(of.name, of.amounts[columns[-1]]) for of in found], columns[-1], currency),
+                tables=(DataTable(heads, rows, note=f"{currency}; they sum to the bill"),),
+            ),
             Section("Lines", tables=(_list_lines(found, columns, with_names=True),)),
             *_list_energy(found),
             *_list_corrections([of for _, of in corrections], columns, currency, [of.name for of, _ in corrections]),
@@ -244,6 +255,18 @@ def build_statements(found: Sequence[OwnerStatement], words: str | None = None) 
         notes=first.remarks,
         data=MonthStatements(first.month, first.currency, sums, tuple(found)),
     )
+
+
+def _draw_amounts(amounts: Sequence[tuple[str, Decimal]], column: str, currency: str) -> tuple[Chart, ...]:
+    """A bar an amount, the largest first, and one of what is left of many; nothing where there is one alone."""
+    if len(amounts) < 2:
+        return ()
+    ranked = sorted(amounts, key=lambda of: -abs(of[1]))
+    shown, left = ranked[:MOST_BARS], ranked[MOST_BARS:]
+    if left:
+        shown.append((f"{len(left)} others", add_exactly(amount for _, amount in left)))
+    bars = Series(COLUMN_TITLES[column], [float(amount) for _, amount in shown])
+    return (Chart("What it is made of", "bar", [name for name, _ in shown], (bars,), y_label=currency),)
 
 
 def _list_energy(found: Sequence[OwnerStatement]) -> Iterator[Section]:

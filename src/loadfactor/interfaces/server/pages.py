@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import time
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -18,6 +20,7 @@ from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.insights import find_savings
 from loadfactor.interfaces.pages.alerts import end_silence, make_silence
 from loadfactor.interfaces.render.json import render_csv, render_json
+from loadfactor.interfaces.render.present import write_document
 from loadfactor.interfaces.requests import ShowRequest, read_filters
 from loadfactor.interfaces.server.door import read_checked_form
 from loadfactor.interfaces.server.gate import PAGE_HEADERS
@@ -48,7 +51,7 @@ from loadfactor.interfaces.web.insights import (
 )
 from loadfactor.interfaces.web.pages import PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, PlanForm, check_plan, find_kind, read_forms
-from loadfactor.interfaces.web.shell import Viewer, build_document, build_parts, render_page
+from loadfactor.interfaces.web.shell import FILES, Viewer, build_document, build_parts, render_page
 from loadfactor.interfaces.web.standing import Standing
 from loadfactor.interfaces.web.views import SavedView, list_views, name_owner, remove_view, save_view
 from loadfactor.settings.config import settings
@@ -189,6 +192,9 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
             if as_form == "cells" and (cells := page.cells):
                 return build(lambda _page, ask: cells(ask))
             document = build(build_document)
+            if as_form in FILES:
+                with TemporaryDirectory() as folder:
+                    return write_document(document, Path(folder) / f"page.{as_form}").read_bytes()
             return f"{render_json(document)}\n" if as_form == "json" else _write_csv(document)
 
         is_spaced = parts_by_space(request.headers.get("accept-language", ""))
@@ -205,6 +211,8 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
         else:
             answer = await reply(request, served.pool, folder, lambda: WebAnswer(write), form, marks)
         answer.headers.update(PAGE_HEADERS)
+        if form in FILES:
+            answer.headers["Content-Disposition"] = f'attachment; filename="{page.path.rpartition("/")[2]}.{form}"'
         return answer
 
     return show
@@ -280,10 +288,14 @@ def _choose_form(request: Request, page: Page) -> PageForm:
     named = request.query_params.get("format")
     if named == "cells" and page.cells:
         return "cells"
+    for file in FILES:
+        if named == file and page.is_document:
+            return file
     accepted = request.headers.get("accept", "")
     for form in ("html", "json", "csv"):
         if named == form or (named is None and MEDIA[form].partition(";")[0] in accepted):
             return form
     if named is not None:
-        raise InputError(f"{named!r} is no form of a page; take html, json or csv")
+        also = f", {', '.join(FILES)}" if page.is_document else ""
+        raise InputError(f"{named!r} is no form of a page; take html, json or csv{also}")
     return "html"

@@ -108,13 +108,15 @@ def describe_rows(model: type) -> dict[int | str, dict[str, object]]:
 
 
 Form = Literal["json", "csv", "arrow"]
-PageForm = Literal["html", "json", "csv", "cells"]
+PageForm = Literal["html", "json", "csv", "cells", "pdf", "xlsx"]
 MEDIA: Final[dict[str, str]] = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
     "html": "text/html; charset=utf-8",
     "cells": "application/octet-stream",
+    "pdf": "application/pdf",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
 PIECE: Final = 2_000
 """Rows that are written at once."""

@@ -36,7 +36,7 @@ KEPT: Final = ("last", "from", "to", "tz", "where")
 """What a link to another page takes along."""
 FACET: Final = "only "
 """How the title of a column begins whose cells are filters of the page."""
-FACETS: Final = ("state", "end")
+FACETS: Final = ("state", "end", "every", "on", "month", "version")
 """Facets that are names in the address of their own; the others are filters of `where`."""
 VIEW: Final = "view"
 """The title of the column that names saved views."""

@@ -30,6 +30,7 @@ from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, VIEW, Ask, shift
 from loadfactor.interfaces.web.heat import MOST_COLUMNS, MOST_ROWS, read_heat
+from loadfactor.interfaces.web.sent import link_statements
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
@@ -107,6 +108,7 @@ def build_team(ask: Ask) -> Document:
         _draw_way(inquiry),
         _as_section("Its jobs", jobs),
         _as_section("Its projects", projects),
+        link_statements(ask, ()),
     ]
     tiles, readings = build_tiles(inquiry, shift(inquiry))
     headline = f"Team {ask.name} {_say_full(readings)}"
@@ -301,10 +303,13 @@ def build_money(ask: Ask) -> Document:
     inquiry = ask.inquire()
     page = _build_groups(ask, inquiry, "team" if ask.team is None else "project")
     if ask.team is not None or inquiry.where:
-        return page
+        linked = link_statements(ask, [ask.team or inquiry.where.get("team")])
+        return replace(page, sections=[*page.sections, linked]) if linked else page
     built = (sections.build_chargeback(inquiry), sections.build_bridge(inquiry), sections.build_budget(inquiry))
     owed = [show_owed(inquiry.books.credits(inquiry.last_month, inquiry.timezone))] if settings().sla else []
-    return replace(page, sections=[*page.sections, *owed, *(facts.section for facts in built if facts)])
+    linked = link_statements(ask, [reading.by["team"] for reading in page.data if reading.metric == "cost"])
+    more = [linked, *owed, *(facts.section for facts in built if facts)]
+    return replace(page, sections=[*page.sections, *(section for section in more if section)])
 
 
 def build_alerts(ask: Ask) -> Document:

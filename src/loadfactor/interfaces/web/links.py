@@ -1,10 +1,10 @@
 """Addresses of what tables name: a dimension has one page, wherever a column of a table holds it."""
 
 from typing import Final
-from urllib.parse import quote
 
 from markupsafe import Markup
 
+from loadfactor.interfaces.addresses import PLACES, STATEMENT, address_of
 from loadfactor.interfaces.document import TableColumn
 from loadfactor.interfaces.formats import UNKNOWN
 from loadfactor.interfaces.pages.bridge import FLEET, POOLS
@@ -15,16 +15,11 @@ from loadfactor.interfaces.reports.sections import ALL
 from loadfactor.interfaces.web.ask import FACET, FACETS, VIEW, Ask
 from loadfactor.interfaces.web.views import LONGEST_ADDRESS
 
-PLACES: Final = {"team": "/teams", "job": "/jobs", "device": "/gpus"}
-"""Where a value of a dimension has its page."""
+STATEMENT_OF, STATEMENT_OF_MONTH = "statement of", "statement of month"
+"""Titles of columns whose cells, a team, or a month on the page of a team, lead to a statement."""
 FACETED: Final = ("last", "from", "to", "tz", "where", "sort", "q", "rows", *FACETS)
 NAMELESS: Final = (UNKNOWN, NO_NAME, NOBODY, UNTAGGED, f"{UNTAGGED}, or {NOBODY}", "", ALL, POOLS, FLEET)
 """Cells that name nothing of a dimension: unknown, nobody, or a sum."""
-
-
-def address_of(place: str, name: str) -> str:
-    """The path of a page of one thing."""
-    return f"{place}/{quote(name, safe='')}"
 
 
 class Linker:
@@ -50,6 +45,10 @@ class Linker:
             return self._ask.link(self._ask.path, FACETED, where=",".join((*others, chosen)))
         if title == VIEW:
             return next((view.address for view in self._ask.views if view.name == cell), None)
+        if title == STATEMENT_OF_MONTH:
+            return self._ask.link(address_of(PLACES["team"], self._ask.name) + STATEMENT, ("tz",), month=cell)
+        if title == STATEMENT_OF and cell not in NAMELESS:
+            return self._ask.link(address_of(PLACES["team"], cell) + STATEMENT, ("tz",))
         place = PLACES.get(title)
         if place is None or cell in NAMELESS:
             return None

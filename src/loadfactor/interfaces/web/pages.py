@@ -7,7 +7,7 @@ from typing import Final
 
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.plans.process import PLANS
-from loadfactor.interfaces.web import builders
+from loadfactor.interfaces.web import builders, sent
 from loadfactor.interfaces.web.ask import Ask
 from loadfactor.interfaces.web.configured import build_settings_page, build_sources
 from loadfactor.interfaces.web.insights import build_standing
@@ -20,6 +20,7 @@ class Page:
 
     `command` says the same, and is empty where none does. `of_fleet`: it says what only who reads everything may know.
     `has_window`: the state of its address is a window. `compares`: the period before can stand beside it.
+    `is_document`: it can be had as PDF and as a spreadsheet, too.
     `cells`: what writes its heat map, for the script that draws it. `answer`: the long answer that it shows, `plan` for a plan.
     """
 
@@ -33,6 +34,7 @@ class Page:
     has_window: bool = True
     has_search: bool = False
     compares: bool = False
+    is_document: bool = False
     cells: Callable[[Ask], bytes] | None = None
     answer: str = ""
 
@@ -81,6 +83,15 @@ PAGES: Final[tuple[Page, ...]] = (
         _show(f"{' '.join(builders.OF_A_GROUP)} --by team --sort=-cost"),
         "Teams",
         compares=True,
+    ),
+    Page(
+        "/teams/{id}/statement",
+        "What is team {id} charged for a month?",
+        sent.build_statement_page,
+        sent.say_statement,
+        up="/teams",
+        has_window=False,
+        is_document=True,
     ),
     Page(
         "/teams/{id}",
@@ -150,6 +161,15 @@ PAGES: Final[tuple[Page, ...]] = (
         _show(f"{' '.join(builders.OF_A_GROUP)} --by team --sort=-cost"),
         "Money",
         compares=True,
+    ),
+    Page(
+        "/digest",
+        "What does the digest of the week say?",
+        sent.build_digest_page,
+        sent.say_digest,
+        "Digest",
+        has_window=False,
+        is_document=True,
     ),
     Page(
         "/alerts",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
 from loadfactor.base.clock import now_ms
@@ -34,6 +34,8 @@ ZONES: Final = (
 )
 """Suggested; any other can be typed."""
 FORMS: Final = ("json", "csv")
+FILES: Final[tuple[Literal["pdf", "xlsx"], ...]] = ("pdf", "xlsx")
+"""Forms of a page, and more of one that is a document."""
 BESIDE: Final = "beside"
 SHOWN: Final = ("last", "from", "to", "tz", "q", COMPARE)
 """Of the state, what the fields of the frame show."""
@@ -114,7 +116,7 @@ def build_parts(page: Page, ask: Ask) -> Mapping[str, Any]:
         "zone": settings().timezone,
         "chosen": chosen,
         "kept": _list_kept(ask, (*SHOWN, "offset")),
-        "forms": [(form, _name_form(ask, form)) for form in FORMS],
+        "forms": [(form, _name_form(ask, form)) for form in (*FORMS, *(FILES if page.is_document else ()))],
         "command": make_visible(page.command(ask)),
         "cells": ask.link(ask.path, (*KEPT, "rows"), format="cells") if page.cells else "",
         "quieting": _list_quieting(ask, document) if page.path == "/alerts" and ask.team is None else None,
