@@ -82,7 +82,9 @@ def see_owner_statement(fleet: Fleet) -> Values:
     amount = Decimal(found["amounts"][COLUMN])
     text, rows = fleet.open(f"/teams/{team}/statement", **asked)
     title = f"effective cost, {fleet.books.store.currency}"
-    assert {Decimal(row[title].replace(",", "")) for row in rows if title in row and "total" in row.values()} == {amount}
+    assert {Decimal(row[title].replace(",", "")) for row in rows if title in row and "total" in row.values()} == {
+        amount
+    }
     assert f"<b>{amount:,f} {fleet.books.store.currency}</b>" in text
     return {team: amount}
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.identities.fleet import Fleet, Row
-from tests.identities.metric_places import CURRENCY, NUMBERS, OF_JOB_PAGE, TEAM, ByMetric, MetricPlace, key, list_readings, list_readings
+from tests.identities.metric_places import (
+    CURRENCY,
+    NUMBERS,
+    OF_JOB_PAGE,
+    TEAM,
+    ByMetric,
+    MetricPlace,
+    key,
+    list_readings,
+)
 from tests.identities.values import Value, read_shown
 
 from loadfactor.interfaces.pages.readings import NO_NAME, STYLES

@@ -158,7 +158,12 @@ def test_the_command_says_what_would_be_sent(october: Path, run: Run) -> None:
 
 def test_gpus_that_come_and_go_are_said(tmp_path: Path) -> None:
     """Of two pools of a week one lost a GPU and one has three more; one with as many as before is not named, nor is it of a team."""
-    rows = [("a", 0, "12", "19"), ("a", 1, "12", "15"), ("b", 2, "12", "19"), *(("c", n, "14", "19") for n in (3, 4, 5))]
+    rows = [
+        ("a", 0, "12", "19"),
+        ("a", 1, "12", "15"),
+        ("b", 2, "12", "19"),
+        *(("c", n, "14", "19") for n in (3, 4, 5)),
+    ]
     devices = "".join(f"g{n},n{n},{pool},h100-sxm,2026-10-{a}T00:00Z,2026-10-{b}T00:00Z\n" for pool, n, a, b in rows)
     (tmp_path / "devices.csv").write_text("device_id,node,pool,accelerator,from_utc,to_utc\n" + devices)
     (tmp_path / "allocations.csv").write_text(

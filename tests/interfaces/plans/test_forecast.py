@@ -13,6 +13,7 @@ from tests.commands import Run
 import loadfactor
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
+from loadfactor.interfaces.formats import number
 from loadfactor.planner.sizing.weekly_forecast import HeldBack, find_weeks_left, forecast_weeks, hold_back
 from loadfactor.sources.demand import JobTrace, StateTrace
 from loadfactor.sources.demand_files import read_demand
@@ -22,6 +23,8 @@ TRACES = (
     *(f"helios_earth_{name}_cluster_sequence_vc" for name in ("vc3sl", "vc6YE", "vcJLV", "vcgkz", "vchbv", "vcpDC")),
 )  # fmt: skip
 """Public traces of clusters, each submission once."""
+MANY = 50
+"""Of so many weeks held back, the share of a single trace says something."""
 WEEKS, GPUS = 6, 12
 DAY_S = 86_400
 
@@ -52,6 +55,9 @@ def test_ranges_hold_four_weeks_of_five_on_public_traces(shared: Path) -> None:
         tried = {name: hold_back(of, ahead) for name, of in days.items()}
         whole = HeldBack(sum(of.weeks for of in tried.values()), sum(of.held for of in tried.values()))
         print(f"{ahead} weeks ahead: {whole.held} of {whole.weeks} weeks held, {whole.held_share:.3f}")
+        for name, of in tried.items():
+            print(f"  {name}: {of.held} of {of.weeks}")
+            assert of.weeks < MANY or 0.75 <= (of.held_share or 0) <= 0.87, (ahead, name, of)
         assert whole.weeks > 100
         assert 0.75 <= (whole.held_share or 0) <= 0.85, (ahead, tried)
 
@@ -113,6 +119,12 @@ def test_weeks_stand_with_their_ranges_by_team_and_pool(run: Run, history: Path)
         assert sum(values) == pytest.approx(found["weeks"][0]["value"], rel=1e-9)
     assert fleet["queue_wait_s_mean"]["weeks"][0]["value"] == pytest.approx(3600)
     # 10 of 12 GPUs for 21 hours of 24, a tenth more each week: three to four weeks
+    page = loadfactor.forecast(store=history, by=("team", "pool"), weeks=3)
+    first = found["weeks"][0]
+    written = [number(first[name]) for name in ("low", "value", "high")]
+    assert page.headline.startswith(f"{written[1]} GPU-hours next week, {written[0]} to {written[2]} in")
+    row = next(row for section in page.document.sections for table in section.tables for row in table.rows)
+    assert list(row[2:]) == written
     (pool,) = found["pools"]
     assert (pool["pool"], pool["gpus"]) == ("main", pytest.approx(12))
     assert "2026-11-20" < pool["runs_out"] < "2026-12-15"

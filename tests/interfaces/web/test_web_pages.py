@@ -256,12 +256,17 @@ def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> 
         assert (fleet["team"], team["team"]) == (None, MINE)
         told = {of["metric"]: of["value"] for of in fleet["readings"]}
         week = {"from": fleet["from"], "to": fleet["to"], "metric": "cost"}
-        assert told["cost"] == browser.get("/api/v1/readings", params=week, headers=bearer).json()["readings"][0]["value"]
+        assert (
+            told["cost"] == browser.get("/api/v1/readings", params=week, headers=bearer).json()["readings"][0]["value"]
+        )
         text = browser.get("/digest", headers=bearer).text
         assert 'href="/digest?every=month"' in text
         links = Elements(browser.get("/money", headers=bearer).text).links()
         assert {f"/teams/{of}/statement" for of in (MINE, THEIRS)} <= {*links}
-        assert f"/teams/{MINE}/statement?month={month}" in Elements(browser.get(f"/teams/{MINE}", headers=own).text).links()
+        assert (
+            f"/teams/{MINE}/statement?month={month}"
+            in Elements(browser.get(f"/teams/{MINE}", headers=own).text).links()
+        )
 
 
 def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:

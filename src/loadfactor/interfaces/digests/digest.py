@@ -355,7 +355,9 @@ def _show_fleet(found: Sequence[FleetChange]) -> Section | None:
     if not found:
         return None
     change = sum(of.gpus_last - of.gpus_first for of in found)
-    words = f"{counted(abs(change), 'GPU')} {'more' if change > 0 else 'fewer'}" if change else "As many GPUs, of others,"
+    words = "As many GPUs as when it began, but others."
+    if abs(change) >= LEAST_GPUS:
+        words = f"{counted(abs(change), 'GPU')} {'more' if change > 0 else 'fewer'} at the end than when it began."
     listed = table(
         found,
         col("pool", lambda of: of.pool or UNTAGGED),
@@ -363,7 +365,7 @@ def _show_fleet(found: Sequence[FleetChange]) -> Section | None:
         col("GPUs in the first hour", "gpus_first", "number"),
         col("in the last hour", "gpus_last", "number"),
     )
-    return Section("What changed in the fleet", f"{words} at the end than when it began.", tables=(listed,))
+    return Section("What changed in the fleet", words, tables=(listed,))
 
 
 def _show_wastes(wastes: Sequence[Waste], opted_out: int, totals: Group) -> Section | None:

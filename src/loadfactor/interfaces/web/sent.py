@@ -1,5 +1,6 @@
 """Pages of what is sent: the digest of a period, and the statement of a team for a month."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
@@ -8,6 +9,7 @@ from typing import Final, get_args
 
 from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
+from loadfactor.books.charging.statements import OwnerStatement
 from loadfactor.interfaces.digests.digest import Audience, build_digest
 from loadfactor.interfaces.digests.period import Every, Period, find_last, find_period
 from loadfactor.interfaces.document import DataTable, Document, Section
@@ -18,9 +20,11 @@ from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, Ask
 from loadfactor.interfaces.web.links import STATEMENT_OF, STATEMENT_OF_MONTH
 from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.settings.money import FIXED
 
 EVERY: Final[tuple[Every, ...]] = get_args(Every)
 OPTIONS: Final = {"day": "--daily", "week": "--weekly", "month": "--monthly"}
+SHARES: Final = re.compile(rf"{FIXED} \(.*\)")
 MOST_PERIODS: Final = 8
 MOST_MONTHS: Final = 12
 
@@ -85,7 +89,7 @@ def build_statement_page(ask: Ask) -> Document:
         raise InputError(f"version={version}: that is no version; write 1 for the first closing")
     found = ask.snapshot.read_statements(month, None, ask.request.zone, int(version) if version else None)
     if ask.team is not None:  # no word of the fleet, and no name that is near
-        found = tuple(replace(of, remarks=()) for of in found if of.team == ask.team)
+        found = tuple(_hide_others(of) for of in found if of.team == ask.team)
         if not found:
             raise NothingKnownError
     page = build_statement(find_statement(found, ask.name))
@@ -99,6 +103,13 @@ def build_statement_page(ask: Ask) -> Document:
     listed = [table([(of,) for of in months], col(f"{FACET}month"))]
     other = Section("Other statements", tables=[*listed, *([versions] if closings else [])])
     return replace(page, sections=[*page.sections, other])
+
+
+def _hide_others(of: OwnerStatement) -> OwnerStatement:
+    """A statement without remarks on the fleet, and without the names that fixed shares are of."""
+    policy = {name: SHARES.sub(FIXED, words) for name, words in of.policy.items()}
+    lines = tuple(replace(line, method=SHARES.sub(FIXED, line.method)) for line in of.lines)
+    return replace(of, remarks=(), policy=policy, lines=lines)
 
 
 def say_statement(ask: Ask) -> str:
