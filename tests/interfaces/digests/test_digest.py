@@ -157,7 +157,7 @@ def test_the_command_says_what_would_be_sent(october: Path, run: Run) -> None:
 
 
 def test_gpus_that_come_and_go_are_said(tmp_path: Path) -> None:
-    """Of two pools of a week one lost a GPU and one has three more; one with as many as before is not named, nor is it of a team."""
+    """In a week a pool lost a GPU and one has three more; one with as many as before is not named, and of a team none is."""
     rows = [
         ("a", 0, "12", "19"),
         ("a", 1, "12", "15"),
