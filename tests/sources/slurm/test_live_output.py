@@ -84,7 +84,7 @@ def test_what_still_ran_is_held_until_slurm_was_asked(tmp_path):
 def test_lines_of_keys_and_values(tmp_path):
     """sacct's names in lines of keys and values, apart by blanks or bars, and Slurm's log of completed jobs."""
     told = f"JobID=7 State=COMPLETED JobName=a b User=ann Submit={DAY}08:00:00 Start={DAY}09:00:00 End={DAY}11:00:00"
-    told += " AllocTRES=cpu=8,gres/gpu:h100=2,gres/gpu=2 NodeList=n1"
+    told += " AllocTRES=cpu=8,gres/gpu:h100=2,gres/gpu=2 NodeList=n1\n"
     for mark in (" ", "|", ";"):
         lines = [told.replace("=7 ", "=7.batch ", 1), told]
         text = "\n".join(line.replace(" b", "_b").replace(" ", mark) for line in lines)
@@ -114,7 +114,7 @@ def test_answers_of_slurm_web(tmp_path):
         "tres": gpus,
         "nodes": "n1",
     }
-    books = Books(*map(json.dumps, ([of_list], nodes, one)), folder=tmp_path)
+    books = Books(*(json.dumps(text).encode("utf-16") for text in ([of_list], nodes, one)), folder=tmp_path)
     assert (books.hours(), len(books.devices)) == ({"101": 2.0}, 2)
     assert any("Slurm-web's lists leave times out" in what for what in books.gaps)
     pods = json.dumps({"kind": "PodList", "apiVersion": "v1", "items": []})
@@ -344,7 +344,46 @@ def damage(text: str, rnd: random.Random) -> bytes:
     return bytes(data)
 
 
-OUTPUT = {"sacct": SACCT, "job": RUNNING + PENDING, "node": NODE.format(state="IDLE*+DRAIN"), "json": JSON}
+STILL = [job(str(n), State="RUNNING", End="Unknown", gpus=n, ElapsedRaw="7200", JobName=f"j{n}") for n in range(1, 6)]
+HEADING, *LINES = write_sacct(STILL, (*FIELDS, "ElapsedRaw", "JobName")).splitlines()
+KEYS = [
+    f"JobID={n}|State=RUNNING|User=ann|Start={DAY}09:00:00|End=Unknown|ElapsedRaw=7200|AllocTRES=gres/gpu={n}|NodeList=n1"
+    for n in range(1, 6)
+]
+WEB = [{"job_id": 8, "job_state": ["RUNNING"], "nodes": "n1", "tres_alloc_str": "gres/gpu=2", "start_time": AT}]
+
+
+@pytest.mark.parametrize("is_sacct", [True, False])
+@pytest.mark.parametrize("name", ["bom", "crlf", "doubled", "shuffled", "utf-16", "cut", "hostile"])
+def test_a_mutant_has_the_same_hours(tmp_path, is_sacct, name):
+    """2 h of 1 to 5 GPUs each, however the lines come; a line that breaks off is left out and said; names may hold anything."""
+    lines, heading = list(LINES if is_sacct else KEYS), HEADING.splitlines() if is_sacct else []
+    if name == "doubled":
+        lines += lines
+    if name == "shuffled":
+        random.Random(3).shuffle(lines)
+    if name == "hostile":
+        lines = [f"{line}\u202e<script>;'\"{{}}☃" if is_sacct else f"{line}|Comment=<script>☃" for line in lines]
+    text = "\n".join(heading + lines) + "\n"
+    if name == "cut":
+        text = text[:-60]
+    text = text.replace("\n", "\r\n") if name == "crlf" else text
+    encoding = {"bom": "utf-8-sig", "utf-16": "utf-16"}.get(name, "utf-8")
+    books = Books(text.encode(encoding), folder=tmp_path)
+    assert books.hours() == {str(n): 2.0 * n for n in range(1, 5 if name == "cut" else 6)}
+    assert name != "cut" or any("left out" in what or "not booked" in what for what in books.gaps)
+
+
+RUNS_ON = "\n".join([HEADING, *LINES]).replace("|", "☃")
+OUTPUT = {
+    "running": RUNS_ON,
+    "keys": "\n".join(KEYS),
+    "web": json.dumps(WEB),
+    "sacct": SACCT,
+    "job": RUNNING + PENDING,
+    "node": NODE.format(state="IDLE*+DRAIN"),
+    "json": JSON,
+}
 
 
 @pytest.mark.parametrize("kind", OUTPUT)

@@ -1,5 +1,6 @@
 """Decoder of what Slurm writes: every input by its kind, the jobs of all of them together."""
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from loadfactor.sources.slurm.scontrol import KINDS, decode_scontrol_jobs, decod
 
 _CONTROL: Final = re.compile(rb"\s*(?:%s)=" % "|".join(KINDS).encode())
 NO_USE_OF_AT: Final = "--at changed nothing: no job still ran, and no node was out of use"
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -70,6 +72,8 @@ def decode_slurm(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
 def find_kind(source: Input) -> str:
     """The format of an input, by how it begins: `json`, text of `scontrol`, else that of `sacct`."""
     start = next((chunk for chunk in source.chunks if chunk), b"").removeprefix(_BOM)
+    if start.startswith(_UTF_16):
+        start = start[: len(start) // 2 * 2].decode("utf-16", "replace").encode(errors="replace")
     if start.lstrip()[:1] in (b"{", b"["):
         return "json"
     return "scontrol" if _CONTROL.match(start) else "sacct"

@@ -36,6 +36,7 @@ MOST_ON_NODE: Final = 1000
 """GPUs or MIG instances of a node: more is damage."""
 _PROFILE: Final = re.compile(r"(?:^|[._-])(\d+)g\.(\d+)gb", re.IGNORECASE)
 _OF_FOUR: Final = {("1", "6"), ("2", "12"), ("4", "24")}  # the profiles of an A30, where no model is named
+BREAKS_OFF: Final = "the last line breaks off: left out"
 STILL_RAN: Final = "jobs that still ran when Slurm was queried: held until then,"
 UNSIZED: Final = (
     "jobs hold shards or MPS percentages of GPUs, and no node list says how many make a GPU: not booked; import"

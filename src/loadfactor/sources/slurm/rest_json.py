@@ -1,5 +1,6 @@
 """Decoder of the JSON of slurmrestd, squeue, sacct, scontrol and sinfo, of any API version: jobs as `JOBS`, nodes as records."""
 
+import codecs
 import json
 from collections.abc import Iterator
 from typing import Any, Final
@@ -49,7 +50,8 @@ def parse_documents(source: Input) -> list[Document]:
         source.label, source.chunks, LIMIT_BYTES, "write it with `sacct -P`, which is read piece by piece"
     )
     try:
-        text = data.decode("utf-8-sig")
+        is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if is_wide else "utf-8-sig")
         decoder, at, found = json.JSONDecoder(), 0, []
         while at < len(text):
             if text[at].isspace():

@@ -22,7 +22,7 @@ from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
-from loadfactor.sources.slurm.gpus import MENTIONS, Notes
+from loadfactor.sources.slurm.gpus import BREAKS_OFF, MENTIONS, Notes
 from loadfactor.sources.slurm.job_rows import NO_GPUS_AT_ALL
 from loadfactor.sources.slurm.jobs import INSTANTS, JOBS, NEVER, JobTimes, parse_elapsed_s, read_state
 
@@ -257,7 +257,7 @@ class SacctText:
         times = JobTimes(self.source.label, self.zone, notes)
         for batch in split_sacct(self.source, _FIELDS):
             if batch.cut_off is not None:
-                notes.add(self.source.label, "the last line breaks off: left out", 1, batch.cut_off)
+                notes.add(self.source.label, BREAKS_OFF, 1, batch.cut_off)
             yield _decode_batch(batch, times, notes)
 
 

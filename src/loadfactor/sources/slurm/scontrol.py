@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +13,16 @@ import pyarrow as pa
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
-from loadfactor.sources.parsing.text_blocks import split_lines
-from loadfactor.sources.slurm.gpus import Notes, count_placed, expand_hostlist, find_grant, write_indices, write_placed
+from loadfactor.sources.parsing.text_blocks import LINE_LIMIT_BYTES, split_lines
+from loadfactor.sources.slurm.gpus import (
+    BREAKS_OFF,
+    Notes,
+    count_placed,
+    expand_hostlist,
+    find_grant,
+    write_indices,
+    write_placed,
+)
 from loadfactor.sources.slurm.jobs import (
     INSTANTS,
     OPEN_STATES,
@@ -36,6 +45,7 @@ _OF_SACCT: Final = {
     "WcKey": "WCKey", "WCKey": "WCKey", "ReservationName": "Reservation",
 }  # fmt: skip
 """Fields as sacct and the job completion log call them, and as scontrol does."""
+MOST_RECORDS: Final = 300_000  # Slurm keeps 10,000 jobs in memory by default
 _BETWEEN: Final = re.compile(r"Job[Ii][Dd]=[^|;,\s]*([|;,])[A-Za-z]\w*=")
 """What stands between the fields of a record in one line, where that is no blank."""
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
@@ -43,7 +53,14 @@ _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
 
 def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa.Table:
     """The jobs in a text. SourceError names the line of a time or of resources that are none."""
-    records = [record for record in split_records(source) if record.kind == "JobId" and not _is_step(record)]
+    jobs = (record for record in split_records(source) if record.kind == "JobId" and not _is_step(record))
+    records = list(islice(jobs, MOST_RECORDS + 1))
+    if len(records) > MOST_RECORDS:
+        raise SourceError(
+            f"{source.label} has more than {MOST_RECORDS:,} jobs as keys and values; write them with `sacct -P`, which is read piece by piece"
+        )
+    if records and _breaks_off(source):
+        notes.add(source.label, BREAKS_OFF, 1, records.pop().line)
     if not records:
         return make_jobs([])
     lines = np.array([record.line for record in records], dtype=np.int64)
@@ -96,6 +113,15 @@ class ControlRecord:
     def first(self) -> dict[str, str]:
         """The fields by name; of several with one name the first, because texts of users may look like fields."""
         return dict(reversed(self.fields))
+
+
+def _breaks_off(source: Input) -> bool:
+    """Whether the last line is a job's whole record and lacks its end, so that its last number may be cut."""
+    end = b""
+    for chunk in source.chunks:
+        end = (end + chunk)[-LINE_LIMIT_BYTES:]
+    last = end.rpartition(b"\n")[2]
+    return last.lstrip().startswith(b"JobID=")
 
 
 def _is_step(record: ControlRecord) -> bool:
