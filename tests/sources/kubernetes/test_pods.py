@@ -129,6 +129,14 @@ def test_nodes_say_how_many_gpus_they_have(resources, labels, gpus):
     assert {(d["accelerator"], d["from_utc"], d["to_utc"]) for d in found} <= {("h100-sxm", ms(-100), ms(4))}
 
 
+def test_a_cluster_of_more_gpus_than_there_are_is_not_listed_whole(monkeypatch):
+    """What nodes say is bounded in all, and what is left out is said."""
+    monkeypatch.setattr("loadfactor.sources.kubernetes.claims.MOST_CLUSTER_GPUS", 20)
+    found = decode(listed(*(node(f"n{number}") for number in range(4))), at_ms=ms(4))
+    assert len(found["devices"]) == 16
+    assert [gap for gap in found["gaps"] if "not listed" in str(gap)]
+
+
 def test_what_no_pod_holds_is_unallocated_and_what_is_not_ready_is_down(tmp_path):
     """Pods of two namespaces are those of all: 2 of 8 GPUs held for 2 of 4 hours, a free node, and one down for an hour."""
     down = node("n3", ready=condition("Ready", "Unknown", 3, "NodeStatusUnknown"))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from loadfactor.base.limits import MOST_CLUSTER_GPUS
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.kubernetes.fields import Object, instant, part, parts, quantity, text, texts
@@ -296,10 +297,19 @@ class Inventory:
         self._changed: dict[str, int | None] = {}
         """Nodes of which slices changed, and when that was seen."""
         self._backdates = backdates
+        self._counted = 0
 
     def has_gpus(self, node: str) -> bool:
         """Whether any slice lists a GPU of a node."""
         return any(gpu.node == node for facts in self.slices.values() for gpu in facts.gpus)
+
+    def has_room(self, capacity: SliceFacts) -> bool:
+        """Whether what nodes say they have stays below what a cluster has, with this one."""
+        return self._counted + self._count_new(capacity) <= MOST_CLUSTER_GPUS
+
+    def _count_new(self, facts: SliceFacts) -> int:
+        before = self.slices.get(facts.name)
+        return len(facts.gpus) - len(before.gpus if before else ()) if facts.driver == OF_NODE else 0
 
     def list_drivers(self) -> list[str]:
         """The names of the slices that drivers wrote."""
@@ -313,8 +323,9 @@ class Inventory:
     def put(self, facts: SliceFacts, at_ms: int | None) -> bool:
         """A slice as it is now; whether that is new."""
         before = self.slices.get(facts.name)
-        if before == facts:
+        if before == facts or not (before or facts.gpus or facts.driver != OF_NODE):
             return False
+        self._counted += self._count_new(facts)
         self.slices[facts.name] = facts
         for one in (facts, *([before] if before else [])):
             self._mark(one, at_ms)
@@ -324,6 +335,7 @@ class Inventory:
         """A slice is gone."""
         facts = self.slices.pop(name, None)
         if facts is not None:
+            self._counted -= len(facts.gpus) if facts.driver == OF_NODE else 0
             self._mark(facts, at_ms)
 
     def take(self) -> Iterator[Row]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
+from loadfactor.base.limits import MOST_CLUSTER_GPUS
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.base import Gap, Gaps, Rows
 from loadfactor.sources.kubernetes.claims import (
@@ -46,6 +47,7 @@ KINDS: Final = (NODE, FLAVOR, COHORT, CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, SLIC
 KNOWN_MS: Final = 15 * S_PER_MIN * MS_PER_S
 """A pod that is gone is known for so long."""
 UNPLACED: Final = "GPUs of resourceslices that name no node: not listed"
+FULL: Final = f"nodes whose GPUs are more than {MOST_CLUSTER_GPUS:,} in all: not listed"
 VANISHED: Final = "vanished"
 """How a pod ended that was gone when the pods were listed again."""
 
@@ -196,8 +198,10 @@ class KubernetesDecoder:
             node = replace(node, has_gpus=True)
         self.outages.see(node, at_ms)
         capacity = read_capacity(found, node)
-        if capacity.gpus or capacity.name in self.inventory.slices:
+        if self.inventory.has_room(capacity):
             self.inventory.put(capacity, at_ms)
+        else:
+            self._gaps.add(self._where, FULL)
         if node != self.cluster.nodes.get(node.name):
             self.cluster.nodes[node.name] = node
             self.cluster.quotas.divide_again()

@@ -57,7 +57,8 @@ def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa
     records = list(islice(jobs, MOST_RECORDS + 1))
     if len(records) > MOST_RECORDS:
         raise SourceError(
-            f"{source.label} has more than {MOST_RECORDS:,} jobs as keys and values; write them with `sacct -P`, which is read piece by piece"
+            f"{source.label} has more than {MOST_RECORDS:,} jobs as keys and values; write them with `sacct -P`, which is"
+            " read piece by piece"
         )
     if records and _breaks_off(source):
         notes.add(source.label, BREAKS_OFF, 1, records.pop().line)
