@@ -52,7 +52,7 @@ def read_axe() -> str:
 @contextmanager
 def serve(store: Path) -> Iterator[str]:
     """`loadfactor serve` of a store on a port of its own; its address."""
-    command = [sys.executable, "-c", SERVE, "serve", "--store", str(store), "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-c", SERVE, "serve", "--store", store.name, "--listen", "127.0.0.1:0"]
     with (
         tempfile.TemporaryFile("w+") as log,  # no pipe: nobody reads the lines that it writes of every request
         subprocess.Popen(command, stderr=log, cwd=store.parent) as process,

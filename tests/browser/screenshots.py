@@ -31,6 +31,7 @@ def name_pages(store: Path) -> dict[str, str]:
 def take(page: Any, folder: Path, name: str) -> None:
     """One picture of what is on the screen."""
     page.locator("[data-poll]").wait_for(state="detached", timeout=LONGEST_MS)  # until a long answer is there
+    page.wait_for_load_state("networkidle")  # and the heat map
     shot = page.context.new_cdp_session(page).send("Page.captureScreenshot", WEBP)
     (folder / f"{name}.webp").write_bytes(b64decode(shot["data"]))
 

@@ -30,6 +30,10 @@ SCHEMA: Final = pa.schema(
 )
 
 
+LIVE_DAY: Final = "live "
+"""How the path of an import begins that is a day of a live source, and its digest."""
+
+
 @dataclass(frozen=True)
 class ImportRecord:
     """One import and its rows: `digest` identifies the input, so that the same file twice adds nothing."""
@@ -42,6 +46,11 @@ class ImportRecord:
     gaps: tuple[tuple[str, str, int], ...] = ()
     held_by: str | None = None
     at_ms: int | None = None  # when, UTC
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is what came live of a source on a day, which flushes add to."""
+        return self.digest.startswith(LIVE_DAY)
 
 
 def list_imports(session: Session, where: str = "true") -> list[ImportRecord]:

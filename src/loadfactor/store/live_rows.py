@@ -23,7 +23,7 @@ from loadfactor.sources.live import corrects_rows
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store import small_imports
 from loadfactor.store.compaction import close_day
-from loadfactor.store.import_records import ImportRecord, list_imports, put_records
+from loadfactor.store.import_records import LIVE_DAY, ImportRecord, list_imports, put_records
 from loadfactor.store.importing import Origin, Receipt, add_rows
 from loadfactor.store.live import read_live
 from loadfactor.store.live_database import LiveBatch, Numbered
@@ -166,9 +166,11 @@ def flush_live(writer: Writer) -> list[Receipt]:
 
 def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]) -> tuple[ImportRecord, Receipt]:
     date = datetime.fromtimestamp(day * MS_PER_DAY / MS_PER_S, UTC).date()
-    name, now = f"live {source} {date}", int(time() * MS_PER_S)
+    name, now = f"{LIVE_DAY}{source} {date}", int(time() * MS_PER_S)
     known = list_imports(writer, f"digest = {quote(name)}")
-    before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
+    before = (
+        known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"{LIVE_DAY}{date}",), {})
+    )
     origin = Origin(source, EXPORTER_STEP_S, watches=not corrects_rows(source))
     items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]
     added = add_rows(writer, origin, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)

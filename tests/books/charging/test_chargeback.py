@@ -4,15 +4,18 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from tests.books.charging.gpu_bills import tag, write_focus_bill
 from tests.commands import measure_width
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.import_remarks import find_remarks
@@ -22,6 +25,7 @@ from loadfactor.interfaces.pages.chargeback import build_changes, build_chargeba
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.sources.base import ReadOptions
+from loadfactor.store.live import LiveBatch, LiveLog
 
 Amounts = dict[tuple[str | None, str | None], str]
 
@@ -85,6 +89,33 @@ def test_what_changed_since_a_month_was_closed_is_known_to_the_hour(tmp_path: Pa
         for of in books.compare_closed("2026-10", timezone=ZoneInfo("Asia/Kolkata")).reasons
         if "13:00" in of.what
     )
+
+
+def test_what_came_live_after_a_month_was_closed_is_late_data(tmp_path: Path) -> None:
+    """Of a day of that month; of another month it is no reason."""
+    day = round(datetime(2026, 10, 5, tzinfo=UTC).timestamp()) * 1_000
+    table = tmp_path / "devices.csv"
+    table.write_text("device_id,node,from_utc,to_utc\ng0,n0,2026-10-05T00:00Z,2026-11-06T00:00Z\n")
+    (tmp_path / "prices.csv").write_text("basis,price_per_gpu_hour\ncontracted,2\n")
+    books = Books(tmp_path / "books")
+    books.add("tables", [table, tmp_path / "prices.csv"])
+    books.close_month("2026-10", is_known_to_lack=True)
+    with LiveLog.open(books.store.folder) as log:
+        for at in (day, day + 31 * MS_PER_DAY):
+            held = {
+                "job_id": ["k"],
+                "device_id": ["g0"],
+                "team": ["b"],
+                "from_utc": [at],
+                "to_utc": [at + 2 * MS_PER_HOUR],
+            }
+            log.acknowledge([LiveBatch("labels:gpus", "allocations", pa.table(held), "n0")])
+        log.discard_through(books.flush())
+    reasons = books.compare_closed("2026-10").reasons
+    assert [of.what for of in reasons if of.kind == "late data"] == [
+        "labels:gpus, live 2026-10-05: came after the month was closed"
+    ]
+    assert not [of for of in reasons if of.kind == "import"]
 
 
 def test_every_line_of_a_bill_finds_its_statement(bill: Callable[..., Books]) -> None:

@@ -17,6 +17,7 @@ from loadfactor.books.charging.bill_lines import EPOCH, find_extent, read_month,
 from loadfactor.books.charging.fleet_chargeback import BILL, ChargedDays, FleetChargeback
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.lines import ColumnTotal, StatedHours, Statement, StatementPart, choose_column, read_hours
+from loadfactor.sources.live import corrects_rows
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import STATEMENTS
@@ -292,7 +293,10 @@ class StatementChange:
 
 @dataclass(frozen=True)
 class Reason:
-    """Something that changed since a month was closed: an import, price, rule, GPU-hours, day or hours; `amount` where known."""
+    """Something that changed since a month was closed; `amount` where known.
+
+    `kind`: import, late data (that came live), price, rule, hours (GPU-hours), day or hour.
+    """
 
     kind: str
     what: str
@@ -343,6 +347,9 @@ def _explain(
     """What changed between a closing and now: imports, prices, rules, GPU-hours, and the days and hours that differ."""
     before = last.stood_on
     for record in imports:
+        if record.is_live:
+            yield Reason("late data", f"{record.source}, {record.paths[0]}: came after the month was closed")
+            continue
         rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in record.rows.items())
         when = "" if record.at_ms is None else f" on {instant(record.at_ms):%Y-%m-%d %H:%M} UTC"
         files = ", ".join(path.rsplit("/", 1)[-1] for path in record.paths[:2])
@@ -467,11 +474,19 @@ def find_missing(session: Session, found: FleetChargeback) -> str:
 
 
 def list_imports_since(session: Session, closing: Closing) -> "list[ImportRecord]":
-    """Imports since a closing that brought anything that statements stand on."""
-    from loadfactor.store.import_records import list_imports
+    """Imports since a closing that brought anything that statements stand on; of live ones those of a day of its month."""
+    from loadfactor.store.import_records import LIVE_DAY, list_imports
 
     last = closing.stood_on.last_import
     if last is None:
         return []
-    own = STATEMENTS.name
-    return [record for record in list_imports(session, f"import_no > {last}") if {*record.rows} - {own}]
+    own, closed_ms = STATEMENTS.name, round(closing.closed.timestamp() * MS_PER_S)
+    found = list_imports(session, f"import_no > {last} OR (starts_with(digest, '{LIVE_DAY}') AND at_utc > {closed_ms})")
+    span = closing.stood_on.start_ms, closing.stood_on.end_ms - 1
+    first, final = (f"{LIVE_DAY}{datetime.fromtimestamp(ms / MS_PER_S, UTC).date()}" for ms in span)
+    return [
+        record
+        for record in found
+        if {*record.rows} - {own}
+        and (not record.is_live or corrects_rows(record.source) or first <= record.paths[0] <= final)
+    ]
