@@ -107,6 +107,11 @@ def test_mlflow(tmp_path: Path) -> None:
     )
     database.commit()
     assert add_up(read_run(path)[0]) == {("step", True): 8}
+    database.execute(
+        "INSERT INTO metrics VALUES (CAST(x'ff0aff' AS TEXT), 1.0, 1, 'r', 9, 0)"
+    )  # a hostile name, at no time
+    database.commit()
+    assert add_up(read_run(path)[0]) == {("step", True): 8}
     database.execute("INSERT INTO metrics VALUES ('loss', 1.0, 1, 'other', 1, 0)")
     database.commit()
     with pytest.raises(SourceError, match="several runs"):

@@ -31,6 +31,7 @@ _HEAD: Final = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _LONGEST: Final = 16 * BYTES_PER_MIB  # of a record; larger ones hold pictures
 _HISTORY, _ITEM, _KEY, _NESTED, _JSON, _NUMBER, _AT = 2, 1, 1, 2, 16, 1, 2  # of Record, HistoryRecord and HistoryItem
+_LONGEST_NUMBER: Final = 40  # in JSON; what is longer is a table or a picture
 _LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
 _MOST_STEP: Final = 10**12
 
@@ -104,7 +105,7 @@ def _read_history(message: bytes) -> list[Scalar]:
             for field, part in split_fields(found):
                 if field in (_KEY, _NESTED) and isinstance(part, bytes):
                     names.append(part.decode(errors="replace"))
-                elif field == _JSON and isinstance(part, bytes):
+                elif field == _JSON and isinstance(part, bytes) and len(part) <= _LONGEST_NUMBER:
                     text = part.decode(errors="replace")
             if (value := _read_json_number(text)) is not None:
                 values["/".join(filter(None, names))] = value
@@ -165,13 +166,14 @@ def read_mlflow_database(source: Input) -> RunLog:
     """The one run of an `mlflow.db`. SourceError where it holds several, or is no such database."""
     data = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file")
     database = sqlite3.connect(":memory:")
+    database.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
         database.deserialize(data)
         runs = database.execute("SELECT DISTINCT run_uuid FROM metrics LIMIT 2").fetchall()
         rows = database.execute(_METRICS_OF_RUN).fetchall() if len(runs) < 2 else []
     except sqlite3.Error as error:
         raise SourceError(
-            f"{source.label} is no database of MLflow that can be read ({error}); save its runs again"
+            f"{source.label} is no database of MLflow that can be read ({str(error).splitlines()[0]}); save its runs again"
         ) from None
     finally:
         database.close()
@@ -187,6 +189,7 @@ def read_mlflow_database(source: Input) -> RunLog:
         and isinstance(at_ms, int)
         and isinstance(value, int | float)
         and 0 <= step < _MOST_STEP
+        and 0 < at_ms < SECONDS_BELOW * MS_PER_S
     ]
     return make_run(source.label, "MLflow", scalars)
 
