@@ -183,8 +183,11 @@ class Fleet:
         """A page of the server in HTML, and the rows of its tables."""
         names = {"start": "from", "end": "to", "timezone": "tz"}
         asked = {names.get(name, name): of for name, of in given.items()}
-        answer = self._client.get(path, params=asked, headers={"accept": "text/html"})
-        assert answer.status_code == 200, answer.text
+        while True:
+            answer = self._client.get(path, params=asked, headers={"accept": "text/html"})
+            assert answer.status_code == 200, answer.text
+            if 'http-equiv="refresh"' not in answer.text:  # else a part of it is being made
+                break
         return answer.text, list(_read_html(answer.text))
 
     @cached_property

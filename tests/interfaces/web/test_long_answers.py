@@ -16,7 +16,9 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.request import options_of
 from loadfactor.books.books import Books
 from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.pages.books import build_document as build_check
 from loadfactor.interfaces.plans.process import PLANS, PlanProcess
+from loadfactor.interfaces.server import pages
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.standing import Progress, StandingAnswers
 from loadfactor.interfaces.web.plans import OF_BOOKS, read_forms
@@ -56,6 +58,19 @@ def test_a_diagnosis_is_made_beside_and_kept(books: Books) -> None:
         assert browser.get("/diagnosis?where=pool=a").status_code == 400
         saved = read_until_made(browser, "/savings")
         assert "could have been saved" in saved or "known to be lost" in saved or "no lever" in saved
+
+
+def test_the_check_of_the_books_is_made_once_for_all_windows(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside it stands how much of each node was observed in the window."""
+    checked: list[Books] = []
+    monkeypatch.setattr(pages, "build_check", lambda of: (checked.append(of), build_check(of))[1])
+    with serve(books) as browser:
+        text = read_until_made(browser, "/quality")
+        assert "The books balance" in text
+        assert "How much of each node was observed" in text
+        assert "The books balance" in read_until_made(browser, f"/quality?where=team={MINE}")
+        assert browser.get("/quality?format=json").json()["balances"]
+    assert len(checked) == 1
 
 
 def test_a_team_has_a_diagnosis_of_its_own(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.insights import find_savings
 from loadfactor.interfaces.pages.alerts import end_silence, make_silence
+from loadfactor.interfaces.pages.books import build_document as build_check
 from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.render.present import write_document
 from loadfactor.interfaces.requests import ShowRequest, read_filters
@@ -49,7 +50,7 @@ from loadfactor.interfaces.web.insights import (
     read_diagnosis,
     read_savings,
 )
-from loadfactor.interfaces.web.pages import PAGES, Page
+from loadfactor.interfaces.web.pages import CHECK, PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, PlanForm, check_plan, find_kind, read_forms
 from loadfactor.interfaces.web.shell import FILES, Viewer, build_document, build_parts, render_page
 from loadfactor.interfaces.web.standing import Standing
@@ -219,11 +220,18 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
 
 
 async def _look(name: str, request: ShowRequest, access: Access, served: Served, wait_s: float | None) -> Standing:
-    """A diagnosis or savings of a window, in the reach of who asks, as far as it is made."""
+    """A diagnosis or savings of a window, in the reach of who asks, or the check of the books, as far as it is made."""
     books, longest_s = served.books, served.bounds.long_question_s
-    if name == "savings":
+    if name == CHECK:
+        key: Hashable = None
+
+        def work(tell: Progress) -> Document:
+            tell("the books are checked", 0.0)
+            return build_check(books)
+
+    elif name == "savings":
         savings = read_savings(request)
-        key: Hashable = savings
+        key = savings
 
         def work(tell: Progress) -> Document:
             return list_holders(find_savings(savings, books, limit_time(longest_s, then=tell)))

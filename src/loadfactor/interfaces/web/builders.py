@@ -14,7 +14,6 @@ from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_bo
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import DataTable, Document, Section, Style
 from loadfactor.interfaces.formats import counted, instant, percent
-from loadfactor.interfaces.pages import books as books_page
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
 from loadfactor.interfaces.pages.credits import show_owed
@@ -31,6 +30,7 @@ from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.ask import FACET, VIEW, Ask, shift
 from loadfactor.interfaces.web.heat import MOST_COLUMNS, MOST_ROWS, read_heat
 from loadfactor.interfaces.web.sent import link_statements
+from loadfactor.interfaces.web.standing import show_standing
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
@@ -319,12 +319,12 @@ def build_alerts(ask: Ask) -> Document:
 
 
 def build_quality(ask: Ask) -> Document:
-    """Whether the books balance, what is missing in them, and how much of each node was observed."""
+    """Whether the books balance and what is missing, as far as they are checked; and how much of each node was observed."""
     inquiry = ask.inquire()  # first: it says where the books know nothing yet
-    page = books_page.build_document(ask.books)
+    page = show_standing(ask.standing[0])
     nodes = inquiry.ask("observed_gpu_hours", "unobserved_gpu_hours", "paid_gpu_hours", by=("node",))
     listed = _as_section("How much of each node was observed", nodes.arrange("unobserved_gpu_hours", True, PAGE_ROWS))
-    return replace(page, is_no=False, sections=[*page.sections, *([listed] if listed else ())])
+    return replace(page, sections=[*page.sections, *([listed] if listed else ())])
 
 
 def build_views(ask: Ask) -> Document:

@@ -13,6 +13,9 @@ from loadfactor.interfaces.web.configured import build_settings_page, build_sour
 from loadfactor.interfaces.web.insights import build_standing
 from loadfactor.interfaces.web.plans import show_plans
 
+CHECK: Final = "check"
+"""The long answer that stands beside answers for a window."""
+
 
 @dataclass(frozen=True)
 class Page:
@@ -186,6 +189,7 @@ PAGES: Final[tuple[Page, ...]] = (
         _plain("loadfactor doctor"),
         "Quality",
         of_fleet=True,
+        answer=CHECK,
     ),
     Page(
         "/sources",

@@ -20,7 +20,7 @@ from loadfactor.interfaces.web.ask import BEFORE, COMPARE, FACETS, KEPT, LIVE_WI
 from loadfactor.interfaces.web.builders import PAGE_ROWS
 from loadfactor.interfaces.web.frame import part_by_space, render
 from loadfactor.interfaces.web.links import Linker
-from loadfactor.interfaces.web.pages import PAGES, Page
+from loadfactor.interfaces.web.pages import CHECK, PAGES, Page
 from loadfactor.interfaces.web.plans import AGAINST, AS_IT_IS
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
@@ -195,7 +195,7 @@ def _keep(page: Page, to: Page) -> Sequence[str]:
     """What a link from a page takes along: windows and filters, but of plans, which have neither; long answers take a window."""
     if "plan" in (page.answer, to.answer):
         return ()
-    return [name for name in KEPT if name != "where"] if to.answer else KEPT
+    return KEPT if to.answer in ("", CHECK) else [name for name in KEPT if name != "where"]
 
 
 def _name_form(ask: Ask, form: str) -> str:
