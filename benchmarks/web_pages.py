@@ -1,8 +1,9 @@
 """How dear is a page? Processor time of `loadfactor serve` for each page of 1,024 GPUs × 30 days, and 50 readers at once.
 
 `page_cpu_s_max` is that of the dearest page, worked out anew over books whose questions are warm, each the least of some rounds;
-`page_kept_cpu_s_max` that of a reader after the first, `first_page_cpu_s` all from the start of the process to its first page.
-`page_bytes_gz_max` is the largest page as it is sent. `readers_wrong` counts answers to 50 readers at once, beside a writer that
+`page_written_cpu_s_max` that of the first reader after something was imported (of `/quality` with the check of the books),
+`page_kept_cpu_s_max` of a reader after that, `first_page_cpu_s` all from the start of the process to its first page.
+`page_bytes_gz_max` is the largest page as it is sent, `heat_bytes` the heat map, `script_bytes_gz` all scripts. `readers_wrong` counts answers to 50 readers at once, beside a writer that
 imports all the time, that fail, end early, or differ from another of the same ETag.
 """
 
@@ -21,12 +22,14 @@ import httpx
 from benchmarks.questions import make_books
 from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
-from loadfactor.interfaces.web.pages import PAGES
+from loadfactor.interfaces.web.frame import SCRIPTS
+from loadfactor.interfaces.web.pages import CHECK, PAGES
 
 NAME = "pages"
 READERS, ROUNDS = 50, 3
-OF_BOOKS = [page.path for page in PAGES if "{" not in page.path and not page.answer]
+OF_BOOKS = [page.path for page in PAGES if "{" not in page.path and page.answer in ("", CHECK)]
 """Pages that questions answer; the others show what was made beside them."""
+BEING_MADE = 'http-equiv="refresh"'
 SERVE = "from loadfactor.interfaces.cli import main; main()"
 
 
@@ -34,24 +37,53 @@ def run(quick: bool) -> dict[str, float]:
     """All figures; `quick` takes 64 GPUs × 7 days."""
     with tempfile.TemporaryDirectory() as name:
         books = make_books(Path(name) / "books", simulated.bench(*((64, 7, 60) if quick else (1024, 30, 30))))
-        with books.snapshot() as snapshot:
-            team = next(str(key[0]) for key in snapshot.show("cost", "team").arrange("cost", True).keys if key[0])
-        paths = [*OF_BOOKS, f"/teams/{team}"]
-        with _serve(books.store.folder) as (address, pid):
-            client = httpx.Client(base_url=address, headers={"accept": "text/html"}, timeout=600)
-            client.get("/")
-            first = _read_cpu_s(pid)
-            found = {path: _measure(client, pid, path) for path in paths}
-            for path, (cpu_s, kept_s, size) in found.items():
-                print(f"  {path:24s} {cpu_s:8.2f} CPU s, kept {kept_s:8.2f}, {size:8,d} bytes")
-            wrong = _count_wrong(address, paths, books, Path(name))
+        return measure_pages(books, Path(name))
+
+
+def measure_pages(books: Books, folder: Path) -> dict[str, float]:
+    """The figures of pages of these books; what is imported meanwhile lies in a folder."""
+    with books.snapshot() as snapshot:
+        team = next(str(key[0]) for key in snapshot.show("cost", "team").arrange("cost", True).keys if key[0])
+    paths = [*OF_BOOKS, f"/teams/{team}"]
+    writer = _Writer(books, folder)
+    with _serve(books.store.folder) as (address, pid):
+        client = httpx.Client(base_url=address, headers={"accept": "text/html"}, timeout=600)
+        client.get("/")
+        first = _read_cpu_s(pid)
+        found = {}
+        for path in paths:
+            found[path] = written, anew, kept, size = _measure(client, pid, path, writer)
+            print(
+                f"  {path:24s} {anew:6.2f} CPU s, after a write {written:6.2f}, kept {kept:6.2f}, {size:8,d} bytes",
+                flush=True,
+            )
+        heat, scripts = _weigh(client, "/gpus?format=cells"), sum(_weigh(client, script) for script in SCRIPTS)
+        wrong = _count_wrong(address, paths, writer)
     return {
         "first_page_cpu_s": first,
-        "page_cpu_s_max": max(cpu_s for cpu_s, _, _ in found.values()),
-        "page_kept_cpu_s_max": max(kept_s for _, kept_s, _ in found.values()),
-        "page_bytes_gz_max": max(size for _, _, size in found.values()),
+        "page_written_cpu_s_max": max(written for written, _, _, _ in found.values()),
+        "page_cpu_s_max": max(anew for _, anew, _, _ in found.values()),
+        "page_kept_cpu_s_max": max(kept for _, _, kept, _ in found.values()),
+        "page_bytes_gz_max": max(size for _, _, _, size in found.values()),
+        "heat_bytes": heat,
+        "script_bytes_gz": scripts,
         "readers_wrong": wrong,
     }
+
+
+class _Writer:
+    """Imports another price each time."""
+
+    def __init__(self, books: Books, folder: Path) -> None:
+        self._books, self._folder, self._number = books, folder / "more", 0
+        self._folder.mkdir()
+
+    def write(self) -> None:
+        """The books go on."""
+        self._number += 1
+        prices = f"pool,basis,price_per_gpu_hour\nanother{self._number},contracted,{self._number}\n"
+        (self._folder / "prices.csv").write_text(prices, encoding="utf-8")
+        self._books.add("tables", [self._folder])
 
 
 @contextmanager
@@ -74,33 +106,35 @@ def _read_cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _measure(client: httpx.Client, pid: int, path: str) -> tuple[float, float, int]:
-    """Processor seconds of a page worked out anew, and of the same kept; its bytes as they are sent."""
-    client.get(path)
-    anew, kept = [], []
+def _measure(client: httpx.Client, pid: int, path: str, writer: _Writer) -> tuple[float, float, float, int]:
+    """Processor seconds of a page after a write, worked out anew, and of the same kept; its bytes as they are sent."""
+    writer.write()
+    before = _read_cpu_s(pid)
+    while BEING_MADE in client.get(path).raise_for_status().text:
+        pass
+    written, anew, kept = _read_cpu_s(pid) - before, [], []
     for number in range(ROUNDS):
         for took in (anew, kept):
             before = _read_cpu_s(pid)
             answer = client.get(path, params={"again": str(number)})  # names that no page knows are another address
             answer.raise_for_status()
             took.append(_read_cpu_s(pid) - before)
+    return written, min(anew), min(kept), _weigh(client, path)
+
+
+def _weigh(client: httpx.Client, path: str) -> int:
+    """Bytes of an answer as they are sent."""
     with client.stream("GET", path) as answer:
-        return min(anew), min(kept), sum(map(len, answer.iter_raw()))
+        return sum(map(len, answer.iter_raw()))
 
 
-def _count_wrong(address: str, paths: list[str], books: Books, folder: Path) -> int:
+def _count_wrong(address: str, paths: list[str], writer: _Writer) -> int:
     """Answers to readers at once, beside a writer, that are not whole, or not the same as others of their ETag."""
     done = threading.Event()
-    (folder / "more").mkdir()
 
     def write() -> None:
-        number = 0
         while not done.is_set():
-            number += 1
-            (folder / "more" / "prices.csv").write_text(
-                f"pool,basis,price_per_gpu_hour\nanother{number},contracted,{number}\n", encoding="utf-8"
-            )
-            books.add("tables", [folder / "more"])
+            writer.write()
 
     def read(reader: int) -> list[tuple[str, str, bool]]:
         answers = []
@@ -111,11 +145,11 @@ def _count_wrong(address: str, paths: list[str], books: Books, folder: Path) -> 
                 answers.append((path + answer.headers.get("etag", ""), answer.text, is_whole))
         return answers
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    writing = threading.Thread(target=write)
+    writing.start()
     with ThreadPoolExecutor(READERS) as pool:
         answers = [answer for answers in pool.map(read, range(READERS)) for answer in answers]
     done.set()
-    writer.join()
+    writing.join()
     first: dict[str, str] = {}
     return sum(not is_whole or first.setdefault(tag, text) != text for tag, text, is_whole in answers)
