@@ -3,8 +3,9 @@
 `page_cpu_s_max` is that of the dearest page, worked out anew over books whose questions are warm, each the least of some rounds;
 `page_written_cpu_s_max` that of the first reader after something was imported (of `/quality` with the check of the books),
 `page_kept_cpu_s_max` of a reader after that, `first_page_cpu_s` all from the start of the process to its first page.
-`page_bytes_gz_max` is the largest page as it is sent, `heat_bytes` the heat map, `script_bytes_gz` all scripts. `readers_wrong` counts answers to 50 readers at once, beside a writer that
-imports all the time, that fail, end early, or differ from another of the same ETag.
+`page_bytes_gz_max` is the largest page as it is sent, `heat_bytes` the heat map, `script_bytes_gz` all scripts. `readers_wrong`
+counts answers to 50 readers at once, beside a writer that imports all the time, that fail, end early, or differ from another of
+the same ETag.
 """
 
 import os
