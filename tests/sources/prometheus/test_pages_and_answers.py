@@ -13,11 +13,11 @@ from tests.sources.prometheus.streams import AT_MS, STEP_MS, Booked
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.base import Input, ReadOptions, Rows, Skip
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Skip
 from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.metrics_page import PageReader, TargetLabels
-from loadfactor.sources.prometheus.query_answers import read_answer
+from loadfactor.sources.prometheus.query_answers import decode_answers, read_answer
 
 TARGET: TargetLabels = (("instance", "n1:9400"), ("job", "gpus"), ("node", "n1"))
 
@@ -186,6 +186,23 @@ def matrix(*result: object) -> bytes:
 def identify(labels: dict[str, str]) -> int:
     """Understands series that are called by a number."""
     return int(labels["__name__"]) if labels["__name__"].isdigit() else -1
+
+
+def test_holders_are_known_until_the_last_sample():
+    """And the import says until when: a pod that the last sample names may go on."""
+    labels = {
+        "gpu": "0",
+        "UUID": "GPU-00000000-0000-0000-0000-000000000001",
+        "Hostname": "n1",
+        "modelName": "NVIDIA H100 80GB HBM3",
+    }
+    labels |= {"__name__": "DCGM_FI_DEV_GPU_UTIL", "pod": "p", "namespace": "team-a", "container": "main"}
+    values = [[1700000000 + 30 * number, "50"] for number in range(5)]
+    answer = Input("answer.json", [matrix({"metric": labels, "values": values})])
+    (gap,) = (
+        item for item in decode_answers([answer], ReadOptions()) if isinstance(item, Gap) and "last sample" in item.what
+    )
+    assert (gap.what[-23:], gap.count) == ("2023-11-14 22:15:20 UTC", 1)
 
 
 def test_values_of_understood_series():

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -115,6 +116,7 @@ def _read_samples(samples: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.flo
 _OF_KUBERNETES: Final = (
     " (kube-state-metrics: save `kubectl get pods,nodes -A -o json` for `loadfactor import kubernetes`)"
 )
+STILL_HELD: Final = "holders of GPUs that labels named to the last sample: held until then, the latest until"
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 
 
@@ -139,8 +141,18 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
         decoder.feed(points, number, 0.0)
     for item in decoder.drain(None):
         yield name_source(item) if isinstance(item, Rows) else item
-    yield from decoder.end()
     where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
+    still: list[int] = []
+    for item in decoder.end():
+        if isinstance(item, Rows) and item.table == "allocations":
+            still += [at_ms for at_ms in item.data["to_utc"].to_pylist() if at_ms is not None]
+        yield item
+    if still:
+        yield Gap(
+            where,
+            f"{STILL_HELD} {datetime.fromtimestamp(max(still) / MS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC",
+            len(still),
+        )
     yield from list_gaps(where, skips)
     for name, series in decoder.not_understood.items():
         yield Gap(where, f"series not understood: {name}{_OF_KUBERNETES if name.startswith('kube_') else ''}", series)
