@@ -21,6 +21,7 @@ _UNITS: Final = {
     "W": ("w", "watts"),
     "°C": ("c", "celsius"),
     "kWh": ("kwh", "kwh"),
+    "kgCO2e": ("kg", "kilograms"),
     "s": ("s", "seconds"),
     "jobs": ("jobs", "jobs"),
     "FLOP": ("flops", "flops"),
