@@ -146,6 +146,14 @@ def test_the_rate_of_an_engine(tmp_path: Path, more: str, gpus: int | None, samp
     assert any("train samples estimated: steps × 128" in what for what in gaps) == is_estimate
 
 
+def test_the_rate_of_an_engine_beside_its_own_time(tmp_path: Path) -> None:
+    """A pipeline engine says how long a step took: its rate × that is the batch, even of a line alone, and no estimate."""
+    text = "[2026-05-12 12:00:40,000] [INFO] steps: 10 loss: 6.9 iter time (s): 4.000 samples/sec: 16.002\n"
+    rows, gaps = read_run(write(tmp_path, "run.log", text))
+    assert add_up(rows) == {("step", True): 1, ("train_sample", True): 64}
+    assert not any("estimated" in what for what in gaps)
+
+
 CHAT_OLD = (
     "epoch: {0}|step: {1}|ppo_ep: 1|act_loss: 0.15|cri_loss: 0.14|unsuper_loss: 0.0\naverage reward score: -0.5\n"
     "|E2E latency=3.88s |Gather latency=0.00s (0.00%) |Generate time=2.54s (65.36%) |Training time=1.12s (28.89%)"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -125,10 +124,10 @@ def find_batch(attempts: Sequence[Attempt]) -> Values:
     each = []
     of_lines = False
     for attempt in attempts:
-        for before, one in pairwise(attempt.iterations):
-            rate, steps = one.values.get("engine_samples_per_s"), one.step - before.step
-            seconds = find_seconds(before, one, steps)
-            if seconds is None and before.at_ms is not None and one.at_ms is not None:
+        for before, one in zip([None, *attempt.iterations], attempt.iterations, strict=False):
+            rate, steps = one.values.get("engine_samples_per_s"), one.step - before.step if before else 1
+            seconds = find_seconds(before, one, steps) if before or "step_s" in one.values else None
+            if seconds is None and before and before.at_ms is not None and one.at_ms is not None:
                 seconds, of_lines = (one.at_ms - before.at_ms) / MS_PER_S, True
             if rate and seconds and steps:
                 each.append(rate * seconds / steps)
