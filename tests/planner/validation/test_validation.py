@@ -282,6 +282,19 @@ def test_ranges_hold_as_often_as_they_say() -> None:
     assert 0.75 <= errors.covered_share <= 0.9
 
 
+def test_errors_of_a_source_are_kept_apart() -> None:
+    """With its rows fitted to, without them, and the share of them in the range of the others; a file of one's own was never fitted."""
+    rows = [{**TITAN, "techniques": "FSDP + torch.compile"}, {**TITAN, "tokens_per_s_per_gpu": "600"}]
+    mine = summarize_errors(compare_rows("mine.csv", rows)[0], "mine.csv")
+    assert mine.in_fit is None
+    assert mine.left_out == mine.mean_abs_error
+    assert mine.range_coverage == 0.5
+    known = summarize_errors(compare_rows("lora.csv", rows)[0], "lora.csv")
+    source = next(one for one in read_left_out_errors().sources if one.file == "lora.csv")
+    assert (known.in_fit, known.left_out) == (source.fitted_error, source.left_out_error)
+    assert known.range_coverage == source.covered_share
+
+
 HEAD = "model,system,backend,precision,isl,osl,tp,moe_ep,attention_dp,concurrency,tpot_ms,ttft_ms\n"
 
 

@@ -97,8 +97,11 @@ def _tabulate_errors(result: TrainingValidation) -> DataTable:
         col("median", lambda row: row[0].median_abs_error, "percent"),
         col("max", lambda row: row[0].max_abs_error, "percent"),
         col("bias", lambda row: row[0].bias, "percent"),
+        col("left out", lambda row: row[0].left_out if row[0].file else None, "percent"),
+        col("in range", lambda row: row[0].range_coverage if row[0].file else None, "percent"),
         title="Errors by file",
-        note="absolute errors as shares of the measured value; bias keeps the sign",
+        note="absolute errors as shares of the measured value; bias keeps the sign; left out: the mean error without the file in"
+        " the fit; in range: its rows inside the range that other files give, which is to hold 80 %",
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from loadfactor.base.units import BYTES_PER_GIB
+from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.measurements import TRAINING, read_published_rows
 from loadfactor.planner.training.flops import Utilization
 from loadfactor.planner.training.job import TrainingJob
@@ -89,7 +90,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class TrainingErrors:
-    """The errors of a file, as shares of the measured values; None where nothing was compared or no job has several layouts."""
+    """The errors of a file, as shares of the measured values; None where nothing was compared or no job has several layouts.
+
+    `in_fit`, `left_out`: the mean error with the file's rows fitted to and without; a file that was never fitted has the latter
+    alone. `range_coverage`: the share of its rows inside the range that other files give.
+    """
 
     file: str
     rows: int
@@ -101,6 +106,9 @@ class TrainingErrors:
     regret_mean: float | None = None
     regret_max: float | None = None
     rank_correlation: float | None = None
+    in_fit: float | None = None
+    left_out: float | None = None
+    range_coverage: float | None = None
 
 
 def compare_runs(runs: Sequence[tuple[int, MeasuredRun]], file: str = "") -> list[Comparison]:
@@ -148,18 +156,34 @@ def summarize_errors(
     for real, foretold in _list_sweeps(results):
         regrets.append(float(real[np.argmin(foretold)] / real.min() - 1))
         ranks.append(rank_correlation(real, foretold))
+    known = next((source for source in read_left_out_errors().sources if source.file == file), None)
+    mean = float(np.abs(e).mean())
     return TrainingErrors(
         file,
         rows,
         skipped,
-        float(np.abs(e).mean()),
+        mean,
         float(np.median(np.abs(e))),
         float(np.abs(e).max()),
         float(e.mean()),
         float(np.mean(regrets)) if regrets else None,
         float(np.max(regrets)) if regrets else None,
         float(np.mean(ranks)) if ranks else None,
+        known.fitted_error if known else None,
+        known.left_out_error if known else mean,
+        known.covered_share if known else _count_inside(results),
     )
+
+
+def _count_inside(results: Sequence[Comparison]) -> float | None:
+    """Share of the runs that took a time inside the stated range about the predicted one; None where only memory was measured."""
+    ranges = read_left_out_errors().ranges
+    inside = []
+    for r in results:
+        if not r.measures_memory():
+            low, high = ranges["experts" if r.run.job.network.experts else "dense"]
+            inside.append(low <= r.run.step_s / r.run.step_s_at(r.predicted) <= high)
+    return float(np.mean(inside)) if inside else None
 
 
 def _list_sweeps(results: Sequence[Comparison]) -> list[tuple[np.ndarray, np.ndarray]]:
