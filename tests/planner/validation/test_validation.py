@@ -283,7 +283,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
 
 
 def test_errors_of_a_source_are_kept_apart() -> None:
-    """With its rows fitted to, without them, and the share of them in the range of the others; a file of one's own was never fitted."""
+    """Fitted to, left out, and the share in the range of the others; a file of one's own was never fitted."""
     rows = [{**TITAN, "techniques": "FSDP + torch.compile"}, {**TITAN, "tokens_per_s_per_gpu": "600"}]
     mine = summarize_errors(compare_rows("mine.csv", rows)[0], "mine.csv")
     assert mine.in_fit is None
