@@ -330,7 +330,7 @@ def build_quality(ask: Ask) -> Document:
 def build_views(ask: Ask) -> Document:
     """The addresses that who asks saved, by name."""
     if not ask.views:
-        subtitle = "Below every page of books that go on is a field that saves its address under a name."
+        subtitle = "Pages of loadfactor up have a field below them that saves their address under a name."
         return Document("No view is saved yet.", subtitle=subtitle, data=())
     listed = table(
         ask.views,
