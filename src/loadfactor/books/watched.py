@@ -226,12 +226,15 @@ class Watched:
         self._session.view_table("allocations", "allocations")
         return [(at, job) for at, job in self._session.raw.execute(write_begun(span, step_ms)).fetchall()]
 
-    def list_rows(self, name: str, where: str, *values: object) -> list[dict[str, Any]]:
-        """The rows of a table that a condition in SQL chooses, `?` for each value, in order."""
+    def list_rows(self, name: str, where: str = "true", **among: Collection[str]) -> list[dict[str, Any]]:
+        """The rows of a table that a condition in SQL chooses, with columns among some names, in order."""
+        if not all(among.values()):
+            return []
         self._session.view_table(name, name)
-        found = self._session.raw.execute(f"SELECT * FROM {name} WHERE {where} ORDER BY ALL", list(values))
-        names = [column[0] for column in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        chosen = [where, *(f'"{column}" IN ({", ".join(map(quote, names))})' for column, names in among.items())]
+        found = self._session.raw.execute(f"SELECT * FROM {name} WHERE {' AND '.join(chosen)} ORDER BY ALL")
+        columns = [column[0] for column in found.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
 
     def find_job_starts(self, at_ms: int, step_ms: int) -> dict[str, int]:
         """Since when each job holds something that did in the step that ends at an instant."""

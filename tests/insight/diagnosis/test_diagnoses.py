@@ -334,7 +334,7 @@ def test_known_answers_make_it_surer() -> None:
 def test_replicas_of_the_simulated_fleet_wait_for_requests(simulated_books: Books) -> None:
     """Its serving jobs follow a daily wave: that is said of each of them, and never with more than it lost."""
     with simulated_books.watch() as watched:
-        jobs = {row["job_id"] for row in watched.list_rows("allocations", "purpose IN ('serving', 'inference')")}
+        jobs = {row["job_id"] for row in watched.list_rows("allocations", purpose=["serving", "inference"])}
         read = list(read_jobs(watched, sorted(jobs)[:3]))
     assert read
     for facts in read:

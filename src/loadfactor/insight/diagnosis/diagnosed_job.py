@@ -199,7 +199,10 @@ def read_jobs(watched: Watched, jobs: Sequence[str], span: Span | None = None) -
 
     Raises InputError where the books do not know a job, or it held no GPU then.
     """
-    found = [_find_run(watched, job, span) for job in jobs]
+    held: dict[str, list[Mapping[str, Any]]] = {job: [] for job in jobs}
+    for row in watched.list_rows("allocations", job_id=held):
+        held[row["job_id"]].append(row)
+    found = [_find_run(watched, job, held[job], span) for job in jobs]
     metrics = [metric(name) for name in (*HOURS, *SIGNALS, "cost")]
     by_hours = [run for run in found if run.read.step_ms == MS_PER_HOUR]
     for near, part in _divide(watched, by_hours):
@@ -214,8 +217,9 @@ def read_jobs(watched: Watched, jobs: Sequence[str], span: Span | None = None) -
                 inside = max(start, run.span[0]), min(end, run.span[1])
                 if inside[0] < inside[1]:
                     run.read.add(rates.of("job", job).cut(inside, run.read.step_ms))
+    around = _read_around(watched, found)
     for run in found:
-        yield _describe_job(watched, run)
+        yield _describe_job(watched, run, around)
 
 
 def _divide(watched: Watched, runs: Sequence["_Run"]) -> Iterator[tuple[dict[str, "_Run"], Span]]:
@@ -244,9 +248,33 @@ class _Run:
         """From its first step to the end of its last."""
         return self.read.start_ms, self.read.start_ms + self.read.steps * self.read.step_ms
 
+    @property
+    def user(self) -> str | None:
+        """The first of whom a row says that it is theirs."""
+        return next((row["user"] for row in self.rows if row["user"]), None)
 
-def _find_run(watched: Watched, job: str, span: Span | None) -> _Run:
-    rows = watched.list_rows("allocations", "job_id = ?", job)
+
+@dataclass(frozen=True)
+class _Around:
+    """Rows of others that say something of some jobs: runs of their users that failed, and GPUs that ran out of memory."""
+
+    failed: Sequence[Mapping[str, Any]]
+    out_of_memory: Sequence[Mapping[str, Any]]
+
+
+def _read_around(watched: Watched, runs: Sequence["_Run"]) -> _Around:
+    if not runs:
+        return _Around((), ())
+    start, end = min(run.span[0] for run in runs), max(run.span[1] for run in runs)
+    ended = f"end_state = 'failed' AND to_utc > {start - MS_PER_DAY} AND to_utc <= {end + MS_PER_MIN}"
+    then = f"kind = 'out_of_memory' AND at_utc >= {start} AND at_utc < {end + MS_PER_HOUR}"
+    return _Around(
+        watched.list_rows("allocations", ended, user={run.user for run in runs if run.user is not None}),
+        watched.list_rows("device_events", then),
+    )
+
+
+def _find_run(watched: Watched, job: str, rows: Sequence[Mapping[str, Any]], span: Span | None) -> _Run:
     first, last = watched.span if span is None else (max(span[0], watched.span[0]), min(span[1], watched.span[1]))
     held = [(max(_or(r["from_utc"], first), first), min(_or(r["to_utc"], last), last)) for r in rows]
     known = [(start, end) for start, end in held if start < end]
@@ -260,7 +288,7 @@ def _find_run(watched: Watched, job: str, span: Span | None) -> _Run:
     return _Run(job, rows, held, _Read(start, step_ms, (end - start) // step_ms))
 
 
-def _describe_job(watched: Watched, run: _Run) -> DiagnosedJob:
+def _describe_job(watched: Watched, run: _Run, around: _Around) -> DiagnosedJob:
     job, rows, read, (start, end) = run.job, run.rows, run.read, run.span
     arrays = {name: read.work_out(name) for name in (*HOURS, *SIGNALS, "cost")}
     idle, underused, unobserved, busy = (np.nan_to_num(arrays[name]) * S_PER_HOUR for name in HOURS)
@@ -273,12 +301,10 @@ def _describe_job(watched: Watched, run: _Run) -> DiagnosedJob:
     links = np.where(linked, arrays["nvlink_saturation"], arrays["pcie_saturation"])
     if not np.isnan(links).all():
         signals["gpu_link_saturation"] = links
-    attempts, failed = _list_attempts(watched, rows, read, run.held)
+    attempts = _list_attempts(run)
     nodes = {node for _, node, _ in read.gpus if node}
-    reported = watched.list_rows("job_sections", "job_id = ?", job)
-    out = watched.list_rows(
-        "device_events", "kind = 'out_of_memory' AND at_utc >= ? AND at_utc < ?", start, end + read.step_ms
-    )
+    reported = watched.list_rows("job_sections", job_id=[job])
+    progress = watched.list_rows("progress", job_id=[job], unit=_UNITS)
     mine = {device for device, _, _ in read.gpus}
     return DiagnosedJob(
         job,
@@ -295,11 +321,15 @@ def _describe_job(watched: Watched, run: _Run) -> DiagnosedJob:
         _read_nodes(watched, nodes, read),
         {kind: read.spread([r for r in reported if r["kind"] == kind]) for kind in {r["kind"] for r in reported}},
         attempts,
-        failed,
-        tuple((event["at_utc"] - start) // read.step_ms for event in out if event["device_id"] in mine),
-        _find_padding(watched, job),
+        _count_failed(run, attempts, around.failed),
+        tuple(
+            (event["at_utc"] - start) // read.step_ms
+            for event in around.out_of_memory
+            if event["device_id"] in mine and start <= event["at_utc"] < end + read.step_ms
+        ),
+        _find_padding(progress),
         None if np.isnan(cost).all() else float(np.nansum(cost)),
-        _read_answers(watched, job, read),
+        _read_answers(progress, read),
     )
 
 
@@ -391,38 +421,30 @@ def _has_nvlink(board: str | None) -> bool:
     return found is None or found.nvlink_bytes_per_s is not None
 
 
-def _list_attempts(
-    watched: Watched, rows: Sequence[Mapping[str, Any]], read: _Read, held: Sequence[Span]
-) -> tuple[tuple[JobAttempt, ...], int]:
-    """The attempts of a job, and how many failed in a day: of it, and of jobs of its user in its team."""
+def _list_attempts(run: _Run) -> tuple[JobAttempt, ...]:
     ends: dict[Span, str | None] = {}
-    for row, (first, after) in zip(rows, held, strict=True):
+    read = run.read
+    for row, (first, after) in zip(run.rows, run.held, strict=True):
         if first < after:
             of = ((first - read.start_ms) // read.step_ms, -(-(after - read.start_ms) // read.step_ms))
             ends[of] = row["end_state"] or ends.get(of)
-    attempts = tuple(JobAttempt(*of, state) for of, state in sorted(ends.items()))
-    user = next((row["user"] for row in rows if row["user"]), None)
-    if user is None:
-        return attempts, sum(attempt.end_state == "failed" for attempt in attempts)
-    end = read.start_ms + read.steps * read.step_ms
-    alike = watched.list_rows(
-        "allocations",
-        "\"user\" = ? AND team IS NOT DISTINCT FROM ? AND end_state = 'failed' AND to_utc > ? AND to_utc <= ?",
-        user,
-        next((row["team"] for row in rows if row["team"]), None),
-        end - MS_PER_DAY,
-        end + MS_PER_MIN,
-    )
-    return attempts, len({(row["job_id"], row["from_utc"]) for row in alike})
+    return tuple(JobAttempt(*of, state) for of, state in sorted(ends.items()))
+
+
+def _count_failed(run: _Run, attempts: Sequence[JobAttempt], failed: Sequence[Mapping[str, Any]]) -> int:
+    """How many attempts failed in a day: of the job, and of jobs of its user in its team."""
+    if run.user is None:
+        return sum(attempt.end_state == "failed" for attempt in attempts)
+    team, end = next((row["team"] for row in run.rows if row["team"]), None), run.span[1]
+    alike = [row for row in failed if row["user"] == run.user and row["team"] == team]
+    near = [row for row in alike if end - MS_PER_DAY < row["to_utc"] <= end + MS_PER_MIN]
+    return len({(row["job_id"], row["from_utc"]) for row in near})
 
 
 def _read_nodes(watched: Watched, nodes: set[str], read: _Read) -> dict[str, Floats]:
     """Signals of the nodes of a job, by step: means over nodes; none where nobody measured them."""
-    if not nodes:
-        return {}
     end = read.start_ms + read.steps * read.step_ms
-    where = "list_contains(?, node) AND to_utc > ? AND to_utc <= ?"
-    rows = watched.list_rows("node_samples", where, sorted(nodes), read.start_ms, end)
+    rows = watched.list_rows("node_samples", f"to_utc > {read.start_ms} AND to_utc <= {end}", node=nodes)
     at = np.array([(row["to_utc"] - 1 - read.start_ms) // read.step_ms for row in rows], dtype=np.int64)
     found = {}
     for name in NODE_SIGNALS:
@@ -435,19 +457,22 @@ def _read_nodes(watched: Watched, nodes: set[str], read: _Read) -> dict[str, Flo
     return found
 
 
-def _find_padding(watched: Watched, job: str) -> float | None:
+_PADDING: Final = ("train_token", "padded_token")
+_ANSWERS: Final = ("output_token", "request")
+_UNITS: Final = (*_PADDING, *_ANSWERS)
+
+
+def _find_padding(progress: Sequence[Mapping[str, Any]]) -> float | None:
     """The share of padding in all tokens of a job (`padded_token` counts both); None where it does not report both."""
-    units = ("train_token", "padded_token")
-    rows = watched.list_rows("progress", "job_id = ? AND unit IN ('train_token', 'padded_token')", job)
-    made = {unit: sum(row["amount"] or 0.0 for row in rows if row["unit"] == unit) for unit in units}
+    made = {unit: sum(row["amount"] or 0.0 for row in progress if row["unit"] == unit) for unit in _PADDING}
     if not made["padded_token"] or not made["train_token"]:
         return None
     return float(max(0.0, 1 - made["train_token"] / made["padded_token"]))
 
 
-def _read_answers(watched: Watched, job: str, read: _Read) -> Floats | None:
+def _read_answers(progress: Sequence[Mapping[str, Any]], read: _Read) -> Floats | None:
     """Answers of a job by step: tokens, or requests where nobody counts those; None where nobody counts either."""
-    for unit in ("output_token", "request"):
-        if rows := watched.list_rows("progress", "job_id = ? AND unit = ? AND amount IS NOT NULL", job, unit):
+    for unit in _ANSWERS:
+        if rows := [row for row in progress if row["unit"] == unit and row["amount"] is not None]:
             return read.spread_amounts(rows)
     return None

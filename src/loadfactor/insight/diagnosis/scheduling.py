@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN
 from loadfactor.books.snapshot import Snapshot
@@ -18,7 +17,6 @@ from loadfactor.metrics.query.answer import work_out
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.tables.schema import Span
 
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,18 @@ def match_free_gpus(free: Sequence[int], sizes: Sequence[int], waiting: Sequence
     >>> match_free_gpus([1], [8], [4])  # simply full
     FreeBesideWaits(fitting=0, stranded=0)
     """
-    left, size = np.array(free, dtype=np.int64), np.array(sizes, dtype=np.int64)
-    largest = int(size.max(initial=0))
-    fitting, unplaced = 0, []
+    largest = max(sizes, default=0)
+    left = [0] * (largest + 1)  # nodes by how many of their GPUs are left; those with the most are whole
+    for gpus in free:
+        left[gpus] += 1
+    fitting, unplaced, too_large = 0, [], largest * len(free) + 1
     for gpus in waiting:
-        if _place(left, size, largest, gpus):
+        if gpus < too_large and _place(left, gpus):
             fitting += gpus
         else:
+            too_large = min(too_large, gpus)  # what is left only becomes less
             unplaced.append(gpus)
-    rest, stranded = int(left.sum()), 0
+    rest, stranded = sum(gpus * nodes for gpus, nodes in enumerate(left)), 0
     for gpus in unplaced:
         if gpus <= rest:
             rest -= gpus
@@ -55,20 +56,19 @@ def match_free_gpus(free: Sequence[int], sizes: Sequence[int], waiting: Sequence
     return FreeBesideWaits(fitting, stranded)
 
 
-def _place(left: Counts, size: Counts, largest: int, gpus: int) -> bool:
-    """Take GPUs for a job out of those that are left; False where it does not fit."""
-    if gpus <= largest:
-        room = np.flatnonzero(left >= gpus)
-        if not len(room):
-            return False
-        left[room[np.argmin(left[room])]] -= gpus
-        return True
-    whole = np.flatnonzero((left == size) & (size == largest))
-    nodes = -(-gpus // largest) if largest else 0
-    if not nodes or len(whole) < nodes:
+def _place(left: list[int], gpus: int) -> bool:
+    """Take GPUs for a job out of the nodes: of the fullest one with room, or of whole ones. False where it does not fit."""
+    largest = len(left) - 1
+    whole, part = divmod(gpus - 1, largest)
+    if whole and left[largest] <= whole:
         return False
-    left[whole[: nodes - 1]] = 0
-    left[whole[nodes - 1]] -= gpus - (nodes - 1) * largest
+    room = largest if whole else next((n for n in range(gpus, largest + 1) if left[n]), None)
+    if room is None:
+        return False
+    left[largest] -= whole
+    left[0] += whole
+    left[room] -= 1
+    left[room - part - 1] += 1
     return True
 
 
