@@ -18,7 +18,6 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.tables.schema import Span
 
 
-
 @dataclass(frozen=True)
 class FreeBesideWaits:
     """GPUs that were free in one step although jobs waited: `fitting` could have been given to them, `stranded` were scattered."""
