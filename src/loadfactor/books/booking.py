@@ -292,20 +292,3 @@ def _are_of_one_source(part: SamplePart, other: SamplePart) -> bool:
     """True where both are settled and hold the same source only: then the later one knows whether it overlaps the earlier one."""
     facts = part.facts, other.facts
     return all(f.settled and len(f.sources) == 1 for f in facts) and facts[0].sources == facts[1].sources
-
-
-def cut_holdings(session: Session, step_ms: int, needed: str) -> None:
-    """Cut the table `holdings` at the end of every step, a whole part of an hour; only rows of it that are needed are left.
-
-    `needed`: SQL, what follows FROM holdings AS h.
-    """
-    steps = MS_PER_HOUR // step_ms
-    session.materialize("held_whole", f"SELECT h.* FROM holdings AS h {needed}")
-    session.materialize(
-        "holdings",
-        f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {step_ms}) AS from_utc,
-                   least(h.to_utc, h.hour_utc + (p.place + 1) * {step_ms}) AS to_utc,
-                   h.span * {steps} + p.place AS span) -- what a piece has of an interval is an interval of its own
-            FROM held_whole AS h JOIN (SELECT unnest(range({steps})) AS place) AS p
-              ON h.from_utc < h.hour_utc + (p.place + 1) * {step_ms} AND h.to_utc > h.hour_utc + p.place * {step_ms}""",
-    )

@@ -292,9 +292,8 @@ class LossFacts:
 
     def find_idle(self, runs: Sequence[HeldRun], without: Sequence[tuple[str, str]]) -> list[IdleInterval]:
         """Intervals in which all GPUs of these runs were idle, but for some GPUs of some jobs."""
-        gpus = len({gpu.device for of in self.job_gpus.values() for gpu in of})
         self._view_ledger()
-        return find_idle(self._session, self._idle_below, self.window, runs, gpus, without)
+        return find_idle(self._session, self._idle_below, self.window, runs, without)
 
     def _view_ledger(self) -> None:
         WindowLedger(self._session, self._idle_below).view(Window(*self.window), False)

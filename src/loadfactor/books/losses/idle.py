@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR
-from loadfactor.books.booking import book, book_held, cut_holdings
+from loadfactor.books.booking import book_held
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.store.session import Session
@@ -119,7 +119,7 @@ def join(pieces: Iterable[IntervalPiece]) -> list[Interval]:
 
 
 STEP_MS: Final = 5 * MS_PER_MIN
-STEPS_AT_ONCE: Final = 250_000
+STEPS_AT_ONCE: Final = 500_000
 """So many rows, steps × GPUs, are booked at once, as far as whole hours allow: more does not fit a question's memory."""
 _PIECES: Final = MS_PER_HOUR // STEP_MS
 ACTIVITY: Final = sum({kind.bit for kind in ACTIVITIES})
@@ -151,7 +151,6 @@ def find_idle(
     idle_below: float,
     window: Span,
     runs: Sequence[HeldRun],
-    gpus: int,
     without: Sequence[tuple[str, str]],
 ) -> list[IdleInterval]:
     """The idle intervals of some runs in a window; `without`: jobs and GPUs of theirs that are not looked at.
@@ -165,6 +164,7 @@ def find_idle(
     session.register("looked_at", pa.table({"job_id": pa.array([run.job for run in runs], pa.string())}))
     session.materialize("run_hours", _SUM_HOURS)
     session.materialize("cut_hours", _PICK_HOURS)
+    session.materialize("held_by_runs", _HELD)
     found: dict[tuple[str, Any], list[IntervalPiece]] = {}
     whole = session.raw.execute(
         f"SELECT job_id, attempt, since, until, held_s FROM run_hours WHERE {_IS_WHOLE}"
@@ -172,7 +172,7 @@ def find_idle(
     needed = session.raw.execute(
         "SELECT hour_utc, sum(gpus) FROM cut_hours GROUP BY hour_utc ORDER BY hour_utc"
     ).fetchall()
-    for hours in _divide(needed, gpus):
+    for hours in _divide(needed):
         whole += _cut(session, idle_below, [(max(h, window[0]), min(h + MS_PER_HOUR, window[1])) for h in hours])
     for job, attempt, *piece in sorted(whole, key=lambda row: row[2]):
         found.setdefault((job, attempt), []).append(IntervalPiece(*piece))
@@ -208,32 +208,42 @@ SELECT job_id, attempt, hour_utc, gpus FROM run_hours WHERE idle_s > 0 AND NOT (
 """Hours of runs that may have an idle step: those that are not idle as a whole, and idle for as long as their shortest step."""
 
 
-def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tuple[Any, ...]]:
-    """The idle steps of the runs and hours in `cut_hours` within these parts of hours: job, attempt, from, to, GPU-seconds.
+_HELD: Final = f"""
+(SELECT * FROM window_ledger WHERE false) UNION ALL BY NAME
+SELECT job_id, attempt, device_id, hour_utc, from_utc, to_utc, sum(gpu_s) * {MS_PER_S} / (to_utc - from_utc) AS gpus,
+       true AS held, false AS free, false AS down, true AS has_source, true AS by_list, row_number() OVER () AS span
+FROM window_ledger AS l ANTI JOIN left_out USING (job_id, device_id)
+     SEMI JOIN cut_hours AS c ON l.hour_utc = c.hour_utc AND l.job_id = c.job_id AND l.attempt IS NOT DISTINCT FROM c.attempt
+GROUP BY job_id, attempt, device_id, hour_utc, from_utc, to_utc"""
+"""What runs held in the hours that are cut, as holdings: the ledger says it, so nobody is attributed anew."""
 
-    Who held what is attributed once, and only the intervals that are requested are cut and joined with samples.
-    """
-    book(session, tuple(spans), (), idle_below, until="holdings", with_bills=False)
-    cut_holdings(
-        session,
-        STEP_MS,
-        "JOIN cut_hours AS c ON h.hour_utc = c.hour_utc AND h.job_id = c.job_id AND h.attempt IS NOT DISTINCT FROM c.attempt",
+
+def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tuple[Any, ...]]:
+    """The idle steps of `held_by_runs` within these parts of hours: job, attempt, from, to, GPU-seconds."""
+    hours = ", ".join(str(start - start % MS_PER_HOUR) for start, _ in spans)
+    session.materialize(
+        "holdings",
+        f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {STEP_MS}) AS from_utc,
+                   least(h.to_utc, h.hour_utc + (p.place + 1) * {STEP_MS}) AS to_utc,
+                   h.span * {_PIECES} + p.place AS span) -- what a piece has of an interval is an interval of its own
+            FROM held_by_runs AS h JOIN (SELECT unnest(range({_PIECES})) AS place) AS p
+              ON h.from_utc < h.hour_utc + (p.place + 1) * {STEP_MS} AND h.to_utc > h.hour_utc + p.place * {STEP_MS}
+            WHERE h.hour_utc IN ({hours})""",
     )
     book_held(session, tuple(spans), idle_below, "held", signals=ACTIVITY, idle_alone=True)
     steps: list[tuple[Any, ...]] = session.raw.execute(
         f"""SELECT job_id, attempt, min(from_utc), max(to_utc), sum(gpu_s) FROM book
-            ANTI JOIN left_out USING (job_id, device_id)
             GROUP BY job_id, attempt, from_utc // {STEP_MS}
             HAVING coalesce(sum(gpu_s) FILTER (WHERE state = 'idle'), 0) >= sum(gpu_s) * (1 - 1e-9) ORDER BY 3"""
     ).fetchall()
     return steps
 
 
-def _divide(needed: Sequence[tuple[int, int]], gpus: int) -> Iterator[list[int]]:
+def _divide(needed: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     part: list[int] = []
     rows = 0
     for hour, count in needed:
-        more = max(gpus, count * _PIECES)
+        more = count * _PIECES
         if part and rows + more > STEPS_AT_ONCE:
             yield part
             part, rows = [], 0
