@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from gzip import compress
 from pathlib import Path
 
 import httpx
@@ -25,6 +26,7 @@ from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
 from loadfactor.interfaces.web.frame import SCRIPTS
 from loadfactor.interfaces.web.pages import CHECK, PAGES
+from loadfactor.metrics.query.calendar import milliseconds
 
 NAME = "pages"
 READERS, ROUNDS = 50, 3
@@ -58,7 +60,7 @@ def measure_pages(books: Books, folder: Path) -> dict[str, float]:
                 f"  {path:24s} {anew:6.2f} CPU s, after a write {written:6.2f}, kept {kept:6.2f}, {size:8,d} bytes",
                 flush=True,
             )
-        heat, scripts = _weigh(client, "/gpus?format=cells"), sum(_weigh(client, script) for script in SCRIPTS)
+        heat, scripts = _weigh(client, "/gpus?format=cells"), sum(len(compress(client.get(script).content)) for script in SCRIPTS)
         wrong = _count_wrong(address, paths, writer)
     return {
         "first_page_cpu_s": first,
@@ -73,17 +75,18 @@ def measure_pages(books: Books, folder: Path) -> dict[str, float]:
 
 
 class _Writer:
-    """Imports another price each time."""
+    """Imports another event of the queue each time: of the last instant, so that nothing is booked again."""
 
     def __init__(self, books: Books, folder: Path) -> None:
         self._books, self._folder, self._number = books, folder / "more", 0
         self._folder.mkdir()
+        self._at_ms = milliseconds(books.span[1]) - 1
 
     def write(self) -> None:
         """The books go on."""
         self._number += 1
-        prices = f"pool,basis,price_per_gpu_hour\nanother{self._number},contracted,{self._number}\n"
-        (self._folder / "prices.csv").write_text(prices, encoding="utf-8")
+        events = f"job_id,at_utc,event,gpus\nanother-{self._number},{self._at_ms},submitted,1\n"
+        (self._folder / "queue_events.csv").write_text(events, encoding="utf-8")
         self._books.add("tables", [self._folder])
 
 
@@ -113,7 +116,9 @@ def _measure(client: httpx.Client, pid: int, path: str, writer: _Writer) -> tupl
     before = _read_cpu_s(pid)
     while BEING_MADE in client.get(path).raise_for_status().text:
         pass
-    written, anew, kept = _read_cpu_s(pid) - before, [], []
+    written = _read_cpu_s(pid) - before
+    anew: list[float] = []
+    kept: list[float] = []
     for number in range(ROUNDS):
         for took in (anew, kept):
             before = _read_cpu_s(pid)
