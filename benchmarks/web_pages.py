@@ -60,7 +60,10 @@ def measure_pages(books: Books, folder: Path) -> dict[str, float]:
                 f"  {path:24s} {anew:6.2f} CPU s, after a write {written:6.2f}, kept {kept:6.2f}, {size:8,d} bytes",
                 flush=True,
             )
-        heat, scripts = _weigh(client, "/gpus?format=cells"), sum(len(compress(client.get(script).content)) for script in SCRIPTS)
+        heat, scripts = (
+            _weigh(client, "/gpus?format=cells"),
+            sum(len(compress(client.get(script).content)) for script in SCRIPTS),
+        )
         wrong = _count_wrong(address, paths, writer)
     return {
         "first_page_cpu_s": first,
