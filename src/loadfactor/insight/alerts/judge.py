@@ -100,13 +100,19 @@ class Follower:
                 limits = np.flatnonzero(changes[:, number]).tolist()
                 course_of = courses[limits[:-1], number].tolist()
                 self._places[group] = place
-                for (first, after), course in zip(pairwise(limits), course_of, strict=True):
-                    if first in lived and group in self._alive:
+                for (first, after), course, follows in zip(
+                    pairwise(limits), course_of, [*course_of[1:], _UNKNOWN], strict=True
+                ):
+                    is_alive = group in self._alive
+                    if first in lived and is_alive:
                         lived[first].append((order[group], self._alive[group]))
                     run = range(first, after)
                     if course == _BAD:
+                        lasted_ms = at_ms[after - 1] - at_ms[first] + step_ms
+                        if not is_alive and lasted_ms < self._for_ms and follows != _UNKNOWN and after not in lived:
+                            continue  # it pends, and is forgotten at once
                         found += self._hold(group, place, verdicts, run, at_ms, step_ms, name_holder, order)
-                    elif group in self._alive:
+                    elif is_alive:
                         found += self._go_on(group, course, run, at_ms, order)
                 if group not in self._alive:
                     self._places.pop(group, None)
