@@ -259,6 +259,8 @@ def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> 
         assert (
             told["cost"] == browser.get("/api/v1/readings", params=week, headers=bearer).json()["readings"][0]["value"]
         )
+        assert browser.get("/digest?every=day&on=1999-01-01", headers=bearer).status_code == 200
+        assert 'href="/digest"' in browser.get(f"/teams?where=pool=pool-{MINE}", headers=bearer).text
         text = browser.get("/digest", headers=bearer).text
         assert 'href="/digest?every=month"' in text
         links = Elements(browser.get("/money", headers=bearer).text).links()

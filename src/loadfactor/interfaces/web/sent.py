@@ -52,7 +52,7 @@ def say_digest(ask: Ask) -> str:
 
 
 def _find_period(ask: Ask) -> Period:
-    """The period of the state. Raises InputError for a day that is none, or of which the books know nothing."""
+    """The period of the state, of a day before or after the books the nearest. Raises InputError for a day that is none."""
     every, on, zone = ask.choose("every", EVERY) or "week", ask.text("on"), ask.request.zone
     if not on:
         return find_last(every, ask.snapshot.span, moment(now_ms()), zone)  # type: ignore[arg-type]
@@ -60,7 +60,9 @@ def _find_period(ask: Ask) -> Period:
         day = date.fromisoformat(on)
     except ValueError as error:
         raise InputError(f"on={on}: that is no day; write 2026-10-05") from error
-    return find_period(every, datetime.combine(day, time(), zone), zone)  # type: ignore[arg-type]
+    first, last = ask.snapshot.span
+    at = min(max(datetime.combine(day, time(), zone), first), last - timedelta(microseconds=1))
+    return find_period(every, at, zone)  # type: ignore[arg-type]
 
 
 def _list_digests(ask: Ask, shown: Period) -> Section:

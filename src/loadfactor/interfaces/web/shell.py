@@ -195,7 +195,8 @@ def _keep(page: Page, to: Page) -> Sequence[str]:
     """What a link from a page takes along: windows and filters, but of plans, which have neither; long answers take a window."""
     if "plan" in (page.answer, to.answer):
         return ()
-    return KEPT if to.answer in ("", CHECK) else [name for name in KEPT if name != "where"]
+    keeps_all = to.answer in ("", CHECK) and not to.is_document
+    return KEPT if keeps_all else [name for name in KEPT if name != "where"]
 
 
 def _name_form(ask: Ask, form: str) -> str:
