@@ -449,9 +449,10 @@ class Snapshot:
 
     def job_activity(self, job: str, start: datetime, end: datetime) -> "JobActivity | None":
         """Activity of a job's GPUs within [start, end), sample by sample; None where none is known or none was sampled."""
-        from loadfactor.books.job_flops import find_job_activity
+        from loadfactor.books.job_flops import MOST_STEPS, find_job_activity
 
-        return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
+        given = job, milliseconds(start), milliseconds(end)
+        return self.keep((find_job_activity, *given), lambda: find_job_activity(self._session, *given), lambda _: 3 * MOST_STEPS)
 
     def knows(self, dimension: str, name: str) -> bool:
         """Whether the books know a job, a team or another value of a dimension."""
