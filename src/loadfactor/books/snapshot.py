@@ -452,7 +452,9 @@ class Snapshot:
         from loadfactor.books.job_flops import MOST_STEPS, find_job_activity
 
         given = job, milliseconds(start), milliseconds(end)
-        return self.keep((find_job_activity, *given), lambda: find_job_activity(self._session, *given), lambda _: 3 * MOST_STEPS)
+        return self.keep(
+            (find_job_activity, *given), lambda: find_job_activity(self._session, *given), lambda _: 3 * MOST_STEPS
+        )
 
     def knows(self, dimension: str, name: str) -> bool:
         """Whether the books know a job, a team or another value of a dimension."""
