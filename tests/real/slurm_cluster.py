@@ -103,7 +103,7 @@ class SlurmCluster:
     """The daemons of a cluster; slurmdbd may be ended and started again."""
 
     def __init__(self, further: str = "", files: Mapping[str, str] | None = None) -> None:
-        """`further`: lines of slurm.conf; `files`: what lies beside it, by name."""
+        """`further`: lines of slurm.conf, {folder} is its folder; `files`: what lies beside it, by name, scripts executable."""
         self.folder = folder = Path(mkdtemp(prefix="slurm-"))  # pytest's own folders are closed to other users
         self.host = socket.gethostname().partition(".")[0]
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
@@ -117,7 +117,7 @@ class SlurmCluster:
             "cluster": CLUSTER,
             "gpus": GPUS,
             "password": _PASSWORD,
-            "further": further,
+            "further": further.replace("{folder}", str(folder)),
             **ports,
         }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -222,6 +222,7 @@ class SlurmCluster:
         (self.folder / "slurm.conf").write_text(CONF.format(**self._values))
         for name, text in self._files.items():
             (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755 if text.startswith("#!") else 0o644)
         for number in range(GPUS):
             os.mknod(self.folder / f"nvidia{number}", 0o20666, os.makedev(1, 3))  # as /dev/null
         files = f"File={self.folder}/nvidia[0-{GPUS - 1}]"
