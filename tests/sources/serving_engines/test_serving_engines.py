@@ -13,7 +13,7 @@ from tests.sources.serving_engines.totals import Totals, add_up
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.serving_engines.counting import AGAIN, GAP, HELD_PAGES, SEVERAL
-from loadfactor.sources.serving_engines.decoder import decode_engines
+from loadfactor.sources.serving_engines.decoder import SINGLE, decode_engines
 from loadfactor.sources.serving_engines.live_decoder import LiveServingDecoder, read_scrape
 
 START = 1_790_000_000
@@ -121,6 +121,10 @@ OTHERS = {
     "vllm, newest": tuple(
         f"vllm:{what}_total{{m}}" for what in ("prompt_tokens", "prompt_tokens_cached", "generation_tokens")
     ),
+    "vllm on Ray": tuple(
+        f"ray_vllm:{what}_total{{m}}" for what in ("prompt_tokens", "prompt_tokens_cached", "generation_tokens")
+    ),
+    "vllm on Ray, colons replaced": ("ray_vllm_prompt_tokens_total{m}", "", "ray_vllm_generation_tokens_total{m}"),
     "vllm, colons replaced": ("vllm_prompt_tokens_total{m}", "", "vllm_generation_tokens_total{m}"),
 }
 
@@ -230,8 +234,43 @@ def test_what_is_no_engine_is_refused() -> None:
     """A page of another exporter, and a page whose job nobody names, are said in one line."""
     with pytest.raises(SourceError, match="no metrics of vLLM"):
         tell("node_cpu_seconds_total 1")
-    with pytest.raises(SourceError, match="--job"):
+    with pytest.raises(SourceError, match="--job JOB, and save another page"):
         tell(page(0, prompt=1), options=ReadOptions())
+    assert tell(page(0, prompt=1)) == ({}, {SINGLE})
+
+
+ROUTED = {
+    "vLLM's router": (
+        'vllm:num_requests_running{server="http://10.0.0.1:8000"} 3',
+        'vllm:current_qps{server="http://10.0.0.1:8000"} 1',
+    ),
+    "SGLang's gateway": ('smg_router_tokens_total{model="m",token_type="output"} 90',),
+    "Dynamo": ('dynamo_frontend_output_tokens_total{model="m"} 90',),
+    "Triton without tokens": ('nv_inference_request_success{model="m",version="1"} 90',),
+}
+
+
+@pytest.mark.parametrize("router", ROUTED)
+def test_what_stands_before_engines_counts_nothing_again(router: str) -> None:
+    """Alone it is refused by its name and with what to save; beside its engines only theirs count."""
+    lines = [f"{line} {(START + at) * 1000}" for at in (0, 15) for line in ROUTED[router]]
+    with pytest.raises(SourceError, match=f"a page of .*{router}.*(save|let it export)"):
+        tell(*lines)
+    engine = [page(at, prompt=at, running=1) for at in (0, 15)]
+    assert tell(*engine, *lines) == ({"prompt_token": 15, "running_request_s": 15}, set())
+
+
+@pytest.mark.parametrize("label", ["WorkerId", "worker_addr"])
+def test_workers_of_one_page_are_replicas(label: str) -> None:
+    """Ray's node and SGLang's gateway tell of several engines on one page; one that begins again loses nothing of the other."""
+    made, unknown = tell(
+        *(
+            f'ray_vllm:prompt_tokens_total{{{label}="{worker}",instance="node-1:8080"}} {count} {(START + at) * 1000}'
+            for at, counts in ((0, {"a": 100, "b": 900}), (15, {"a": 130, "b": 20}), (30, {"a": 160, "b": 25}))
+            for worker, count in counts.items()
+        )
+    )
+    assert (made, unknown) == ({"prompt_token": 85}, {AGAIN})
 
 
 BEGAN_S = 1_790_000_000

@@ -23,6 +23,10 @@ from loadfactor.sources.serving_engines.counting import (
 from loadfactor.sources.serving_engines.pages import EnginePage, read_pages
 
 DEFAULT_STEP_S: Final = 15.0
+SINGLE: Final = (
+    "a replica with a single page: what it made until then is not known; a second page, saved later and imported with it,"
+    " adds the tokens, requests and running time between the two"
+)
 _NAMED: Final = re.compile(
     r"(?P<date>\d{4}-?\d\d-?\d\d)[T_-](?P<hour>\d\d)[:-]?(?P<minute>\d\d)[:-]?(?P<second>\d\d)(?P<zone>Z)?|(?P<epoch>\d{13}|\d{10})"
 )
@@ -35,26 +39,34 @@ def decode_engines(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[R
     """
     replicas: dict[tuple[str, str], list[EnginePage]] = {}
     untimed: Counter[tuple[str, str]] = Counter()
+    nameless: dict[str, str] = {}  # replicas whose job nothing names, and their text
     for text in scrapes:
         name, named_ms = _read_name(text, options)
         unreadable: list[str] = []
+        routers: dict[str, str] = {}
         found = False
-        for page in read_pages(text, name, unreadable):
+        for page in read_pages(text, name, unreadable, routers):
             found = True
             if page.at_ms is None:
                 page.at_ms = named_ms if named_ms is not None else _count_on(text, options, untimed[page.place])
                 untimed[page.place] += 1
             job = options.held_by or page.place[0]
             if not job:
-                raise SourceError(f"{text.label}: no label names the job of {page.place[1]}; name it with --job JOB")
+                nameless.setdefault(page.place[1], text.label)
             replicas.setdefault((job, page.place[1]), []).append(page)
         if not found:
+            what = next(iter(routers), "")
             raise SourceError(
-                f"{text.label}: no metrics of vLLM, SGLang, TGI, Triton, TensorRT-LLM or llama.cpp in it; save the engine's"
+                f"{text.label}: a page of {what}, which does not count the tokens of engines; {routers[what]}"
+                if what
+                else f"{text.label}: no metrics of vLLM, SGLang, TGI, Triton, TensorRT-LLM or llama.cpp in it; save the engine's"
                 " answer, for example curl http://NODE:8000/metrics > vllm.prom"
             )
         if unreadable:
             yield Gap(text.label, "lines that are no metrics", len(unreadable))
+    for replica, where in nameless.items():
+        single = f", and save another page: {SINGLE}" if len(replicas["", replica]) == 1 else ""
+        raise SourceError(f"{where}: no label names the job of {replica}; name it with --job JOB{single}")
     label = scrapes[0].label if len(scrapes) == 1 else f"{scrapes[0].label} …"
     yield from _count_replicas(replicas, label, options)
 
@@ -70,7 +82,7 @@ def _count_replicas(
         joined = join_amounts([*amounts, *counts.end()], {})
         unknown.update(counts.unknown)
         if len(pages) == 1:
-            unknown["a replica with a single page: unknown what it made before"] += 1
+            unknown[SINGLE] += 1
         rows += [make_row(job, replica, amount) for amount in joined]
         while len(rows) >= MOST_ROWS:
             yield make_rows(rows[:MOST_ROWS], label)

@@ -4,8 +4,9 @@ vLLM's gpu_prefix_cache_hits_total is left out: it counted blocks in some versio
 prompt_tokens_recomputed_total counts tokens of the cache that were computed again for a forward pass, not preempted work.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 Labels = tuple[tuple[str, str], ...]
@@ -23,6 +24,7 @@ class Engine:
 
     `only` keeps series whose label has one of these values, where they have it; `without` leaves out series with one of these.
     Series of a page that differ in the labels of `copies` alone tell the same. `needs` is a label that each of its series has.
+    A series with the label `routed` that names no model is of a router: it tells what the engines behind it tell themselves.
     """
 
     name: str
@@ -32,6 +34,16 @@ class Engine:
     without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     copies: tuple[str, ...] = ()
     needs: str = ""
+    routed: str = ""
+
+
+def _run_on_ray(engine: Engine) -> Engine:
+    """The engine as Ray Serve exports it: the same names behind `ray_`, of each worker."""
+    counts, gauges = (
+        {unit: tuple(f"ray_{name}" for name in names) for unit, names in of.items()}
+        for of in (engine.counts, engine.gauges)
+    )
+    return replace(engine, name=f"{engine.name} on Ray", counts=counts, gauges=gauges)
 
 
 VLLM: Final = Engine(
@@ -45,6 +57,7 @@ VLLM: Final = Engine(
     },
     {RUNNING: ("vllm_num_requests_running",), WAITING: ("vllm_num_requests_waiting",)},
     without={"finished_reason": ("abort", "error")},
+    routed="server",
 )
 SGLANG: Final = Engine(
     "sglang",
@@ -92,8 +105,13 @@ TRTLLM: Final = Engine(
 )
 NIM: Final = Engine(
     "nim",
-    {PROMPT: ("prompt_tokens_total",), OUTPUT: ("generation_tokens_total",), REQUEST: ("request_success_total",)},
+    {
+        PROMPT: ("prompt_tokens_total",),
+        OUTPUT: ("generation_tokens_total",),
+        REQUEST: ("request_success_total", "request_finish_total"),
+    },
     {RUNNING: ("num_requests_running",), WAITING: ("num_requests_waiting",)},
+    without={"finished_reason": ("abort", "error")},
     needs="model_name",  # others may count under such names, too
 )
 LLAMA_CPP: Final = Engine(
@@ -101,7 +119,26 @@ LLAMA_CPP: Final = Engine(
     {PROMPT: ("llamacpp_prompt_tokens_total",), OUTPUT: ("llamacpp_tokens_predicted_total",)},
     {RUNNING: ("llamacpp_requests_processing",), WAITING: ("llamacpp_requests_deferred",)},
 )
-ENGINES: Final = (VLLM, SGLANG, TGI, TRITON, TRITON_WAITING, TRTLLM, NIM, LLAMA_CPP)
+ENGINES: Final = (
+    VLLM, SGLANG, _run_on_ray(VLLM), _run_on_ray(SGLANG), TGI, TRITON, TRITON_WAITING, TRTLLM, NIM, LLAMA_CPP,
+)  # fmt: skip
+ROUTERS: Final = (
+    (
+        ("vllm_healthy_pods", "vllm_current_qps", "vllm_num_prefill_requests"), "vLLM's router",
+        "save /metrics of the engines behind it",
+    ),
+    (("smg_", "sgl_router_"), "SGLang's gateway", "save its /engine_metrics, or /metrics of the engines behind it"),
+    (
+        ("dynamo_frontend_", "dynamo_component_router_"), "the frontend of Dynamo",
+        "save /metrics of its workers (DYN_SYSTEM_PORT=8081; SGLang also --enable-metrics)",
+    ),
+    (("ray_serve_", "ray_node_"), "Ray without an engine's counters", "set log_engine_metrics: true in the LLM's config"),
+    (
+        ("nv_inference_", "nv_gpu_"), "Triton without tokens",
+        "let it export those of its LLM backend (nv_llm_… of TensorRT-LLM, vllm:… of vLLM)",
+    ),
+)  # fmt: skip
+"""What stands before engines and tells again what they tell, or tells no tokens: how its names begin, what it is, what to do."""
 START: Final = "process_start_time_seconds"
 """When the process began that tells: what tells a process from another one behind the same name."""
 
@@ -170,11 +207,22 @@ def list_names() -> list[str]:
     >>> "vllm[:_]prompt_tokens_total" in list_names()
     True
     """
-    return [START, *(name.replace("_", "[:_]", 1) for name in sorted({*_COUNTERS, *_GAUGES}))]
+    return [START, *(re.sub("^((?:ray_)?[a-z]+)_", r"\1[:_]", name) for name in sorted({*_COUNTERS, *_GAUGES}))]
+
+
+def find_router(name: str) -> tuple[str, str] | None:
+    """What a page with such a name, as `spell` writes it, is of if it is of no engine, and what to do.
+
+    >>> find_router("smg_router_requests_total")[0]
+    "SGLang's gateway"
+    """
+    return next(((what, do) for starts, what, do in ROUTERS if name.startswith(starts)), None)
 
 
 def _fits(engine: Engine, labels: Mapping[str, str]) -> bool:
     if engine.needs and engine.needs not in labels:
+        return False
+    if engine.routed in labels and not {"model_name", "model"} & labels.keys():
         return False
     return all(labels.get(name, values[0]) in values for name, values in engine.only.items()) and not any(
         labels.get(name) in values for name, values in engine.without.items()

@@ -14,13 +14,24 @@ from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.exposition import find_head_end, list_labels, read_sample, split_head
 from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.parsing.times import parse_stamp
-from loadfactor.sources.serving_engines.engines import START, Labels, counts, drop_copies, find_gauge, is_counter, spell
+from loadfactor.sources.serving_engines.engines import (
+    START,
+    Labels,
+    counts,
+    drop_copies,
+    find_gauge,
+    find_router,
+    is_counter,
+    spell,
+)
 
 Place = tuple[str, str]
 """The job, empty where no label names one, and the replica."""
 _TYPE = re.compile(r"# TYPE (?P<name>\S+) (?P<kind>\w+)")
 _REPLICA = ("pod", "exported_pod", "kubernetes_pod_name", "pod_name", "instance")
 _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namespace_name")
+_WORKER = ("worker_addr", "WorkerId")
+"""Labels of the engines of one page: SGLang's gateway and Ray tell of several."""
 
 
 @dataclass
@@ -44,8 +55,13 @@ class EnginePage:
         return not self.counters and not self.gauges
 
 
-def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[EnginePage]:
-    """The pages of a text, in its order. `default`: the replica where no label names one. `unreadable` gets lines that are none."""
+def read_pages(
+    source: Input, default: str, unreadable: list[str], routers: dict[str, str] | None = None
+) -> Iterator[EnginePage]:
+    """The pages of a text, in its order. `default`: the replica where no label names one. `unreadable` gets lines that are none.
+
+    `routers` gets what else a page is of, and what to do.
+    """
     pages: dict[tuple[Place, int | None], EnginePage] = {}
     seen: set[str] = set()
     declared: set[str] = set()
@@ -78,6 +94,8 @@ def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[E
         place = find_place(labels, default)
         page = pages.setdefault((place, at_ms), EnginePage(place, at_ms))
         add_series(page, spell(parts[0]), labels, value)
+        if routers is not None and (router := find_router(spell(parts[0]))) is not None:
+            routers[router[0]] = router[1]
     yield from _close(pages, seen, declared)
 
 
@@ -112,7 +130,8 @@ def find_place(labels: Mapping[str, str], default: str) -> Place:
     replica = next((labels[name] for name in _REPLICA if labels.get(name)), "")
     namespace = next((labels[name] for name in _NAMESPACE if labels.get(name)), "")
     pod = next((labels[name] for name in _REPLICA[:-1] if labels.get(name)), "")
-    return (f"{namespace}/{pod}" if pod and namespace else "", replica or default)
+    worker = next((labels[name] for name in _WORKER if labels.get(name)), "")
+    return (f"{namespace}/{pod}" if pod and namespace else "", "/".join(filter(None, (replica, worker))) or default)
 
 
 def _name_samples(title: str) -> str:
