@@ -21,6 +21,7 @@ MEMORY: Final[dict[str, Unit]] = {
     "MB": (BYTES_PER_MIB, 1),  # dmon and old drivers write MB and divide by 2**20
     "GiB": (BYTES_PER_GIB, 1),
     "KiB": (BYTES_PER_KIB, 1),
+    "B": (1, 1),  # tools of other vendors
 }
 POWER: Final[dict[str, Unit]] = {"W": (1, 1)}
 CLOCK: Final[dict[str, Unit]] = {"MHz": (HZ_PER_MHZ, 1)}
@@ -60,6 +61,8 @@ MEASURES: Final = (
     Measure("temperature_c", TEMPERATURE, ("temperature.gpu",), ("gtemp", "temp"), ("temperature/gpu_temp",)),
     Measure("pcie_rx_bytes_per_s", RATE, (), ("rxpci",), ("pci/rx_util",)),
     Measure("pcie_tx_bytes_per_s", RATE, (), ("txpci",), ("pci/tx_util",)),
+    Measure("sm_active_share", SHARE),  # of tools of other vendors, as is the next
+    Measure("dram_active_share", SHARE),
 )
 
 
