@@ -21,11 +21,19 @@ class SourceEntry:
 
 SOURCES = (
     SourceEntry("nvidia-smi", "nvidia_smi", "logs of nvidia-smi: --query-gpu with --format=csv, dmon, or -q -x"),
-    SourceEntry("amd-smi", "device_tools.amd_smi", "AMD's GPUs: what amd-smi metric or monitor printed, as CSV or JSON"),
-    SourceEntry("rocm-smi", "device_tools.rocm_smi", "AMD's GPUs: what rocm-smi printed as JSON or CSV; it has no times (--at)"),
+    SourceEntry(
+        "amd-smi", "device_tools.amd_smi", "AMD's GPUs: what amd-smi metric or monitor printed, as CSV or JSON"
+    ),
+    SourceEntry(
+        "rocm-smi", "device_tools.rocm_smi", "AMD's GPUs: what rocm-smi printed as JSON or CSV; it has no times (--at)"
+    ),
     SourceEntry("xpu-smi", "device_tools.xpu_smi", "Intel's GPUs: what xpu-smi dump or xpumcli dump printed"),
     SourceEntry("hl-smi", "device_tools.hl_smi", "Intel's Gaudi: what hl-smi -Q … -f csv printed"),
-    SourceEntry("neuron-monitor", "device_tools.neuron_monitor", "AWS's Trainium and Inferentia: reports of neuron-monitor (JSON)"),
+    SourceEntry(
+        "neuron-monitor",
+        "device_tools.neuron_monitor",
+        "AWS's Trainium and Inferentia: reports of neuron-monitor (JSON)",
+    ),
     SourceEntry("npu-smi", "device_tools.npu_smi", "Huawei's Ascend: what npu-smi info watch printed (--at, --step)"),
     SourceEntry("dcgm", "dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
     SourceEntry(

@@ -177,7 +177,9 @@ def test_xpu_smi_past_midnight(read: Read) -> None:
         "mem_used_bytes": 8160 * MIB,
     }
     assert seen.column("busy_share") == [0.882, None, 0.9, 0.01]
-    dated = XPU_CSV.replace("23:59:45.500", "2026-09-01T21:59:45.500Z").replace("00:00:15.500", "2026-09-01T22:00:15.500Z")
+    dated = XPU_CSV.replace("23:59:45.500", "2026-09-01T21:59:45.500Z").replace(
+        "00:00:15.500", "2026-09-01T22:00:15.500Z"
+    )
     assert read("xpu-smi", dated, timezone=None).column("to_utc") == seen.column("to_utc")
 
 
@@ -206,7 +208,10 @@ def test_neuron_monitor(read: Read) -> None:
     assert seen.measured(0)["mem_used_bytes"] == 2 * 197608
     assert seen.measured(1)["mem_total_bytes"] == 2**35
     assert seen.column("to_utc") == [AT_MS] * 2 + [AT_MS + 5000] * 2 + [AT_MS + 10_000] * 2
-    assert [(d["device_id"], d["accelerator"]) for d in seen.devices] == [("i-0dd3/0", "trainium"), ("i-0dd3/1", "trainium")]
+    assert [(d["device_id"], d["accelerator"]) for d in seen.devices] == [
+        ("i-0dd3/0", "trainium"),
+        ("i-0dd3/1", "trainium"),
+    ]
     timed = json.dumps({**lines[0], "timestamp": AT_S + 0.25}) + "\n"
     assert read("neuron-monitor", timed).column("to_utc") == [AT_MS + 250] * 2
 

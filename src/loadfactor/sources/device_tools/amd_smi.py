@@ -107,4 +107,3 @@ def read_documents(log: Input, gaps: Gaps) -> Iterator[Any]:
 
 
 SOURCE = make_source("amd-smi", (".csv", ".json", ".log", ".txt"), _RECORD, _read_rows)
-

@@ -6,9 +6,7 @@ from typing import Final
 from loadfactor.sources.base import Gaps, Input, ReadOptions
 from loadfactor.sources.device_tools.readings import Column, Row, drop_zone_name, make_source, read_tables, rename
 
-_RECORD: Final = (
-    "hl-smi -Q timestamp,index,uuid,name,utilization.aip,memory.used,memory.total,power.draw,temperature.aip -f csv -l 30"
-)
+_RECORD: Final = "hl-smi -Q timestamp,index,uuid,name,utilization.aip,memory.used,memory.total,power.draw,temperature.aip -f csv -l 30"
 _COLUMNS: Final = {
     "timestamp": Column("timestamp"),
     "uuid": Column("uuid"),

@@ -10,7 +10,13 @@ from loadfactor.sources.base import Gaps, Input, ReadOptions
 from loadfactor.sources.device_tools.readings import AT, Row, list_lines, make_source
 
 _RECORD: Final = "neuron-monitor | jq -c '. + {timestamp: now}' >> neuron.json"
-_FAMILIES: Final = {"trn1": "trainium", "trn2": "trainium2", "trn3": "trainium3", "inf1": "inferentia", "inf2": "inferentia2"}
+_FAMILIES: Final = {
+    "trn1": "trainium",
+    "trn2": "trainium2",
+    "trn3": "trainium3",
+    "inf1": "inferentia",
+    "inf2": "inferentia2",
+}
 _DEVICES_MAX: Final = 1024
 _RUNTIMES: Final = "neuron_runtime_data"
 
@@ -46,7 +52,9 @@ def _read_report(report: Mapping[str, Any], label: str, clock: "_Clock", gaps: G
         busy, used = None, None
     elif busy is None:
         gaps.add(label, "a runtime whose cores were not read", chips)
-    kind = str(hardware.get("neuron_device_type") or _FAMILIES.get(str(instance.get("instance_type")).partition(".")[0], ""))
+    kind = str(
+        hardware.get("neuron_device_type") or _FAMILIES.get(str(instance.get("instance_type")).partition(".")[0], "")
+    )
     for chip in range(chips):
         row = {AT: at, "index": str(chip), "name": kind, "hostname": str(instance.get("instance_id") or "")}
         row = {name: text for name, text in row.items() if text}
@@ -105,7 +113,9 @@ class _Clock:
         at_s = self._next_s
         step_s = self._options.step_s or _find_period(report)
         if step_s is None:
-            raise SourceError(f"{self._label}: its reports have no period; say how many seconds lie between them with --step")
+            raise SourceError(
+                f"{self._label}: its reports have no period; say how many seconds lie between them with --step"
+            )
         self._next_s = at_s + step_s
         return str(at_s)
 

@@ -100,9 +100,7 @@ class ToolLog:
             if rows:
                 instants = None if is_local else np.array([at_ms for _, at_ms in rows], np.int64)
                 if instants is not None:
-                    self._builder.gaps.add(
-                        self._label, "row without a readable time", int((instants == MISSING).sum())
-                    )
+                    self._builder.gaps.add(self._label, "row without a readable time", int((instants == MISSING).sum()))
                 yield from self._builder.build(columns, 1, instants)
 
 

@@ -25,7 +25,14 @@ _COLUMNS: Final = {
     "Temperature (Sensor junction) (C)": Column("temperature_c", "C"),
     "Temperature (Sensor edge) (C)": Column("temperature_c", "C"),
 }
-_MEASURED: Final = frozenset(_COLUMNS) - {"Unique ID", "device", "Card Series", "Card series", "Card Model", "Card model"}
+_MEASURED: Final = frozenset(_COLUMNS) - {
+    "Unique ID",
+    "device",
+    "Card Series",
+    "Card series",
+    "Card Model",
+    "Card model",
+}
 _CARD: Final = re.compile(r"card(\d+)")
 _PRODUCT: Final = re.compile(r"\[(.+)\]")
 
