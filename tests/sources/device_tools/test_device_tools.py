@@ -165,6 +165,21 @@ def test_rocm_smi(read: Read) -> None:
     assert seen.column("busy_share") == [0.42, 0.17, 0.42, 0.17]
 
 
+def test_rocm_smi_of_real_machines(shared: Path) -> None:
+    """Telegraf's samples: six MI100 of ROCm 5.7, and Vegas with older names; each card has one sample."""
+    folder = shared / "data" / "metrics" / "amd_rocm_smi"
+    cards = [see(find_source("rocm-smi"), path, at_ms=AT_MS) for path in sorted(folder.glob("*.json"))]
+    assert [len(seen.samples) for seen in cards] == [6, 1, 1]
+    assert cards[0].measured(0) == {
+        "busy_share": 0,
+        "power_w": 39,
+        "sm_clock_hz": 3e8,
+        "temperature_c": 34,
+        "mem_used_bytes": 6782976,
+        "mem_total_bytes": 34342961152,
+    }
+
+
 def test_xpu_smi_past_midnight(read: Read) -> None:
     """Times of day begin on the day of --at, in --timezone, and go on past midnight."""
     began_ms = int(datetime(2026, 9, 1, 23, 59, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() * 1000)

@@ -6,7 +6,10 @@ from typing import Final
 from loadfactor.sources.base import Gaps, Input, ReadOptions
 from loadfactor.sources.device_tools.readings import Column, Row, drop_zone_name, make_source, read_tables, rename
 
-_RECORD: Final = "hl-smi -Q timestamp,index,uuid,name,utilization.aip,memory.used,memory.total,power.draw,temperature.aip -f csv -l 30"
+_RECORD: Final = (
+    "hl-smi -Q timestamp,index,uuid,name,utilization.aip,memory.used,memory.total,power.draw,temperature.aip "
+    "-f csv -l 30"
+)
 _COLUMNS: Final = {
     "timestamp": Column("timestamp"),
     "uuid": Column("uuid"),
@@ -37,4 +40,4 @@ def _is_heading(cells: list[str]) -> bool:
     return len(_KNOWN_BY.intersection(names)) >= min(2, len(cells)) or names == {"timestamp", "power.draw"}
 
 
-SOURCE = make_source("hl-smi", (".csv", ".log", ".txt"), _RECORD, _read_rows)
+SOURCE = make_source("hl-smi", (".csv", ".log", ".txt"), _RECORD, _read_rows, local_times=True)

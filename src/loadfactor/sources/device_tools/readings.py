@@ -111,7 +111,9 @@ def _read_epoch_ms(text: str) -> int:
         return int(MISSING)
 
 
-def make_source(name: str, endings: tuple[str, ...], record: str, read_rows: ReadRows) -> Source:
+def make_source(
+    name: str, endings: tuple[str, ...], record: str, read_rows: ReadRows, local_times: bool = False
+) -> Source:
     """The source of a tool, from what makes rows of one log; `record` is the command that gives the best log."""
 
     def decode(logs: Iterable[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
@@ -128,7 +130,7 @@ def make_source(name: str, endings: tuple[str, ...], record: str, read_rows: Rea
         read_with(decoder),
         _DEFAULT_STEP_S,
         watches=True,
-        uses=("timezone", "at", "step", "node", "pool", "job"),
+        uses=(*(("timezone",) if local_times else ()), "at", "step", "node", "pool", "job"),
     )
 
 

@@ -71,4 +71,4 @@ class _Days:
         return at.isoformat(sep=" ", timespec="milliseconds")
 
 
-SOURCE = make_source("xpu-smi", (".csv", ".log", ".txt"), _RECORD, _read_rows)
+SOURCE = make_source("xpu-smi", (".csv", ".log", ".txt"), _RECORD, _read_rows, local_times=True)
