@@ -333,7 +333,7 @@ def _network(row: Row) -> tuple[Network, int]:
     return (replace(shape, **LIKE_LLAMA) if _is_gated(row, shape) else shape), seq
 
 
-LIKE_LLAMA: Final = {
+LIKE_LLAMA: Final[Mapping[str, Any]] = {
     "gated_mlp": True,
     "tied_embeddings": False,
     "positional": "rope",
