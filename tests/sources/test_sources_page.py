@@ -3,8 +3,11 @@
 import os
 from pathlib import Path
 
+import pytest
+
 import loadfactor.sources.reference as reference
-from loadfactor.sources import SOURCES, find_source
+from loadfactor.base.errors import InputError
+from loadfactor.sources import NOT_READ, SOURCES, find_source
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "sources.md"
@@ -23,3 +26,11 @@ def test_each_source_says_what_it_reads_gives_and_lacks() -> None:
         assert all((entry.reads, entry.formats, entry.seen, entry.gives, entry.lacks, entry.record)), entry.name
         assert find_source(entry.name).name == entry.name
         assert not entry.page or (DOCS / f"{entry.page}.md").exists()
+
+
+def test_what_is_not_read_names_what_to_import_instead() -> None:
+    """A tool that prints for people alone is refused with another way."""
+    for name, _, instead in NOT_READ:
+        with pytest.raises(InputError, match="not read; import") as error:
+            find_source(name)
+        assert instead in str(error.value)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from loadfactor.base.errors import no_such
+from loadfactor.base.errors import InputError, no_such
 
 if TYPE_CHECKING:
     from loadfactor.sources.base import Source
@@ -29,8 +29,8 @@ SOURCES = (
     SourceEntry(
         "nvidia-smi",
         "nvidia_smi",
-        "logs of nvidia-smi: --query-gpu with --format=csv, dmon, or -q -x",
-        formats="CSV of any fields in any order; `dmon`; XML of `-q -x`; sessions that mix them",
+        "logs of nvidia-smi: --query-gpu with --format=csv, dmon, -q -x or -q",
+        formats="CSV of any fields in any order; `dmon`; XML and text of `-q`; sessions that mix them",
         seen="drivers up to 610; XML of schemas 10 to 12",
         gives="how busy, memory, power, clock, temperature, reasons of throttling, PCIe",
         lacks="SM and tensor activity; MIG instances; who held a GPU (`--job`)",
@@ -314,24 +314,17 @@ SOURCES = (
 
 
 NOT_READ = (
-    ("tpu-info", "a table for people, without times", "`gcp-monitoring`: GKE's duty_cycle and memory_used"),
-    ("npu-smi info", "a table for people, without times", "`npu-smi`: npu-smi info watch -d 30"),
-    (
-        "hl-smi, xpu-smi stats, amd-smi static",
-        "tables for people, or what never changes",
-        "`hl-smi`, `xpu-smi`, `amd-smi` as above",
-    ),
+    ("tpu-info", "a table for people, without times", "`gcp-monitoring`: GKE's duty_cycle and memory_used of TPUs"),
     (
         "nvidia-smi pmon",
         "processes by PID, which no scheduler knows",
-        "`nvidia-smi --query-gpu`, with `--job` or a scheduler's list",
+        "`nvidia-smi`, with `--job` or a scheduler's list",
     ),
-    ("nvidia-smi -L, topo, nvlink", "which GPUs there are, without times", "`nvidia-smi --query-gpu`"),
-    (
-        "Perfetto's protobuf, Nsight's .nsys-rep",
-        "captures of profilers",
-        "`loadfactor diagnose`, which says what to convert them to",
-    ),
+    ("npu-smi info", "a table for people, without times", "`npu-smi`: what `npu-smi info watch` prints"),
+    ("xpu-smi stats", "a table for people, without times", "`xpu-smi`: what `xpu-smi dump --date` prints"),
+    ("neuron-top", "a screen for people", "`neuron-monitor`"),
+    ("perfetto", "a capture of a profiler", "nothing: `loadfactor diagnose` says what to convert it to"),
+    ("nsys-rep", "a capture of Nsight Systems", "nothing: `loadfactor diagnose` says what to convert it to"),
 )
 """What people try, why it is no source, and what to import instead."""
 
@@ -341,4 +334,7 @@ def find_source(name: str) -> "Source":
     for entry in SOURCES:
         if entry.name == name:
             return cast("Source", import_module(f"loadfactor.sources.{entry.module}").SOURCE)
+    for other, what, instead in NOT_READ:
+        if name == other:
+            raise InputError(f"{name} is {what}, and not read; import {instead}")
     raise no_such("source", name, (entry.name for entry in SOURCES))

@@ -1,5 +1,6 @@
 """dmon and XML logs, recorded over hours and cut off in the middle; and any bytes: rows or a SourceError."""
 
+import gzip
 import random
 import re
 from pathlib import Path
@@ -118,6 +119,77 @@ def test_broken_xml_is_a_gap(read):
     assert seen.gaps == {"document of broken XML": 1, "ERR! in used": 1}
 
 
+REPORT = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Thu Nov 14 15:35:07 2024
+Driver Version                            : 550.54.14
+Attached GPUs                             : 2
+GPU 00000000:AD:00.0
+    Product Name                          : NVIDIA H100 NVL
+    MIG Mode
+        Current                           : Disabled
+        Pending                           : Disabled
+    GPU UUID                              : GPU-806f8ea2-6428-1096-a076-bb687fb45fb0
+    PCI
+        Tx Throughput                     : 727 KB/s
+    Clocks Event Reasons
+        Idle                              : Not Active
+        SW Power Cap                      : Active
+        HW Slowdown                       : Not Active
+            HW Thermal Slowdown           : Not Active
+        Sync Boost                        : Not Active
+        SW Thermal Slowdown               : Not Active
+    FB Memory Usage
+        Total                             : 95830 MiB
+        Used                              : 1024 MiB
+    BAR1 Memory Usage
+        Used                              : 1 MiB
+    Utilization
+        Gpu                               : 87 %
+        Memory                            : 40 %
+    Temperature
+        GPU Current Temp                  : 62 C
+    GPU Power Readings
+        Power Draw                        : N/A
+        Average Power Draw                : 301.50 W
+    GPU Memory Power Readings
+        Power Draw                        : N/A
+    Clocks
+        SM                                : 1785 MHz
+    Max Clocks
+        SM                                : 1990 MHz
+    Processes                             : None
+
+GPU 00000000:AE:00.0
+    Product Name                          : NVIDIA H100 NVL
+    GPU UUID                              : GPU-db6d02a2-1413-eccf-8a17-d99eac29d365
+    Utilization
+        Gpu                               : [N/A]
+"""
+
+
+def test_reports_as_text(read):
+    """`nvidia-smi -q`: nested by indent, as driver 550 wrote it (a public sample, retyped); a cut last line is no value."""
+    seen = read(REPORT + REPORT.replace("15:35:07", "15:35:37").rstrip("\n"))
+    assert seen.measured(0) == {
+        "busy_share": 0.87,
+        "mem_used_bytes": 2**30,
+        "mem_total_bytes": 95830 * 2**20,
+        "power_w": 301.5,
+        "sm_clock_hz": 1.785e9,
+        "temperature_c": 62,
+        "pcie_tx_bytes_per_s": 727_000,
+        "throttle_mask": 0x4,
+    }
+    assert seen.column("busy_share") == [0.87, None, 0.87, None]
+    assert {row["to_utc"] for row in seen.samples} == {1731598507000, 1731598537000}
+    assert [d["accelerator"] for d in seen.devices] == ["h100-nvl", "h100-nvl"]
+    assert seen.gaps["last line, cut off"] == 1
+    query = "uuid, timestamp, utilization.gpu [%]\nGPU-1, 2024/11/14 16:00:00.000, 5 %\n"
+    assert len(read(query + REPORT + query).samples) == 2
+
+
 def test_dmon_that_broke_off_and_began_again(read):
     """The heading of a new selection that stands behind half a row counts."""
     text = (
@@ -158,6 +230,18 @@ def test_captures_agree_with_the_exporter_that_published_them(shared, read_paths
             (value,) = re.findall(rf"^{theirs}{{[^}}]*}} (\S+)$", text, re.MULTILINE)
             assert sample[ours] == pytest.approx(float(value), rel=1e-12), ours
     assert seen.gaps["skipped: a row of dmon without a time (record with -o DT)"] == 10
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_text_reports_agree_with_the_queries_beside_them(shared, read, read_paths, name):
+    """Real reports of four drivers say what `--query-gpu` said in the same second."""
+    path = shared / "data" / "metrics" / "nvidia_smi_captures" / f"linux-x86_64__{name}.txt.gz"
+    reports = re.findall(r"^=+NVSMI LOG=+\n.*?(?=^####)", gzip.decompress(path.read_bytes()).decode(), re.S | re.M)
+    for query, report in zip(read_paths(path).samples, read("".join(reports)).samples, strict=True):
+        assert abs(query["to_utc"] - report["to_utc"]) <= 1000
+        assert query["mem_total_bytes"] == report["mem_total_bytes"]
+        assert report["busy_share"] == pytest.approx(query["busy_share"], abs=0.05)
+        assert report["power_w"] == pytest.approx(query["power_w"], rel=0.2)
 
 
 def test_masked_machines_stay_apart(shared, read_paths):

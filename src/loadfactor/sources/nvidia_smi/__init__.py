@@ -1,4 +1,4 @@
-"""Logs of nvidia-smi: `--query-gpu … --format=csv`, `dmon`, `-q -x` XML, and sessions that mix them."""
+"""Logs of nvidia-smi: `--query-gpu … --format=csv`, `dmon`, `-q` as XML and text, and sessions that mix them."""
 
 from loadfactor.sources.base import Source
 from loadfactor.sources.files import find_with, read_with

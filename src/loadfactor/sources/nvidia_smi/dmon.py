@@ -158,6 +158,12 @@ class XmlLog:
         if len(self._held) >= _HELD_ROWS:
             yield from self.flush(line)
 
+    def hold(self, row: dict[str, str], line: int) -> Iterator[Rows]:
+        """A row that was read of a text, under our names."""
+        self._held.append(row)
+        if len(self._held) >= _HELD_ROWS:
+            yield from self.flush(line)
+
     def end(self, line: int) -> Iterator[Rows]:
         """The document ends here."""
         self._parser = None

@@ -9,6 +9,7 @@ from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.nvidia_smi.dmon import END, STARTS, DmonLog, XmlLog, parse_dmon_heading
 from loadfactor.sources.nvidia_smi.query import QueryLog, find_heading, is_headless, parse_heading
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
+from loadfactor.sources.nvidia_smi.text_report import START, TextReport
 from loadfactor.sources.parsing.steps import DevicesSeen
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 
@@ -72,9 +73,11 @@ class LogSections:
     def __init__(self, log: Input, builder: SampleBuilder) -> None:
         self._log, self._builder, self._label = log, builder, log.label
         self._xml = XmlLog(builder)
-        self._section: QueryLog | DmonLog | _OtherText = _OtherText(builder, "text")
+        self._section: QueryLog | DmonLog | TextReport | _OtherText = _OtherText(builder, "text")
         self._first = True
         self._found = False
+        self._report = TextReport(builder, self._xml.hold)
+        self._queried = False
 
     def read(self) -> Iterator[Rows]:
         """Every row of the log. SourceError when nothing in it is a reading of nvidia-smi."""
@@ -84,6 +87,9 @@ class LogSections:
             yield from self._read_block(block)
             if not self._found and line > _HOPELESS_LINES:
                 break
+        if self._queried:
+            self._report.drop()
+        yield from self._report.finish(line)
         yield from self._xml.finish(line)
         if not self._found:
             raise SourceError(f"{self._label}: no readings of nvidia-smi in it; {_RECORD}")
@@ -172,7 +178,7 @@ class LogSections:
     def _find_glued(self, line: bytes) -> int:
         """Where another heading begins within this line, because the row before it broke off; 0 when none does."""
         section = self._section
-        if self._first or isinstance(section, _OtherText):
+        if self._first or isinstance(section, (TextReport, _OtherText)):
             return 0
         if isinstance(section, DmonLog):
             at = max(0, line.find(b"#"))
@@ -192,7 +198,7 @@ class LogSections:
         names, head = parse_dmon_heading(text), parse_heading(text)
         if names is not None:
             self._section = DmonLog(names, self._builder, alone)
-            self._found = True
+            self._found = self._queried = True
         elif text.startswith(b"#"):
             self._section = _OtherText(self._builder, "pmon, which lists processes" if b" pid " in text else "text")
         elif head is not None and head.other is not None:
@@ -201,9 +207,11 @@ class LogSections:
             self._section = _OtherText(self._builder, f"a list of {head.other}")
         elif head is not None:
             self._section = QueryLog(head, text, self._builder, alone)
+            self._found = self._queried = True
+        elif text.startswith(b"=====") and START in text:
+            self._report.end()
+            self._section = self._report
             self._found = True
-        elif text.startswith(b"====="):
-            self._section = _OtherText(self._builder, "nvidia-smi -q as text (its XML, -q -x, is read)")
         else:
             self._section = _OtherText(self._builder, "the table of nvidia-smi")
         return end
