@@ -33,6 +33,7 @@ MASKED: Final = {
     "queue_events": ("team", "project", "experiment_id", "purpose", "queue", "reason"),
     "progress": (),
     "job_sections": (),
+    "served_requests": ("team", "project", "feature", "api_key"),
     "charges": ("team", "project", "experiment_id", "purpose", "ResourceId", "ResourceName"),
 }
 """Tables that can name users, and their texts besides the user and what follows."""

@@ -48,7 +48,7 @@ def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: boo
     change: ChangeRows = entry.tag or restore_said
     names: tuple[str, ...] = TAGGED
     if entry.mask is not None:  # names that entered before pseudonyms were requested
-        change, names = _mask_too(change, entry.mask), (*TAGGED, "progress", "job_sections")
+        change, names = _mask_too(change, entry.mask), (*TAGGED, "progress", "job_sections", "served_requests")
     found = None
     try:
         with store.write() as writer:

@@ -18,7 +18,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import ALLOCATIONS, CURRENCY, DEVICES, NODE_SAMPLES, OUTAGES, SAMPLES, WITHIN, table
-from loadfactor.tables.work import JOB_SECTIONS, PROGRESS
+from loadfactor.tables.work import JOB_SECTIONS, PROGRESS, SERVED_REQUESTS
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
 """Nothing measures a mean over more than a month."""
@@ -28,7 +28,7 @@ ROUNDING: Final = 1e-6  # a share may exceed one by as much as a decimal print l
 
 _LONGEST: Final = {
     **{t.name: LONGEST_SAMPLE_MS for t in (SAMPLES, NODE_SAMPLES)},
-    **{t.name: LONGEST_STAY_MS for t in (DEVICES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS)},
+    **{t.name: LONGEST_STAY_MS for t in (DEVICES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS, SERVED_REQUESTS)},
 }
 """How long an interval of a table may be; prices may be valid for ever."""
 _ORDERED: Final = (

@@ -11,7 +11,7 @@ from loadfactor.base.units import MS_PER_S
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.columns import NOT_MEASURED, TYPES, Column, Kind, Table
 from loadfactor.tables.quotas import QUOTAS
-from loadfactor.tables.work import JOB_SECTIONS, PROGRESS
+from loadfactor.tables.work import JOB_SECTIONS, PROGRESS, SERVED_REQUESTS
 
 Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
@@ -327,14 +327,14 @@ MEASUREMENTS: Final = tuple(
 
 TABLES: Final = (
     DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS, QUEUE_EVENTS, QUOTAS, PRICES, EXCHANGE_RATES,
-    NODE_SAMPLES, DEVICE_EVENTS, CHARGES, STATEMENTS,
+    NODE_SAMPLES, DEVICE_EVENTS, SERVED_REQUESTS, CHARGES, STATEMENTS,
 )  # fmt: skip
 
 GIVEN: Final = tuple(table for table in TABLES if table is not STATEMENTS)
 """Tables that anybody's own data is imported as; statements are written by closing a month alone."""
 
-DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS, JOB_SECTIONS, QUOTAS)
-"""Tables for diagnosis, alerts and waits: the ledger does not read them, and they make its span no longer."""
+DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS, JOB_SECTIONS, QUOTAS, SERVED_REQUESTS)
+"""Tables for diagnosis, alerts, waits and who used served models: the ledger does not read them; they make its span no longer."""
 
 DATED_BY_DAY: Final = (PRICES, EXCHANGE_RATES)
 """Tables whose times may be written as days, 2026-05-01 for its midnight UTC."""

@@ -45,3 +45,27 @@ JOB_SECTIONS = Table(
         Column("kind", "text", "what it did", one_of=SECTION_KINDS),
     ),
 )
+
+SERVED_REQUESTS = Table(
+    "served_requests",
+    "somebody used a served model",
+    ("request_id", "from_utc"),
+    (
+        Column("request_id", "text", "the request, or the sum of several"),
+        Column("from_utc", "instant", "when it began"),
+        Column("to_utc", "instant", "when it ended"),
+        Column("job_id", "text", "the job that served it, or the model's name where nobody says which", "not known"),
+        Column("model", "text", "the model, as its gateway calls it", "not known"),
+        Column("team", "text", "the tenant: the team or organization that asked", "not known"),
+        Column("user", "text", "who asked", "not known"),
+        Column("project", "text", "the project it was for", "not known"),
+        Column("feature", "text", "what it was for: an app, a feature, tags of the request", "not known"),
+        Column(
+            "api_key", "text", "the name of the API key, or the first digits of its hash; never the key", "not known"
+        ),
+        Column("requests", "count", "how many requests it sums", "1"),
+        Column("prompt_tokens", "amount", "tokens of its prompt, those from a cache among them", "not known"),
+        Column("cached_prompt_tokens", "amount", "those of them that came from the engine's cache", "not known"),
+        Column("output_tokens", "amount", "tokens of its answer", "not known"),
+    ),
+)
