@@ -133,8 +133,8 @@ SOURCES = (
         seen="shapes of documentation: LiteLLM's schema and payload, Envoy AI Gateway of 2025, OpenRouter's columns of 2025 and 2026",
         gives="tokens of each request by tenant, API key (its name or its hash), user, feature and model",
         lacks="the job that served it (`--job`, else the model's name); cached tokens where the gateway does not log them",
-        record="`curl -s 'http://PROXY:4000/spend/logs?start_date=2026-10-01&end_date=2026-10-31&summarize=false'` with the key of an "
-        "administrator; Envoy's access log as JSON",
+        record="`curl -s 'http://PROXY:4000/spend/logs?start_date=2026-10-01&end_date=2026-10-31&summarize=false'` with an "
+        "administrator's key; Envoy's access log as JSON",
         page="who-used-served-models",
     ),
     SourceEntry(
