@@ -130,7 +130,7 @@ SOURCES = (
         "logs of gateways (LiteLLM, Envoy AI Gateway, OpenRouter): who used which served model, CSV or JSON",
         formats="lines of JSON, one JSON document, CSV: LiteLLM's spend logs and standard payload, access logs of Envoy AI Gateway, "
         "OpenRouter's generations and sums of days",
-        seen="shapes of documentation: LiteLLM's schema and payload, Envoy AI Gateway of 2025, OpenRouter's columns of 2025 and 2026",
+        seen="of documentation: LiteLLM's schema and payload, Envoy AI Gateway (2025), OpenRouter's columns (2025, 2026)",
         gives="tokens of each request by tenant, API key (its name or its hash), user, feature and model",
         lacks="the job that served it (`--job`, else the model's name); cached tokens where the gateway does not log them",
         record="`curl -s 'http://PROXY:4000/spend/logs?start_date=2026-10-01&end_date=2026-10-31&summarize=false'` with an "
