@@ -128,7 +128,7 @@ SOURCES = (
         "gateway",
         "gateways",
         "logs of gateways (LiteLLM, Envoy AI Gateway, OpenRouter): who used which served model, CSV or JSON",
-        formats="lines of JSON, one JSON document, CSV: LiteLLM's spend logs and standard payload, access logs of Envoy AI Gateway, "
+        formats="lines of JSON, one JSON document or CSV: LiteLLM's spend logs and payload, access logs of Envoy AI Gateway; "
         "OpenRouter's generations and sums of days",
         seen="of documentation: LiteLLM's schema and payload, Envoy AI Gateway (2025), OpenRouter's columns (2025, 2026)",
         gives="tokens of each request by tenant, API key (its name or its hash), user, feature and model",
