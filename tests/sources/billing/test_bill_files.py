@@ -361,3 +361,41 @@ def test_holders_of_many_tags_stand_in_their_rows() -> None:
     found = tags._read_holders(pa.chunked_array([pa.array(written * 2)]))
     assert found["team"].to_pylist() == ["x", "a", None, "7"] * 2
     assert found["user"].to_pylist() == [None, None, "a", None] * 2
+
+
+SEMICOLONS = """BilledCost;EffectiveCost;BillingCurrency;ChargePeriodStart;ChargeCategory;ServiceName
+{};{};EUR;2026-09-01T00:00:00Z;Usage;Compute; GPUs
+"""
+
+
+@pytest.mark.parametrize(
+    ("billed", "effective", "amounts"),
+    [
+        ("1.234,56", "-0,5", ("1234.56", "-0.5")),
+        ("1234,5", "1.234", ("1234.5", "1234")),  # the one shows what the other is
+        ("1,234.5", "1234", ("1234.5", "1234")),
+        ("12.5", "1234.567", ("12.5", "1234.567")),
+        ("7", "8", ("7", "8")),
+        ("0,1234567", "3", ("0.1234567", "3")),
+    ],
+)
+def test_semicolons_and_decimal_commas(tmp_path: Path, billed: str, effective: str, amounts: tuple[str, str]) -> None:
+    """As spreadsheets of many countries write bills; the whole file shows what a comma is."""
+    path = tmp_path / "bill.csv"
+    text = SEMICOLONS.format(billed, effective).replace("Compute; GPUs", '"Compute; GPUs"')
+    for mark, end in (("", "\n"), ("\ufeff", "\r\n")):
+        path.write_bytes((mark + text.replace("\n", end)).encode())
+        (row,) = read_bill(SOURCE, path).rows()
+        assert (row["BilledCost"], row["EffectiveCost"]) == tuple(map(Decimal, amounts))
+        assert row["ServiceName"] == "Compute; GPUs"
+
+
+@pytest.mark.parametrize(
+    ("billed", "effective"), [("1,234", "5"), ("1.234", "5"), ("1,5", "2.5"), ("1.234,5", "1,234.5")]
+)
+def test_amounts_that_could_be_two_are_refused(tmp_path: Path, billed: str, effective: str) -> None:
+    """Nothing is guessed: 1,234 alone is thousands or decimals, and one file writes one kind."""
+    path = tmp_path / "bill.csv"
+    path.write_text(SEMICOLONS.format(billed, effective).replace("Compute; GPUs", "Compute"))
+    with pytest.raises(SourceError, match=r"before (their )?decimals"):
+        read_bill(SOURCE, path)

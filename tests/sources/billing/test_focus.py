@@ -141,6 +141,35 @@ def test_newer_versions_are_read(tmp_path: Path) -> None:
     assert charge["BillingPeriodEnd"] == _ms(2024, 10, 1)
 
 
+def test_oracles_names_of_columns(tmp_path: Path) -> None:
+    """Oracle's FOCUS reports have names of the first drafts, hours without seconds, and columns of their own."""
+    row = {
+        "BilledCost": "3.0",
+        "EffectiveCost": "3.0",
+        "BillingCurrency": "EUR",
+        "BillingPeriodStart": "2024-06-01T00:00Z",
+        "ChargePeriodStart": "2024-06-03T07:00Z",
+        "ChargePeriodEnd": "2024-06-03T08:00Z",
+        "ChargeCategory": "Usage",
+        "ChargeSubcategory": "On-Demand",
+        "InvoiceIssuer": "Oracle",
+        "Provider": "Oracle",
+        "Publisher": "Oracle",
+        "Region": "eu-frankfurt-1",
+        "UsageQuantity": "8.0",
+        "UsageUnit": "GPU Hours",
+        "Tags": '{"team": "vision"}',
+        "oci_CompartmentName": "training",
+        "oci_OverageFlag": "N",
+    }
+    (charge,) = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", [row])).rows()
+    assert (charge["ProviderName"], charge["PublisherName"], charge["InvoiceIssuerName"]) == ("Oracle",) * 3
+    assert (charge["RegionId"], charge["RegionName"]) == ("eu-frankfurt-1",) * 2
+    assert (charge["ConsumedQuantity"], charge["ConsumedUnit"]) == (Decimal(8), "GPU Hours")
+    assert (charge["x_ChargeType"], charge["team"]) == ("On-Demand", "vision")
+    assert charge["ChargePeriodStart"] == _ms(2024, 6, 3, 7)
+
+
 def test_a_bill_without_days_says_so(tmp_path: Path) -> None:
     """Its charges count at the start of their billing period."""
     row = {name: cell for name, cell in ROW.items() if not name.startswith("ChargePeriod")}

@@ -1,4 +1,4 @@
-"""One file of a bill in batches of cells: CSV, lines of JSON, both plain or gzipped, or Parquet, in bounded memory."""
+"""One file of a bill in batches of cells, in bounded memory: CSV (or semicolons), lines of JSON, both gzipped or not, Parquet."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap
 from loadfactor.sources.billing.amounts import AmountNotes, DayOrder, is_ambiguous, list_slashed
+from loadfactor.sources.billing.decimal_commas import learn_decimals, write_points
 from loadfactor.sources.billing.json_rows import split_json
 from loadfactor.sources.files import FileChunks, check_plain
 from loadfactor.sources.parsing.cells import CellPosition, quote
@@ -69,8 +70,7 @@ class BillFile:
                 self.names = tuple(dict.fromkeys((*self.names, *batch.cells.schema.names)))
                 yield batch
         else:
-            self.names, batches = split_csv(chunks.as_input())
-            yield from batches
+            yield from self._read_csv(chunks)
         for gap in chunks.note_growth():
             self.count(gap.what)
 
@@ -125,6 +125,16 @@ class BillFile:
             )
         self.count(f"days such as {day} are read with the month first, as this export writes them")
 
+    def _read_csv(self, chunks: FileChunks) -> Iterator[TextBatch]:
+        if not _has_semicolons(chunks):
+            self.names, batches = split_csv(chunks.as_input())
+            yield from batches
+            return
+        has_commas = learn_decimals(self.label, split_csv(chunks.as_input(), ";")[1])
+        self.names, batches = split_csv(chunks.as_input(), ";")
+        for batch in batches:
+            yield write_points(batch) if has_commas else batch
+
     def _is_json(self, chunks: FileChunks) -> bool:
         start = next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t")
         if re.match(rb"\[\s*[{\]]", start):
@@ -150,6 +160,12 @@ class BillFile:
             raise SourceError(
                 f"{self.label} is not a whole Parquet file ({reason[:120]}); export or copy it again"
             ) from None
+
+
+def _has_semicolons(chunks: FileChunks) -> bool:
+    """True where the first line is one of several names that semicolons separate."""
+    line = next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")[0]
+    return b";" in line and b"," not in line
 
 
 def _flatten(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:

@@ -23,9 +23,17 @@ from loadfactor.tables.charges import CATEGORIES, CHARGES, COSTS
 
 _JSON: Final = ("Tags", "AllocatedTags", "SkuPriceDetails", "AllocatedMethodDetails")
 _OTHER_NAMES: Final = {
-    "ProviderName": ("ServiceProviderName",),  # 1.3 renames it, 1.4 removes the old name
+    "ProviderName": (
+        "ServiceProviderName",
+        "Provider",
+    ),  # 1.3 renames it, 1.4 removes the old name; Oracle has its first one
+    "PublisherName": ("Publisher",),
     "InvoiceIssuerName": ("InvoiceIssuer",),
-    "x_ChargeType": ("x_ChargeType", "x_LineItemType"),
+    "RegionId": ("Region",),
+    "RegionName": ("Region",),
+    "ConsumedQuantity": ("UsageQuantity",),
+    "ConsumedUnit": ("UsageUnit",),
+    "x_ChargeType": ("x_ChargeType", "x_LineItemType", "ChargeSubcategory"),
     "x_InstanceType": ("x_InstanceType", "x_SkuInstanceType"),
 }
 _ONE_OF: Final = {

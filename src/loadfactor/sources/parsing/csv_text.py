@@ -28,7 +28,7 @@ class TextBatch:
     first_row: int  # number of its first row, from 1; the header is not counted
 
 
-def split_csv(source: Input) -> tuple[tuple[str, ...], Iterator[TextBatch]]:
+def split_csv(source: Input, delimiter: str = ",") -> tuple[tuple[str, ...], Iterator[TextBatch]]:
     """The names in the header line, and the rows below it. A byte order mark and CRLF are read over.
 
     Raises SourceError naming input and row: not text, no header, two columns of one name, a row with more or
@@ -37,13 +37,13 @@ def split_csv(source: Input) -> tuple[tuple[str, ...], Iterator[TextBatch]]:
     parts = (block.data for block in split_blocks(source))
     first = next(parts, b"")  # nothing but a byte order mark
     line, _, rest = first.partition(b"\n")
-    names = _parse_header(source.label, line.decode())
-    return names, _split_rows(source.label, names, chain([rest], parts))
+    names = _parse_header(source.label, line.decode(), delimiter)
+    return names, _split_rows(source.label, names, chain([rest], parts), delimiter)
 
 
-def _parse_header(label: str, line: str) -> tuple[str, ...]:
+def _parse_header(label: str, line: str, delimiter: str) -> tuple[str, ...]:
     try:
-        names = tuple(next(csv.reader([line]), ()))
+        names = tuple(next(csv.reader([line], delimiter=delimiter), ()))
     except csv.Error as e:
         raise SourceError(f"{label}: the first line is no header of a CSV ({e})") from None
     if not any(names):
@@ -87,7 +87,7 @@ class _PieceReader(io.RawIOBase):
         return size
 
 
-def _split_rows(label: str, names: tuple[str, ...], pieces: Iterator[bytes]) -> Iterator[TextBatch]:
+def _split_rows(label: str, names: tuple[str, ...], pieces: Iterator[bytes], delimiter: str) -> Iterator[TextBatch]:
     start = next((p for p in pieces if p.strip(b"\r\n")), None)
     if start is None:
         return  # a header and nothing under it
@@ -103,7 +103,7 @@ def _split_rows(label: str, names: tuple[str, ...], pieces: Iterator[bytes]) -> 
         reader = pacsv.open_csv(
             stream,
             read_options=pacsv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=list(names)),
-            parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
             convert_options=pacsv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
             ),
