@@ -45,6 +45,7 @@ READERS = {
     "traces/nsight.py",  # databases and folders of tables, which only their libraries open
     "traces/pieces.py",
     "traces/read.py",
+    "traces/rocprof.py",
     "traces/tables.py",
 }
 OUTSIDE = {
@@ -173,17 +174,20 @@ JOBS = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "stored", "events", "before"),
+    ("kind", "name", "stored", "events", "before", "unknown"),
     [
-        (LiveKubernetesDecoder, "prod", "kubernetes-2", CLUSTER_EVENTS, 12),
-        (LiveSlurmDecoder, "c1", "slurm-1", JOBS, 4),
-        (LiveProgressDecoder, "x", "progress-1", RUN, 5),
+        (LiveKubernetesDecoder, "prod", "kubernetes-2", CLUSTER_EVENTS, 12, "devices"),
+        (LiveSlurmDecoder, "c1", "slurm-1", JOBS, 4, ""),
+        (LiveProgressDecoder, "x", "progress-1", RUN, 5, ""),
     ],
 )
 def test_a_state_of_an_earlier_version_is_read(
-    kind: Callable[..., Any], name: str, stored: str, events: list[Any], before: int
+    kind: Callable[..., Any], name: str, stored: str, events: list[Any], before: int, unknown: str
 ) -> None:
-    """A decoder that read the first events and stored its state then, and one of today that read all, emit the same."""
+    """A decoder that read the first events and stored its state then, and one of today that read all, emit the same.
+
+    But for a table that the earlier version did not emit (`unknown`): it follows when its things are next listed.
+    """
     went_on, restored = kind(name), kind(name, (STATES / f"{stored}.state").read_bytes())
     went_on.feed(events[:before])
     assert list(went_on.drain())
@@ -191,6 +195,7 @@ def test_a_state_of_an_earlier_version_is_read(
     rows = []
     for decoder in (went_on, restored):
         decoder.feed(events[before:])
-        rows.append([(item.table, item.data.to_pylist()) for item in decoder.drain() if isinstance(item, Rows)])
+        drained = [item for item in decoder.drain() if isinstance(item, Rows) and item.table != unknown]
+        rows.append([(item.table, item.data.to_pylist()) for item in drained])
     assert rows[0] == rows[1]
     assert rows[0]

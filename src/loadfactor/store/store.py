@@ -132,7 +132,8 @@ class Store:
 
     def _lay(self, manifest: Manifest) -> "_Laid | None":
         """The overlay over a generation, of its live rows where it has some; None where a flush made files of them meanwhile."""
-        entry, laid, is_at_rest = self._entry(), self._laid, not has_live(self.folder)
+        laid, is_at_rest = self._laid, not has_live(self.folder)
+        entry = Entry() if is_at_rest else self._entry()  # what no live row passes is not made: it may want a key
         if laid is not None and (laid.process, laid.manifest, laid.entry) != (os.getpid(), manifest, entry):
             laid = None
         if laid is not None and (laid.mark is None if is_at_rest else is_as_read(self.folder, laid.mark)):

@@ -121,7 +121,7 @@ def test_validation_of_the_published_tables_needs_no_file() -> None:
     """Without --rows the retyped tables are compared, and the JSON has exactly the promised keys."""
     data = json.loads(run("validate", "train", "--format", "json"))
     keys = ["file", "rows", "skipped", "mean_abs_error", "median_abs_error", "max_abs_error", "bias"]
-    keys += ["regret_mean", "regret_max", "rank_correlation"]
+    keys += ["regret_mean", "regret_max", "rank_correlation", "in_fit", "left_out", "range_coverage"]
     assert set(data) == {"files", "rows"}
     assert all(list(f) == keys for f in data["files"])
     sc21 = next(f for f in data["files"] if "sc21_table1" in f["file"])
