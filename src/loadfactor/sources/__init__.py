@@ -273,7 +273,7 @@ SOURCES = (
         "gcp-billing",
         "billing.gcp_billing",
         "Google Cloud's billing export, standard or detailed: Parquet, CSV or lines of JSON",
-        formats="Parquet, lines of JSON, CSV, `bigquery://…`",
+        formats="Parquet, lines of JSON, a JSON array, CSV, `bigquery://…`",
         seen="standard and detailed",
         gives="charges, discounts, promotions, labels",
         lacks="GPUs; which usage the fee of a commitment pays for",

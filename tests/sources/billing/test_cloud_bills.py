@@ -5,6 +5,7 @@ documented; amounts are made up. Azure's variants of headers are as OpenCost's t
 pkg/cloud/azure/resources/billingexports, Apache-2.0): names with the original in brackets, camel case, a byte order mark.
 """
 
+import gzip
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -425,6 +426,37 @@ def test_lines_of_json_say_the_same(bill: Bill, tmp_path: Path) -> None:
     found = read_bill(GCP, tmp_path / "part.jsonl")
     assert found.charges == bill.charges
     assert not found.gaps
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_json_says_the_same(bill: Bill, tmp_path: Path, indent: int | None) -> None:
+    """As `bq query --format=json` and BigQuery's console save results: one array, in one line or many."""
+    path = tmp_path / "results.json"
+    text = json.dumps(GCP_LINES, default=str, indent=indent)
+    for data in (text.encode(), b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode(), gzip.compress(text.encode())):
+        path.write_bytes(data)
+        found = read_bill(GCP, path)
+        assert found.charges == bill.charges
+        assert not found.gaps
+    for wrong in (
+        text[:-1],
+        text[:-40],
+        text + "]",
+        text.replace("}, {", "} {", 1) + ",",
+        "[[1]]",
+        "[{},]",
+        text[1:-1] + "]",
+    ):
+        path.write_text(wrong)
+        with pytest.raises(SourceError, match=r"results\.json"):
+            read_bill(GCP, path)
+
+
+def test_a_long_array_is_read_in_pieces(tmp_path: Path) -> None:
+    """More rows than a batch holds; objects that two pieces of the file share are whole."""
+    (tmp_path / "results.json").write_text(json.dumps([GCP_LINES[2]] * 4000, default=str))
+    bill = read_bill(GCP, tmp_path / "results.json")
+    assert bill.total("BilledCost") == Decimal(400)
 
 
 BROKEN = ('{"cost": 1', "[1]", '{"cost": "\\ud800"}', "{}x", '{"cost": NaN, "usage_start_time": "2024-09-01"}')

@@ -65,8 +65,9 @@ class BillFile:
         if magic == _PARQUET:
             yield from self._read_parquet()
             return
-        if self._is_json(chunks):
-            for batch in split_json(chunks.as_input()):
+        is_array = self._find_json(chunks)
+        if is_array is not None:
+            for batch in split_json(chunks.as_input(), is_array):
                 self.names = tuple(dict.fromkeys((*self.names, *batch.cells.schema.names)))
                 yield batch
         else:
@@ -135,11 +136,12 @@ class BillFile:
         for batch in batches:
             yield write_points(batch) if has_commas else batch
 
-    def _is_json(self, chunks: FileChunks) -> bool:
+    def _find_json(self, chunks: FileChunks) -> bool | None:
+        """True where the file is one JSON array, False where it is lines of objects; None where it is no JSON."""
         start = next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t")
         if re.match(rb"\[\s*[{\]]", start):
-            raise SourceError(f"{self.label} is one JSON array; write its objects a line each (`jq -c '.[]'`)")
-        return start.startswith(b"{")
+            return True
+        return False if start.startswith(b"{") else None
 
     def _read_parquet(self) -> Iterator[TextBatch]:
         try:

@@ -1,5 +1,6 @@
-"""Lines of JSON objects, as BigQuery exports tables, in batches of cells: numbers as they are written, objects taken apart."""
+"""JSON objects, as BigQuery exports tables, in batches of cells: numbers as they are written, objects taken apart."""
 
+import codecs
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -8,30 +9,84 @@ from typing import Any, Final
 import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch
 from loadfactor.sources.parsing.text_blocks import split_blocks
 
+_OBJECT_MAX: Final = 8 * BYTES_PER_MIB  # far above any line of a bill
 _ROWS_AT_ONCE: Final = BATCH_ROWS // 4  # a line is an object of Python before it is cells
 
 
-def split_json(source: Input) -> Iterator[TextBatch]:
-    """The objects of a file, a line each, in batches; `usage.amount` is a cell, a list is its JSON. Empty lines are read over.
+def split_json(source: Input, is_array: bool = False) -> Iterator[TextBatch]:
+    """The objects of a file, a line each or those of one array, in batches; `usage.amount` is a cell, a list is its JSON.
 
-    Raises SourceError naming input and line: not text, no JSON object.
+    Raises SourceError naming input and line (in an array: object): not text, no JSON object, an array that is cut off.
     """
-    lines = (line for block in split_blocks(source) for line in block.data.splitlines())
-    first = 1
-    while batch := list(islice(lines, _ROWS_AT_ONCE)):
-        rows = [_read(source.label, number, line) for number, line in enumerate(batch, first) if line.strip()]
-        first += len(batch)
+    found = _list_array(source) if is_array else _list_lines(source)
+    unit = "objects" if is_array else "lines"
+    while batch := list(islice(found, _ROWS_AT_ONCE)):
+        first, last = batch[0][0], batch[-1][0]
         try:
-            cells = make_batch(rows)
+            yield TextBatch(make_batch([row for _, row in batch]), first)
         except UnicodeEncodeError:
-            last = first - 1
-            raise SourceError(f"{source.label}, lines {first - len(batch)} to {last}: a text is not Unicode") from None
-        if rows:
-            yield TextBatch(cells, first - len(batch))
+            raise SourceError(f"{source.label}, {unit} {first} to {last}: a text is not Unicode") from None
+
+
+def _list_lines(source: Input) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects with the numbers of their lines; empty lines are read over."""
+    lines = (line for block in split_blocks(source) for line in block.data.splitlines())
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, _read(source.label, number, line)
+
+
+def _list_array(source: Input) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of an array with their numbers; no more is held than one of them and a piece of the file."""
+    decode = json.JSONDecoder(parse_float=str, parse_int=str).raw_decode
+    text, number, expected = "", 0, "["
+    for piece in _decode_pieces(source):
+        text, at = text + piece, 0
+        while (at := _skip_blanks(text, at)) < len(text):
+            mark = text[at]
+            if mark == "]" and expected in ("first", ","):
+                at, expected = at + 1, "nothing"
+            elif mark == expected:
+                at, expected = at + 1, "first" if mark == "[" else "object"
+            elif expected not in ("first", "object") or mark != "{":
+                raise _refuse(source.label, number + 1)
+            else:
+                try:
+                    found, at = decode(text, at)
+                except (ValueError, RecursionError):
+                    break  # the piece ends in it, or it is broken, which the rest of the file shows
+                number, expected = number + 1, ","
+                yield number, found
+        text = text[at:]
+        if len(text) > _OBJECT_MAX:
+            raise _refuse(source.label, number + 1)
+    if expected != "nothing":
+        raise _refuse(source.label, number + 1)
+
+
+def _decode_pieces(source: Input) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    try:
+        for piece in source.chunks:
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        raise SourceError(f"{source.label}: not text (bytes that are not UTF-8); is this the right file?") from None
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _refuse(label: str, number: int) -> SourceError:
+    return SourceError(f"{label}, object {number}: the array is broken or cut off there; export or copy it again")
 
 
 def make_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
