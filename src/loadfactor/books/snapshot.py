@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from loadfactor.books.job_summary import JobSummary, ReportedUse
     from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.owned_prices import OwnedUse
+    from loadfactor.books.served_use import ServedUse
     from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
     from loadfactor.books.untagged import Untagged
@@ -495,6 +496,18 @@ class Snapshot:
         from loadfactor.books.job_account import find_alike
 
         return find_alike(self._session, job, milliseconds(start), milliseconds(end))
+
+    def divide_use(
+        self, job: str, start: datetime, end: datetime, costs: tuple[float | None, float | None]
+    ) -> "ServedUse | None":
+        """Divide what a job cost, and its idle time, by who used what it serves in [start, end); None where nobody logged it."""
+        from loadfactor.books.served_use import SERVED_TOKENS, divide_use
+
+        if not self._session.has_rows("served_requests"):
+            return None
+        (made,) = self.show((SERVED_TOKENS,), (), start, end, where={"job": job})
+        tokens = made.value if isinstance(made.value, float) else None
+        return divide_use(self._session, job, (milliseconds(start), milliseconds(end)), tokens, costs)
 
     def budgets(
         self, month: str | None = None, basis: str | None = None, today: date | None = None, timezone: tzinfo = UTC

@@ -54,6 +54,35 @@ def test_the_invoice_adds_up(page: Document) -> None:
     assert page.headline.startswith("Job train cost $20.00 for 10 GPU-hours.")
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_cost_of_what_is_shared_is_divided_by_who_used_it(tmp_path: Path, counted: bool) -> None:
+    """Of $20, $2 are idle; of 2,080 tokens by weight that engines counted gateways logged 1,040 and 520; where none did, 1,560."""
+    engines = {"prompt_token": 2000.0, "cached_prompt_token": 800.0, "output_token": 200.0}
+    books = make_books(tmp_path, [made("serve", amount, unit) for unit, amount in engines.items() if counted])
+    at = {"job_id": "serve", "from_utc": START, "to_utc": START, "model": "m"}
+    logged = [
+        {
+            "request_id": "1",
+            "team": "a",
+            "api_key": "k",
+            "prompt_tokens": 1000,
+            "cached_prompt_tokens": 400,
+            "output_tokens": 100,
+        },
+        {"request_id": "2", "team": "b", "feature": "f", "prompt_tokens": 120, "output_tokens": 100},
+        {"request_id": "3", "team": "b", "feature": "f", "from_utc": START - 1, "to_utc": START, "output_tokens": 9},
+        {"request_id": "4", "team": "c", "job_id": "train", "output_tokens": 9},
+    ]
+    add(books, [batch("served_requests", [at | row for row in logged])], "gateways", tmp_path)
+    rows = cells(build(books, "serve"), "Who used it")
+    unlogged = {"in no log of a gateway": 4.5} if counted else {}
+    assert {name: row[-1] for name, row in rows.items()} == pytest.approx(
+        {"a": 9 if counted else 12, "b": 4.5 if counted else 6, **unlogged, "idle": 2}
+    )
+    assert rows["a"][:6] == ["k", None, "m", 1, 1000, 100]
+    assert "Who used it" not in [part.title for part in build(books, "broken").sections]
+
+
 def test_what_it_made_and_what_a_unit_cost(page: Document) -> None:
     """Tokens of five hours at the peak, those of one of them lost: MFU is 50 %, and each kept one bears the whole cost."""
     (tokens,) = cells(page, "What it made").values()

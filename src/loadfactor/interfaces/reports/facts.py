@@ -10,6 +10,7 @@ from loadfactor.books.charging.bridge import Chain
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
 from loadfactor.books.job_account import AlikeValue, Leak
+from loadfactor.books.served_use import ServedUse
 from loadfactor.books.targets import TargetStatus
 from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.interfaces.document import Section, Suggestion
@@ -112,6 +113,13 @@ class LeaksFacts(SectionFacts):
     """Besides, every loss, the largest first."""
 
     leaks: Sequence[Leak]
+
+
+@dataclass(frozen=True)
+class UseFacts(SectionFacts):
+    """Besides, who used what a serving job makes, and which part of its cost is theirs."""
+
+    use: ServedUse
 
 
 @dataclass(frozen=True)

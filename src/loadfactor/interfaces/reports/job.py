@@ -34,6 +34,7 @@ from loadfactor.interfaces.reports.facts import (
     NextStepsFacts,
     ReportFacts,
     SectionFacts,
+    UseFacts,
     UsefulFacts,
 )
 from loadfactor.interfaces.reports.inquiry import OF_JOBS, UNTAGGED, Group, Inquiry, Key, group_readings
@@ -44,6 +45,8 @@ from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings, rank
 
+MOST_USES: Final = 30
+"""Uses of a job that its page lists; its JSON has all."""
 REMEDIES: Final = {
     "unobserved": "no samples: find the exporter that is silent",
     "idle": "held and not used: find what it waited for, or give the GPUs back",
@@ -247,6 +250,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
     facts = [
         _draw_invoice(one),
         _draw_made(one),
+        *_draw_use(inquiry, job, one),
         _draw_leaks(waterfall),
         *_say_why(inquiry, job),
         _draw_comparison(inquiry, found, job, one.currency),
@@ -328,6 +332,53 @@ def _draw_made(one: Group) -> SectionFacts:
         sentences.append(f"Estimated, a rate × time: {named}.")
     section = Section("What it made", " ".join(sentences), tables=(table,) if table.rows else ())
     return SectionFacts("made", section, one.some(*OF_WHAT_WAS_MADE))
+
+
+def _draw_use(inquiry: Inquiry, job: str, one: Group) -> Sequence[UseFacts]:
+    """Who used what it serves; nothing where no gateway logged it."""
+    start, end = inquiry.window
+    use = inquiry.books.divide_use(job, start, end, (one.value("cost"), one.value("idle_cost")))
+    if use is None:
+        return ()
+    rows: list[Sequence[Cell]] = [
+        (
+            of.team or UNTAGGED,
+            of.api_key,
+            of.feature,
+            of.model,
+            of.requests,
+            of.prompt_tokens,
+            of.output_tokens,
+            of.share,
+            of.cost,
+        )
+        for of in use.uses[:MOST_USES]
+    ]
+    if more := use.uses[MOST_USES:]:
+        sums = (
+            sum(getattr(of, name) for of in more) for name in ("requests", "prompt_tokens", "output_tokens", "share")
+        )
+        cost = None if more[0].cost is None else sum(of.cost or 0.0 for of in more)
+        rows.append((f"{len(more):,} others", None, None, None, *sums, cost))
+    if use.unlogged_share:
+        rows.append(
+            ("in no log of a gateway", None, None, None, None, None, None, use.unlogged_share, use.unlogged_cost)
+        )
+    rows.append(("idle", None, None, None, None, None, None, None, use.idle_cost))
+    shown = table(
+        rows,
+        *(col(name) for name in ("team", "API key", "feature", "model")),
+        *(col(name, style="number") for name in ("requests", "prompt tokens", "output tokens")),
+        col("of use", style="percent"),
+        col("cost", style="money"),
+        currency=one.currency,
+        note="the cost of held time but for idle time, by tokens: a prompt token counts 1, one from a cache 0.1, an output token 4",
+    )
+    first = use.uses[0]
+    lead = f"{first.team or UNTAGGED} used most: {percent(first.share)}."
+    if use.half_known:
+        lead += f" Of {use.half_known:,} requests prompt or output tokens are not known, and count as none."
+    return (UseFacts("use", Section("Who used it", lead, tables=(shown,)), one.some("cost", "idle_cost"), use),)
 
 
 def _draw_leaks(waterfall: FleetWaterfall) -> LeaksFacts:
