@@ -14,7 +14,7 @@ from tests.torture.bench import ask
 from tests.torture.fleet import WORK, at
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.privacy import PSEUDONYM, Pseudonyms, make_key, read_key
+from loadfactor.base.privacy import PSEUDONYM, Pseudonyms, make_key, mask_rows, read_key, reveal_rows
 from loadfactor.books.books import Books
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 
@@ -127,6 +127,15 @@ def test_who_has_the_key_turns_pseudonyms_back(run: Run, here: Path) -> None:
 
 
 KEY, OTHER = Pseudonyms(b"k" * 64), Pseudonyms(b"o" * 64)
+
+
+def test_who_used_a_served_model_is_masked() -> None:
+    """Also in the names of its team, feature and API key; the key turns them back."""
+    names = {"user": NAME, "team": f"with {NAME}", "api_key": f"{NAME}/laptop", "feature": f"of {NAME}", "model": "m"}
+    rows = pa.Table.from_pylist([names])
+    masked = mask_rows(KEY, "served_requests", rows)
+    assert NAME not in str(masked.to_pylist())
+    assert reveal_rows(KEY, "served_requests", masked).to_pylist() == [names]
 
 
 @given(st.text(min_size=1, max_size=40))

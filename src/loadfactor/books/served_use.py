@@ -33,6 +33,7 @@ class Use:
 class ServedUse:
     """Uses of a job, the greatest first, and what is nobody's: their costs, `unlogged_cost` and `idle_cost` sum to the job's.
 
+    Where `idle_cost` is None nobody knows when it was idle, and uses bear that, too.
     `unlogged_share` is of tokens that the engines counted and no gateway logged; `half_known` requests lack one kind of tokens.
     """
 
@@ -73,7 +74,7 @@ def divide_use(
         return None
     whole = max(logged, engine_tokens or 0.0)
     cost, idle = costs
-    busy = None if cost is None or idle is None else cost - idle
+    busy = None if cost is None else cost - (idle or 0.0)
 
     def charge(share: float) -> float | None:
         return None if busy is None else busy * share

@@ -83,6 +83,16 @@ def test_the_cost_of_what_is_shared_is_divided_by_who_used_it(tmp_path: Path, co
     assert "Who used it" not in [part.title for part in build(books, "broken").sections]
 
 
+def test_uses_bear_idle_time_that_nobody_knows(tmp_path: Path) -> None:
+    """Without samples all $20 are theirs, and the page says so."""
+    books = make_books(tmp_path, [], samples=False)
+    use = {"request_id": "1", "job_id": "serve", "from_utc": START, "to_utc": START, "team": "a", "prompt_tokens": 9}
+    add(books, [batch("served_requests", [use])], "gateways", tmp_path)
+    page = build(books, "serve")
+    assert {name: row[-1] for name, row in cells(page, "Who used it").items()} == {"a": 20, "idle": None}
+    assert "When it was idle is not known" in next(part.lead for part in page.sections if part.title == "Who used it")
+
+
 def test_what_it_made_and_what_a_unit_cost(page: Document) -> None:
     """Tokens of five hours at the peak, those of one of them lost: MFU is 50 %, and each kept one bears the whole cost."""
     (tokens,) = cells(page, "What it made").values()

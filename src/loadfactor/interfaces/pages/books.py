@@ -232,6 +232,9 @@ def _sections(receipt: Receipt, books: Books) -> Iterator[Section]:
     if "progress" in receipt.rows:
         with books.snapshot() as snapshot:
             yield from _say_unheld(snapshot.list_unheld_work(), books.store.folder)
+    if "served_requests" in receipt.rows:
+        of_job = f"loadfactor report --job JOB --store {quote(str(books.store.folder))}"
+        yield Section(suggestions=(Suggestion(of_job, "who used a job that serves, and what that cost"),))
     start, end = books.store.span()
     if start < end:  # prices alone cover no time
         there = quote(str(books.store.folder))

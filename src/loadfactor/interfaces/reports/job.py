@@ -376,6 +376,8 @@ def _draw_use(inquiry: Inquiry, job: str, one: Group) -> Sequence[UseFacts]:
     )
     first = use.uses[0]
     lead = f"{first.team or UNTAGGED} used most: {percent(first.share)}."
+    if use.idle_cost is None and use.uses[0].cost is not None:
+        lead += " When it was idle is not known, so that each bears a part of that, too."
     if use.half_known:
         lead += f" Of {use.half_known:,} requests prompt or output tokens are not known, and count as none."
     return (UseFacts("use", Section("Who used it", lead, tables=(shown,)), one.some("cost", "idle_cost"), use),)
