@@ -267,6 +267,17 @@ def test_nothing_is_guessed(read: Read, source: str) -> None:
             assert all(value is None or whole.get(name) == value for name, value in row.items())
 
 
+def test_values_of_other_kinds_are_counted(read: Read) -> None:
+    """A time of no year, a report whose cores say something else: gaps, and no traceback."""
+    seen = read("amd-smi", AMD_CSV.replace(f"{AT_S},0", "99999999999999999999,0"))
+    assert len(seen.samples) == 3
+    assert seen.gaps["row without a readable time"] == 1
+    text = json.dumps(neuron_report({"0": 90.0})) + "\n"
+    seen = read("neuron-monitor", text + text.replace("neuroncore_utilization", "other"), at_ms=AT_MS)
+    assert len(seen.samples) == 2
+    assert seen.gaps["skipped: a report with values of other kinds"] == 1
+
+
 @pytest.mark.parametrize("source", ["rocm-smi", "xpu-smi", "npu-smi", "neuron-monitor"])
 def test_without_a_time(read: Read, source: str) -> None:
     """What has no times is refused in one line that names --at."""

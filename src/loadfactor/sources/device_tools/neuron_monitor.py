@@ -33,7 +33,7 @@ def _read_rows(log: Input, options: ReadOptions, gaps: Gaps) -> Iterator[Row]:
             continue
         try:
             yield from _read_report(report, log.label, clock, gaps)
-        except (AttributeError, TypeError, ValueError, OverflowError):
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             gaps.add(log.label, "skipped: a report with values of other kinds")
 
 

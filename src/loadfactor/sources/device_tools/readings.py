@@ -26,6 +26,8 @@ _DEFAULT_STEP_S: Final = 1.0  # a reading alone speaks for at most the second be
 _LEARN_FROM: Final = 1024
 _HELD_ROWS: Final = 5000
 _WHO: Final = ("uuid", "index", "bus_id")
+_YEAR_2000_S: Final = 946_684_800
+_YEAR_2100_S: Final = 4_102_444_800
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,16 @@ class ToolLog:
 
 
 def _read_epoch_ms(text: str) -> int:
+    """The instant of seconds since 1970, MISSING where they are none of the years 2000 to 2100.
+
+    >>> _read_epoch_ms("1788256800.25"), _read_epoch_ms("1e99") == MISSING
+    (1788256800250, True)
+    """
     try:
-        return round(float(text) * MS_PER_S)
-    except (ValueError, OverflowError):
+        at_s = float(text)
+    except ValueError:
         return int(MISSING)
+    return round(at_s * MS_PER_S) if _YEAR_2000_S <= at_s < _YEAR_2100_S else int(MISSING)
 
 
 def make_source(
