@@ -330,6 +330,32 @@ def test_gpus_that_the_ops_agent_names_count_once(tmp_path: Path) -> None:
     assert [one.value for one in books.show(names)] == pytest.approx([2, 2], abs=0.02)
 
 
+def test_tpus_of_gke(tmp_path: Path) -> None:
+    """A chip is a device by its duty cycle and memory, 10 s of each minute; what its cores computed is counted, and not kept."""
+
+    def make_series(kind: str, value: int) -> dict[str, Any]:
+        labels = {"make": "google", "model": "tpu-v5-lite-podslice", "accelerator_id": "480-0"}
+        points = [
+            {"interval": {"endTime": f"2026-11-20T10:{i:02}:00Z"}, "value": {"int64Value": str(value)}}
+            for i in range(3)
+        ]
+        return {
+            "metric": {"type": f"kubernetes.io/node/accelerator/{kind}", "labels": labels},
+            "resource": {"type": "k8s_node", "labels": {"cluster_name": "c", "node_name": "gke-tpu-1"}},
+            "points": points,
+        }
+
+    kinds = {"duty_cycle": 87, "memory_used": BYTES_PER_GIB, "memory_total": 16 * BYTES_PER_GIB}
+    path = tmp_path / "series.json"
+    series = [make_series(kind, value) for kind, value in {**kinds, "tensorcore_utilization": 40}.items()]
+    path.write_text(json.dumps({"timeSeries": series}))
+    seen = see(MONITORING, path)
+    assert seen.column("busy_share") == [0.87] * 3
+    assert seen.column("mem_used_bytes") == [BYTES_PER_GIB] * 3
+    assert [(row["node"], row["accelerator"]) for row in seen.devices] == [("gke-tpu-1", "tpu-v5e")]
+    assert list(seen.gaps.values()) == [1]
+
+
 def test_an_instance_that_was_made_again_under_its_name_is_the_same_node(tmp_path: Path) -> None:
     """As managed groups do it: the node is installed twice, one after the other."""
     before = make_instance(1, "a", status="TERMINATED", lastStopTimestamp="2026-11-20T10:30:00Z")
