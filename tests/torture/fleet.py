@@ -62,6 +62,7 @@ WORK = {
     ],
     "node_samples": ["node,to_utc,cpu_busy_share", *(f"n0,{at(k)},0.{k + 1}" for k in range(1, 6))],
     "device_events": ["device_id,at_utc,kind,detail", f"g1,{at(6)},xid,79", f"g0,{at(8)},ecc,dbe"],
+    "served_requests": ["request_id,from_utc,to_utc,job_id,team,output_tokens", f"r1,{at(5)},{at(5)},b,red,9"],
     "samples": samples(0, 30, 1),
     "charges": bill(
         "7.10",
@@ -84,6 +85,7 @@ LAST = {
     "quotas": ["queue,resource,gpus,from_utc", f"blue,nvidia.com/gpu,1,{at(40)}"],
     "node_samples": ["node,to_utc,cpu_busy_share", f"n1,{at(40)},0.25"],
     "device_events": ["device_id,at_utc,kind,detail", f"g2,{at(41)},throttle,power"],
+    "served_requests": ["request_id,from_utc,to_utc,job_id,team,output_tokens", f"r2,{at(35)},{at(35)},d,red,7"],
     "queue_events": ["job_id,at_utc,event,gpus,pool,team", f"e,{at(42)},submitted,1,p,blue"],
     "outages": ["device_id,from_utc,to_utc,reason", f"g1,{at(44)},{at(45)},failed"],
     "charges": bill("9.30", "AWS,1,b,2026-05-01T00:00:00Z,2026-05-02T00:00:00Z,2,"),

@@ -407,6 +407,7 @@ def test_pages_of_several_replicas_with_times() -> None:
     [
         ("node_load1 1\n", LABELS, "no metrics of vLLM"),
         ("<html>\n", LABELS, "no metrics of vLLM"),
+        ("smg_http_requests_total 3\n", LABELS, "SGLang's gateway, .*; scrape its /engine_metrics"),
         ("vllm:prompt_tokens_total 12", LABELS, "middle of a line"),
         ("vllm:prompt_tokens_total 12\n", {"instance": "a:1"}, "job ="),
     ],

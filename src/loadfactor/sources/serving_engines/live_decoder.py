@@ -132,14 +132,19 @@ def read_scrape(page: bytes, labels: Mapping[str, str], at_ms: int, step_ms: flo
     if not page.endswith(b"\n"):
         raise SourceError("its page ends in the middle of a line")
     unreadable: list[str] = []
+    routers: dict[str, str] = {}
     events = []
-    for one in read_pages(Input("page", [page]), labels.get("instance", ""), unreadable):
+    for one in read_pages(Input("page", [page]), labels.get("instance", ""), unreadable, routers):
         job = labels.get("job") or one.place[0]
         if not job:
             raise SourceError('nothing names the job that it serves; give its group in [[serving]] a job = "NAME"')
         one.place = job, one.place[1]
         one.at_ms = at_ms if one.at_ms is None else one.at_ms
         events.append({"page": store_page(one), "step_ms": step_ms, "unreadable": 0})
+    for what, do in routers.items() if not events else ():
+        raise SourceError(
+            f"its page is of {what}, which does not count the tokens of engines; {do.replace('save', 'scrape', 1)}"
+        )
     if not events:
         raise SourceError("its page has no metrics of vLLM, SGLang, TGI, Triton, TensorRT-LLM or llama.cpp")
     events[0]["unreadable"] = len(unreadable)
