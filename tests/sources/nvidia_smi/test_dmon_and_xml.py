@@ -169,6 +169,12 @@ GPU 00000000:AE:00.0
 """
 
 
+def test_processes_are_no_readings(read):
+    """pmon alone is called what it is: it has PIDs, which no scheduler knows."""
+    with pytest.raises(SourceError, match=r"pmon, which lists processes by PID, and no readings .* record with"):
+        read("# gpu         pid  type    sm\n# Idx           #   C/G     %\n    0      10101     C      5\n")
+
+
 def test_reports_as_text(read):
     """`nvidia-smi -q`: nested by indent, as driver 550 wrote it (a public sample, retyped); a cut last line is no value."""
     seen = read(REPORT + REPORT.replace("15:35:07", "15:35:37").rstrip("\n"))

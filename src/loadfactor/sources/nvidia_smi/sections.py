@@ -18,6 +18,7 @@ _RECORD: Final = (
     "record with nvidia-smi --query-gpu=timestamp,uuid,name,utilization.gpu,memory.used,memory.total,power.draw "
     "--format=csv -l 30"
 )
+_PMON: Final = "pmon, which lists processes"
 _NO_DIGIT: Final = re.compile(rb"\n[ \t\r\v\f]*[^\s\d]")
 _MARKS: Final = (b"#", b"<", b"=", b"+")
 
@@ -77,7 +78,7 @@ class LogSections:
         self._first = True
         self._found = False
         self._report = TextReport(builder, self._xml.hold)
-        self._queried = False
+        self._queried = self._has_processes = False
 
     def read(self) -> Iterator[Rows]:
         """Every row of the log. SourceError when nothing in it is a reading of nvidia-smi."""
@@ -92,7 +93,8 @@ class LogSections:
         yield from self._report.finish(line)
         yield from self._xml.finish(line)
         if not self._found:
-            raise SourceError(f"{self._label}: no readings of nvidia-smi in it; {_RECORD}")
+            what = f"{_PMON} by PID, and " if self._has_processes else ""
+            raise SourceError(f"{self._label}: {what}no readings of nvidia-smi in it; {_RECORD}")
 
     def _read_block(self, block: TextBlock) -> Iterator[Rows]:
         data, at, line, counted = block.data, 0, block.line, 0
@@ -200,7 +202,8 @@ class LogSections:
             self._section = DmonLog(names, self._builder, alone)
             self._found = self._queried = True
         elif text.startswith(b"#"):
-            self._section = _OtherText(self._builder, "pmon, which lists processes" if b" pid " in text else "text")
+            self._has_processes |= b" pid " in text
+            self._section = _OtherText(self._builder, _PMON if b" pid " in text else "text")
         elif head is not None and head.other is not None:
             if alone:
                 raise SourceError(f"{self._label}: a list of {head.other}, no readings of GPUs; {_RECORD}")
