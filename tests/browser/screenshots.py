@@ -1,22 +1,50 @@
 """`make screenshots`: a picture of the first screen of every page over a demo store, for docs/look-at-the-pages.md.
 
+The pages are of a copy of the store, beside a contract on availability and with a saved view.
+
 python -m tests.browser.screenshots STORE FOLDER [WIDTH]
 """
 
 import sys
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import copytree
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.browser.chromium import serve, start_chromium
 
+from loadfactor.base.clock import now_ms
 from loadfactor.books.books import Books
 from loadfactor.interfaces.web.pages import PAGES
+from loadfactor.interfaces.web.views import SavedView, name_owner, save_view
+from loadfactor.settings.config import FILE
 
 DESK_PX, HIGH_PX = 1280, 900
+HIGHER_PX = {"money": 1200}  # with the credits, which stand last
 WEBP = {"format": "webp", "quality": 55}
 LONGEST_MS = 300_000  # a diagnosis, made anew
 THINGS = {"/teams/{id}": "team", "/teams/{id}/statement": "team", "/jobs/{id}": "job", "/gpus/{id}": "device"}
+
+CONTRACT = """
+[[sla]]
+provider = "Example Cloud"
+availability = 0.995
+credit = [{ below = 0.995, credit = 0.1 }, { below = 0.99, credit = 0.25 }, { below = 0.95, credit = 1 }]
+"""
+VIEW = SavedView("Idle by team, by day", "/time?by=team,day&metric=idle_gpu_hours", now_ms())
+
+
+@contextmanager
+def prepare(store: Path) -> Iterator[Path]:
+    """A copy of a store with the view, beside a configuration with the contract."""
+    with TemporaryDirectory() as folder:
+        copy = copytree(store, Path(folder) / store.name)
+        (copy.parent / FILE).write_text(CONTRACT, encoding="utf-8")
+        save_view(copy, name_owner("", ""), VIEW, [page.path for page in PAGES])
+        yield copy
 
 
 def name_pages(store: Path) -> dict[str, str]:
@@ -39,9 +67,10 @@ def take(page: Any, folder: Path, name: str) -> None:
 def main(store: Path, folder: Path, width: int = DESK_PX) -> None:
     """Write the pictures of all pages."""
     folder.mkdir(parents=True, exist_ok=True)
-    with serve(store) as address, start_chromium() as browser:
+    with prepare(store) as copy, serve(copy) as address, start_chromium() as browser:
         page = browser.new_page(base_url=address, viewport={"width": width, "height": HIGH_PX})
         for name, path in name_pages(store).items():
+            page.set_viewport_size({"width": width, "height": HIGHER_PX.get(name, HIGH_PX)})
             page.goto(path, timeout=LONGEST_MS)
             take(page, folder, name)
 

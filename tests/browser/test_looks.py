@@ -24,6 +24,8 @@ WORDS_CUT = """() => [...document.querySelectorAll('.tile, h1, h2, p, nav a, svg
   return box.width && !e.closest('.scroll, .skip') && (box.left < -1 || box.right > innerWidth + 1)
     && getComputedStyle(e).clipPath == 'none';
 }).map(e => e.textContent)"""
+CELLS_CUT = """() => [...document.querySelectorAll('th, td')].filter(e => e.offsetParent && !e.closest('.hidden')
+  && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
 TABLES = "all => all.map(t => t.innerText)"
 
 
@@ -51,10 +53,12 @@ def axe() -> str:
 def test_every_page_fits_and_is_accessible(page: Any, paths: dict[str, str], axe: str, path: str) -> None:
     """At every width nothing overflows; dark and light axe-core finds nothing serious; printed no table is cut."""
     page.goto(paths[path])
+    page.locator("[data-poll]").wait_for(state="detached", timeout=300_000)  # a long answer is there
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate(OVERFLOW) <= 0, width
         assert page.evaluate(WORDS_CUT) == [], width
+        assert page.evaluate(CELLS_CUT) == [], width  # no cell writes over the next
     page.set_viewport_size({"width": 1280, "height": 900})
     page.evaluate(axe)
     for scheme in ("light", "dark"):

@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from loadfactor.interfaces.charts import Chart
-from loadfactor.interfaces.formats import UNKNOWN, about_money, duration, money, number, percent
+from loadfactor.interfaces.formats import UNKNOWN, about_money, draw_line, duration, money, number, percent
 
 Style = Literal["text", "number", "money", "about money", "percent", "duration"]
 Cell = str | float | Decimal | None
@@ -73,12 +73,22 @@ class DataTable:
 
 @dataclass(frozen=True)
 class Tile:
-    """One number a reader should see first, with a few words on what it is and how much of it is known; `hint` as of a column."""
+    """One number a reader should see first, with a few words on what it is and how much of it is known; `hint` as of a column.
+
+    `course` is how it went over time, which `course_words` say to who cannot see it drawn.
+    """
 
     title: str
     value: str
     note: str = ""
     hint: str = ""
+    course: Sequence[float | None] = ()
+    course_words: str = ""
+
+    @property
+    def text(self) -> str:
+        """The note behind the course as a row of characters, for renderers that draw nothing."""
+        return "; ".join(filter(None, (draw_line(self.course), self.note)))
 
 
 @dataclass(frozen=True)

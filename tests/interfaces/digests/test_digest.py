@@ -83,7 +83,7 @@ def test_numbers_stand_beside_the_week_before(weeks: Books) -> None:
     with weeks.snapshot() as snapshot:
         found = build_digest(snapshot, SECOND, Audience())
         first = build_digest(snapshot, SECOND.before, Audience())
-    tiles = {tile.title: tile.note for tile in found.tiles}
+    tiles = {tile.title: tile.text for tile in found.tiles}
     assert tiles["Utilization"].endswith("−84 points against the week before")
     assert tiles["Cost"] == "███████; ±0.0 % against the week before"
     assert [change.metric for change in found.data.changes] == ["cost", "utilization"]

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import MINE, THEIRS, write_fleet
 from tests.interfaces.web.test_web_pages import Elements, serve
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.request import options_of
 from loadfactor.books.books import Books
 from loadfactor.interfaces.document import Document
@@ -71,6 +71,22 @@ def test_the_check_of_the_books_is_made_once_for_all_windows(books: Books, monke
         assert "The books balance" in read_until_made(browser, f"/quality?where=team={MINE}")
         assert browser.get("/quality?format=json").json()["balances"]
     assert len(checked) == 1
+
+
+def test_damaged_books_are_no_mistake_of_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a long answer finds the damage, its page answers 503 as others do, each time."""
+    books = Books(tmp_path / "books")
+    books.add("tables", [write_fleet(tmp_path / "fleet")])
+
+    def find_damage(_books: Books) -> Document:
+        raise DamageError("ledger-1.parquet is damaged; run `loadfactor repair`")
+
+    monkeypatch.setattr(pages, "build_check", find_damage)
+    with serve(books) as browser:
+        for form in ("html", "json"):
+            answers = [browser.get(f"/quality?format={form}") for _ in range(2)]
+            assert [answer.status_code for answer in answers] == [503, 503]
+            assert all("is damaged" in answer.text and answer.headers["retry-after"] for answer in answers)
 
 
 def test_a_team_has_a_diagnosis_of_its_own(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.delivery.board import read_board
+from loadfactor.insight.alerts.delivery.outbox import add_silence
+from loadfactor.insight.alerts.delivery.silence import Silence
 from loadfactor.interfaces.plans.process import PLANS
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.guard import Guard
@@ -200,6 +202,15 @@ NAMING = (
     *("/api/v1/readings?metric=cost&where=job=job-{}", "/api/v1/jobs?user=user-{}", "/api/v1/diagnosis?job=job-{}"),
 )
 """Addresses that name a thing, in every way that there is."""
+FORMS = (
+    ("/alerts", "rule=job_idle&by.team={}&for=4h&reason=acknowledged"),
+    ("/alerts", "rule=job_idle&of=job%3Djob-{}&for=2h"),
+    ("/alerts", "lift={}"),
+    ("/views", "name=theirs&address=%2Fteams%2F{}"),
+    ("/views", "name=theirs&address=%2Fjobs%2Fjob-{}%3Flast%3D2d"),
+    ("/views", "remove={}"),
+)
+"""Forms that name a thing: acknowledge, silence, lift, save a view, remove one."""
 
 
 def test_what_is_there_and_forbidden_is_as_what_is_not_there(
@@ -229,6 +240,33 @@ def test_what_is_there_and_forbidden_is_as_what_is_not_there(
             there, not_there = ask(address, THEIRS), ask(address, "nonesuch")
             assert len(THEIRS) == len("nonesuch")
             assert there == not_there, address
+
+
+def test_forms_that_name_what_is_forbidden_are_as_of_what_is_not_there(tmp_path: Path) -> None:
+    """To a team's session: the same answer, byte for byte; nothing that it may not write is changed."""
+    books = Books(tmp_path / "books")
+    books.add("tables", [write_fleet(tmp_path / "fleet")])
+    folder = books.store.folder
+    theirs, token = (create_token(folder, "read-team", team, "", 1) for team in (THEIRS, MINE))
+    add_silence(folder, Silence(THEIRS, "job_idle", {"team": THEIRS}, now_ms(), now_ms() + HOUR, "", "somebody"))
+    save_view(folder, name_owner(theirs[0].id, ""), SavedView(THEIRS, f"/teams/{THEIRS}", 1), ["/teams/{id}"])
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": LOCAL, "accept-encoding": "identity"}
+    with serve(books) as browser:
+        browser.post("/login", content=f"token={token[1]}&next=/", headers=form)
+        (key, *_) = re.findall(r'name="form_key" value="(\w+)"', browser.get("/time").text)
+
+        def send(path: str, words: str, name: str) -> tuple[object, ...]:
+            answer = browser.post(path, content=f"form_key={key}&{words.format(name)}", headers=form)
+            headers = {k: v for k, v in answer.headers.items() if k != "x-request-id"}
+            return answer.status_code, answer.text.replace(name, "NAME"), headers
+
+        for path, words in FORMS:
+            there, not_there = send(path, words, THEIRS), send(path, words, "nonesuch")
+            assert there == not_there, words
+            assert there[0] == (403 if path == "/alerts" else 303), words
+    (silence,) = read_board(folder, now_ms(), ()).silences
+    assert silence.id == THEIRS
+    assert [view.name for view in list_views(folder, name_owner(theirs[0].id, ""))] == [THEIRS]
 
 
 def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> None:
@@ -530,6 +568,13 @@ def test_charts_carry_the_values_that_a_cursor_shows(open_pages: dict[str, str])
     assert set(told["moments"][1:]) == {HOUR // 1000}
     assert told["y"][0][0].endswith(" %")
     assert "data-poll" not in open_pages["/"]
+
+
+def test_a_tile_draws_how_it_went(open_pages: dict[str, str]) -> None:
+    """As a small line that says in words what it shows; of a few days by the hour."""
+    drawn = re.findall(r'<svg class="picture course"[^>]* aria-label="([^"]*)"><title>([^<]*)</title><path', open_pages["/"])
+    assert [said for said, title in drawn if said != title] == []
+    assert "Utilization by hour: lowest 63.3 %, highest 63.3 %, last 63.3 %" in dict(drawn)
 
 
 def test_the_heat_map_is_one_byte_a_cell(books: Books, tokens: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from loadfactor.interfaces.charts.picture import Dots, Line, Point, Rectangle, S
 from loadfactor.interfaces.formats import make_visible, number, short
 
 MOST_SERIES, MOST_PARTS = 8, 12
+COURSE_WIDTH, COURSE_HEIGHT = 100, 24
 
 
 def draw_figure(chart: Chart, has_cursor: bool = False) -> str:
@@ -31,6 +32,29 @@ def draw_figure(chart: Chart, has_cursor: bool = False) -> str:
     attributes = f" data-chart={quoteattr(values)}" if values else ""
     attributes += " data-heat" if has_cursor and chart.kind == "heat map" else ""
     return f'<figure role="img" aria-label={quoteattr(words)}{attributes}>\n' + "\n".join(pictures) + "\n</figure>"
+
+
+def draw_course(values: Sequence[float | None], words: str) -> str:
+    """A small line without axes, from nothing or the lowest below it to the highest, broken where a value is not known.
+
+    `words` say the same. Empty where fewer than two values are known.
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ""
+    low, high = min(0.0, *known), max(0.0, *known)
+    across, up = COURSE_WIDTH / (len(values) - 1), (COURSE_HEIGHT - 2) / ((high - low) or 1.0)
+    runs: list[list[Point]] = [[]]
+    for n, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append((n * across, COURSE_HEIGHT - 1 - (value - low) * up))
+    path = _write_runs([run for run in runs if run])
+    return (
+        f'<svg class="picture course" viewBox="0 0 {COURSE_WIDTH} {COURSE_HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label={quoteattr(words)}><title>{escape(words)}</title><path class="line s0" d="{path}"/></svg>'
+    )
 
 
 def write_svg(sheet: Sheet, attributes: str, before: str = "", margin: int = 0) -> str:

@@ -179,11 +179,11 @@ def write_mail(document: Document, digest: str, sender: str, to: str, key: str, 
 def pack_message(document: Document, chat: str, links: Mapping[str, str]) -> bytes:
     """A message as Slack and what takes the same, or Teams take it, in which no name from data can act."""
     if chat == "teams":
-        tiles = [f"{of.title}: {of.value}{f' ({of.note})' if of.note else ''}" for of in document.tiles]
+        tiles = [f"{of.title}: {of.value}{f' ({of.text})' if of.text else ''}" for of in document.tiles]
         parts = [ChatPart("", tiles), *(ChatPart(*of) for of in _list_parts(document, str, str))]
         return pack_card(document.headline, parts, links)
     shown = [
-        f"• {escape_markup(of.title)}: {quote_markup(of.value)}{f' ({quote_markup(of.note)})' if of.note else ''}"
+        f"• {escape_markup(of.title)}: {quote_markup(of.value)}{f' ({quote_markup(of.text)})' if of.text else ''}"
         for of in document.tiles
     ]
     listed = [

@@ -14,8 +14,8 @@ from loadfactor import __version__
 from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.charts import Chart
 from loadfactor.interfaces.charts.panels import draw_sheet
-from loadfactor.interfaces.charts.svg import draw_figure, write_svg
-from loadfactor.interfaces.document import Document, Histogram, TableColumn
+from loadfactor.interfaces.charts.svg import draw_course, draw_figure, write_svg
+from loadfactor.interfaces.document import Document, Histogram, TableColumn, Tile
 from loadfactor.interfaces.formats import make_visible
 
 STYLESHEET = files("loadfactor").joinpath("interfaces/render/static/page.css").read_text(encoding="utf-8")
@@ -95,6 +95,7 @@ def _render(
         document=_show(document),
         picture=_picture if link is write_text else _picture_with_cursor,
         bars=_bars,
+        line=_line,
         wide=BAR_UNITS,
         tall=TALL,
         version=__version__,
@@ -124,6 +125,10 @@ def _picture(chart: Chart) -> Markup:
 
 def _picture_with_cursor(chart: Chart) -> Markup:
     return Markup(draw_figure(chart, has_cursor=True))  # the same
+
+
+def _line(tile: Tile) -> Markup:
+    return Markup(draw_course(tile.course, f"{tile.title} {tile.course_words}"))  # the same
 
 
 def _bars(histogram: Histogram) -> Sequence[tuple[int, float]]:

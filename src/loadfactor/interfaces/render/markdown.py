@@ -25,7 +25,7 @@ def _lines(document: Document) -> Iterator[str]:
         yield from (escape(document.subtitle), "")
     if document.tiles:
         yield from ("| | | |", "|---|--:|---|")
-        yield from (f"| {escape(t.title)} | **{escape(t.value)}** | {escape(t.note)} |" for t in document.tiles)
+        yield from (f"| {escape(t.title)} | **{escape(t.value)}** | {escape(t.text)} |" for t in document.tiles)
         yield ""
     for section in document.sections:
         yield from _section_lines(section)

@@ -96,7 +96,7 @@ def _lay_tiles(tiles: Sequence[Tile], width: float) -> list[Flowable]:
         cells = [
             [
                 Paragraph(escape(text), _style(look))
-                for text, look in ((tile.title, "faint"), (tile.value, "tile"), (tile.note, "faint"))
+                for text, look in ((tile.title, "faint"), (tile.value, "tile"), (tile.text, "faint"))
             ]
             for tile in beside
         ]

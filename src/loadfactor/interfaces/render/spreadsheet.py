@@ -52,7 +52,7 @@ def _summarize(document: Document) -> Iterator[Sequence[str]]:
     if document.subtitle:
         yield (document.subtitle,)
     yield ()
-    yield from ((tile.title, tile.value, tile.note) for tile in document.tiles)
+    yield from ((tile.title, tile.value, tile.text) for tile in document.tiles)
     for section in document.sections:
         if section.lead:
             yield from ((), (section.title, section.lead))

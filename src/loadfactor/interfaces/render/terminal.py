@@ -139,7 +139,7 @@ def _tiles(tiles: Sequence[Tile], across: int) -> Grid:
     table = Grid.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(across):
         table.add_column(ratio=1)
-    cells = [Text.assemble((t.title + "\n", ""), (t.value + "\n", "bold cyan"), (t.note + "\n", "dim")) for t in tiles]
+    cells = [Text.assemble((t.title + "\n", ""), (t.value + "\n", "bold cyan"), (t.text + "\n", "dim")) for t in tiles]
     for i in range(0, len(cells), across):
         table.add_row(*cells[i : i + across])
     return table

@@ -5,7 +5,7 @@ from typing import Final
 
 from loadfactor.base.units import PERCENT
 from loadfactor.interfaces.document import Tile
-from loadfactor.interfaces.formats import draw_line, number, percent
+from loadfactor.interfaces.formats import number, percent
 from loadfactor.interfaces.pages.readings import coverage_text, value_text
 from loadfactor.interfaces.reports.inquiry import Inquiry
 from loadfactor.metrics import metric
@@ -24,7 +24,7 @@ def build_tiles(
 ) -> tuple[list[Tile], list[Reading]]:
     """A tile a metric that is known: its change against `before` (called `words`), its coverage where something is missing.
 
-    `over` is a dimension of time: the note begins with a line of its values.
+    `over` is a dimension of time: a tile has the course of its values.
     """
     now = inquiry.ask(*metrics)
     then: dict[str, Reading] = {r.metric: r for r in before.ask(*metrics)} if before else {}
@@ -33,15 +33,25 @@ def build_tiles(
     for reading in now:
         if reading.value is None:
             continue
-        values = [r.value for r in course if r.metric == reading.metric]
-        drawn = draw_line([value if isinstance(value, float) else None for value in values])
+        over_time = [r for r in course if r.metric == reading.metric]
         change = say_change(reading, then.get(reading.metric))
         covered = coverage_text(reading)
-        notes = (drawn, f"{change} against {words}" if change else "", f"{covered} known" if covered else "")
+        notes = (f"{change} against {words}" if change else "", f"{covered} known" if covered else "")
         of = metric(reading.metric)
         unit = f" {reading.unit}" if reading.unit == "GPU-hours" else ""
-        tiles.append(Tile(of.title, f"{value_text(reading)}{unit}", "; ".join(filter(None, notes)), of.meaning))
+        note = "; ".join(filter(None, notes))
+        values = [r.value if isinstance(r.value, float) else None for r in over_time]
+        said = _say_course(over_time, over or "")
+        tiles.append(Tile(of.title, f"{value_text(reading)}{unit}", note, of.meaning, values, said))
     return tiles, list(now)
+
+
+def _say_course(over_time: Sequence[Reading], over: str) -> str:
+    known = [(r.value, value_text(r)) for r in over_time if isinstance(r.value, float)]
+    if len(known) < 2:
+        return ""
+    (_, low), (_, high) = min(known), max(known)
+    return f"by {over}: lowest {low}, highest {high}, last {known[-1][1]}"
 
 
 def say_change(now: Reading | None, then: Reading | None) -> str:

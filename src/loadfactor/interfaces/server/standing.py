@@ -75,18 +75,20 @@ class StandingAnswers:
         def tell(what: str, share: float) -> None:
             kept.standing = replace(kept.standing, what=what, share=share)
 
-        document, error = None, ""
+        document: Document | None = None
+        refusal: LoadfactorError | RefusedError | None = None
         try:
             document = await self._pool.ask(lambda: work(tell))
         except (LoadfactorError, RefusedError) as refused:
-            error = str(refused)
+            refusal = refused.with_traceback(None)  # it is kept, and would keep what was read
+            refusal.__context__ = refusal.__cause__ = None
         except Exception as failure:
             write_line(level="error", event="a long answer failed", traceback="".join(format_exception(failure)))
-            error = f"an error in loadfactor itself ({type(failure).__name__}); the log says more"
+            refusal = LoadfactorError(f"an error in loadfactor itself ({type(failure).__name__}); the log says more")
         finally:
             kept.running = None
             self._pending[owner] -= 1
-        kept.standing = Standing(document, error, now_ms(), monotonic() - began_s, state)
+        kept.standing = Standing(document, refusal, now_ms(), monotonic() - began_s, state)
 
     def _forget(self) -> None:
         """Let go of answers that nobody looked at for longest."""

@@ -58,6 +58,7 @@ MOST_FACETS: Final = 8
 MOST_LINES: Final = 8
 PAGE_ROWS: Final = 50
 BY_THE_HOUR: Final = timedelta(days=21)
+TILES_BY_THE_HOUR: Final = timedelta(days=3)
 ALIKE: Final = "Beside jobs like it"
 UNSENT: Final = "Not sent yet"
 AGAINST_BEFORE: Final = "Against the period before"
@@ -68,7 +69,7 @@ def build_fleet(ask: Ask) -> Document:
     """The first page: a sentence, tiles with their change, where it went, when, the largest wastes, and what fires."""
     inquiry = ask.inquire()
     aims = sections.build_targets(inquiry)
-    tiles, readings = build_tiles(inquiry, shift(inquiry))
+    tiles, readings = build_tiles(inquiry, shift(inquiry), over=_step_of_tiles(inquiry))
     wastes = _list_wastes(inquiry, any(r.metric == "idle_cost" and r.value for r in readings))
     built = [_draw_way(inquiry), _over_time(inquiry), aims and aims.section, wastes, _list_firing(ask)]
     headline = f"The fleet {_say_full(readings)}"
@@ -110,7 +111,7 @@ def build_team(ask: Ask) -> Document:
         _as_section("Its projects", projects),
         link_statements(ask, ()),
     ]
-    tiles, readings = build_tiles(inquiry, shift(inquiry))
+    tiles, readings = build_tiles(inquiry, shift(inquiry), over=_step_of_tiles(inquiry))
     headline = f"Team {ask.name} {_say_full(readings)}"
     return Document(headline, [s for s in built if s], _say_window(inquiry), tiles, data=readings)
 
@@ -281,7 +282,7 @@ def build_gpu(ask: Ask) -> Document:
     inquiry = ask.inquire(device=ask.name)
     jobs = inquiry.ask(*OF_A_JOB, by=("job", "team"), most=PAGE_ROWS)
     built = [_over_time(inquiry), _as_section("Who held it", jobs)]
-    tiles, readings = build_tiles(inquiry, shift(inquiry))
+    tiles, readings = build_tiles(inquiry, shift(inquiry), over=_step_of_tiles(inquiry))
     full = Group({r.metric: r for r in readings}).value("utilization")
     known = "was not observed" if full is None else f"had a utilization of {percent(full)}"
     headline = f"GPU {ask.name} {known}."
@@ -367,6 +368,11 @@ def _draw_way(inquiry: Inquiry) -> Section:
 def _say_window(inquiry: Inquiry) -> str:
     start, end = inquiry.window
     return f"{instant(start)} to {instant(end)}."
+
+
+def _step_of_tiles(inquiry: Inquiry) -> str:
+    start, end = inquiry.window
+    return "hour" if end - start <= TILES_BY_THE_HOUR else "day"
 
 
 def _step(inquiry: Inquiry) -> str:

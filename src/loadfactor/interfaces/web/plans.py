@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
-from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.errors import InputError, LoadfactorError, no_such
 from loadfactor.base.request import Option, options_of, read_value
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.clusters import cluster
@@ -18,6 +18,7 @@ from loadfactor.interfaces.document import Cell, DataTable, Document, Section
 from loadfactor.interfaces.formats import percent
 from loadfactor.interfaces.known import KNOWN
 from loadfactor.interfaces.plans.process import PLANS, PlanKind
+from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.tables import col, table
 from loadfactor.interfaces.web.standing import Standing, show_standing
 
@@ -218,16 +219,17 @@ def _read_field(field: PlanField, folder: Path | None) -> Any:
     return read_value(text, option)
 
 
-def _say(error: InputError) -> str:
+def _say(error: LoadfactorError | RefusedError) -> str:
     return FLAG.sub(r"\1", str(error))
 
 
 def check_plan(form: PlanForm, standing: Sequence[Standing]) -> None:
-    """Raises InputError where there is no such plan."""
+    """Raises InputError where there is no such plan, and the error of one that could not be made."""
     for field in form.wrong:
         raise InputError(f"{field.label}: {field.error}" if field.error else f"{field.label} is missing: {field.help}")
-    if error := form.error or standing[0].error:
-        raise InputError(_say(InputError(error)))
+    if form.error:
+        raise InputError(form.error)
+    show_standing(standing[0])
 
 
 def show_plans(forms: Sequence[PlanForm], standing: Sequence[Standing]) -> Document:
@@ -240,8 +242,8 @@ def show_plans(forms: Sequence[PlanForm], standing: Sequence[Standing]) -> Docum
         return Document(
             line or "The plan stands here when its fields can be.", [Section(lead="\n".join(wrong))] if wrong else ()
         )
-    if standing[0].error:
-        return Document("There is no such plan.", [Section(lead=_say(InputError(standing[0].error)))])
+    if refusal := standing[0].refusal:
+        return Document("There is no such plan.", [Section(lead=_say(refusal))])
     page = show_standing(standing[0])
     if standing[0].document is None or len(forms) == 1:
         return page
