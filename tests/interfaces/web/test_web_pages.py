@@ -572,7 +572,9 @@ def test_charts_carry_the_values_that_a_cursor_shows(open_pages: dict[str, str])
 
 def test_a_tile_draws_how_it_went(open_pages: dict[str, str]) -> None:
     """As a small line that says in words what it shows; of a few days by the hour."""
-    drawn = re.findall(r'<svg class="picture course"[^>]* aria-label="([^"]*)"><title>([^<]*)</title><path', open_pages["/"])
+    drawn = re.findall(
+        r'<svg class="picture course"[^>]* aria-label="([^"]*)"><title>([^<]*)</title><path', open_pages["/"]
+    )
     assert [said for said, title in drawn if said != title] == []
     assert "Utilization by hour: lowest 63.3 %, highest 63.3 %, last 63.3 %" in dict(drawn)
 
