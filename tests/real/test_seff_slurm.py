@@ -21,7 +21,7 @@ HEAD = '#!/bin/sh\nset -a; . "$(dirname "$0")/here.sh"; SEFF_COMMAND="$(dirname 
 """What an administrator writes into the scripts: where things are."""
 RUN = "from loadfactor.interfaces.cli import main; main()"
 FIELDS = "job|name|user / team|state|GPUs|held|GPU utilization|GPU memory|GPU-hours|cost|finding"
-LONGEST_S = 60.0
+LONGEST_S = 120.0
 
 
 class GpusHere(FleetTruth):
