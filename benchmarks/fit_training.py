@@ -13,14 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_constants, read_training_constants
+from loadfactor.planner.training.calibration import with_constants
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.planner.training.machine import (
-    Machine,
-    build_machine,
-)
 from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.search import search_layouts
 from loadfactor.planner.training.step import estimate_step
@@ -74,14 +70,6 @@ def cases(folder: Path) -> list[Case]:
     return found
 
 
-def _with(job: TrainingJob, known: TrainingConstants) -> TrainingJob:
-    """The same job on a machine with other constants."""
-    old: Machine = job.machine
-    new = build_machine(accelerator(old.name), old.datatype, old.fabric.scale_out_bytes_per_s, known, job.software)
-    new = replace(new, fabric=replace(new.fabric, domain_gpus=old.fabric.domain_gpus))  # slices, as the row has them
-    return replace(job, machine=new, constants=known)
-
-
 def residuals(rows: Sequence[Case], known: TrainingConstants) -> np.ndarray:
     """log(measured ÷ predicted seconds) of each case; free fields of the layout take the fastest that fits."""
     together: dict[TrainingJob, list[int]] = {}
@@ -89,7 +77,7 @@ def residuals(rows: Sequence[Case], known: TrainingConstants) -> np.ndarray:
         together.setdefault(case.measured.job, []).append(i)
     result = np.zeros(len(rows))
     for job, members in together.items():
-        now = _with(job, known)
+        now = with_constants(job, known)
         layouts = TrainingLayout.join([x for i in members for x in rows[i].layouts])
         owner = np.repeat(members, [len(rows[i].layouts) for i in members])
         seconds, fits = estimate_step(now, layouts).step_s, estimate_memory(now, layouts).fits

@@ -74,14 +74,14 @@ def find_job_run(books: Snapshot, job: str) -> JobRun:
 
 def _count_packed(books: Snapshot, job: str) -> float:
     """Tokens of samples that [[network]] says are packed; 0 where it does not."""
-    said = find_said_network(books, job)
-    if said["packed"] != PACKED or not said["sequence_length"]:
+    reported = find_reported_network(books, job)
+    if reported["packed"] != PACKED or not reported["sequence_length"]:
         return 0.0
     samples = sum(row["amount"] for row in _read(books, "progress", job) if row["unit"] == TRAIN_SAMPLE)
-    return float(samples * int(said["sequence_length"]))
+    return float(samples * int(reported["sequence_length"]))
 
 
-def find_said_network(books: Snapshot, job: str) -> dict[str, str | None]:
+def find_reported_network(books: Snapshot, job: str) -> dict[str, str | None]:
     """Network of a job by the tables [[network]] of the configuration: model, sequence_length, datatype, recompute, packed."""
     rows = books.view("allocations")
     last = books.fetch(rows.filter(rows.job_id == job).order_by([rows.from_utc.desc(), rows.attempt.desc()]).limit(1))

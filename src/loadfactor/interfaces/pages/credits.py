@@ -109,9 +109,9 @@ def _list_claim(claim: CreditClaim, currency: str) -> Sequence[Section]:
         *([claim.provider] if claim.provider != claim.sla else []),
         *([f"contract {claim.contract}"] if claim.contract else []),
     ]
-    said = f"{', '.join(names)[:1].upper()}{', '.join(names)[1:]}. " if names else ""
+    parties = f"{', '.join(names)[:1].upper()}{', '.join(names)[1:]}. " if names else ""
     whole = "of each node" if claim.per == "node" else "of all GPUs together"
-    lead = f"{said}Promised: {say_availability(claim.promised)} of a month {whole}. Owed of its price: {steps}."
+    lead = f"{parties}Promised: {say_availability(claim.promised)} of a month {whole}. Owed of its price: {steps}."
     if not claim.lines:
         return (Section(claim.sla, f"{lead} No GPU of the month is of this contract."),)
     owed = [line for line in claim.lines if line.credit_share or line.down_gpu_hours]

@@ -41,8 +41,8 @@ def build_tiles(
         unit = f" {reading.unit}" if reading.unit == "GPU-hours" else ""
         note = "; ".join(filter(None, notes))
         values = [r.value if isinstance(r.value, float) else None for r in over_time]
-        said = _say_course(over_time, over or "")
-        tiles.append(Tile(of.title, f"{value_text(reading)}{unit}", note, of.meaning, values, said))
+        description = _say_course(over_time, over or "")
+        tiles.append(Tile(of.title, f"{value_text(reading)}{unit}", note, of.meaning, values, description))
     return tiles, list(now)
 
 

@@ -23,12 +23,12 @@ WHOLE: Final = 0.001
 
 def build_document(request: TrainingValidationRequest) -> Document:
     """The page of a job. Raises InputError where the books or the configuration do not give what a plan needs."""
-    from loadfactor.books.job_run import find_job_run, find_said_network
+    from loadfactor.books.job_run import find_job_run, find_reported_network
     from loadfactor.interfaces.requests import StoreRequest
 
     assert request.job is not None
     with StoreRequest(store=request.store).books.snapshot() as books:
-        run, configured = find_job_run(books, request.job), find_said_network(books, request.job)
+        run, configured = find_job_run(books, request.job), find_reported_network(books, request.job)
     found = PlannedRun(run, plan_like(run, request, configured).plans[0])
     plan = found.plan
     network = f"{plan.job.network.name}, {plan.seq:,} tokens a sequence, {plan.global_batch:,} a step"

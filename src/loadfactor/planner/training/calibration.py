@@ -152,7 +152,7 @@ def calibrate(
             name: getattr(job.constants, name) * float(np.exp(CONSTANT_SPREAD**2 * slope * surprise / total))
             for name, slope in slopes.items()
         }
-        after = _with_constants(job, replace(job.constants, **values))
+        after = with_constants(job, replace(job.constants, **values))
         stack_factor = float(np.exp(middle + stack_variance * surprise / total))
         left = np.sqrt(stack_variance * (1 - stack_variance / total) + layout_variance)
         step_range = (float(np.exp(-TENTH * left)), float(np.exp(TENTH * left)))
@@ -198,10 +198,10 @@ def _predict_peak(job: TrainingJob, layout: TrainingLayout) -> float:
 def _find_slope(job: TrainingJob, layout: TrainingLayout, name: str, step_s: float) -> float:
     """Change of the logarithm of a step by that of a constant."""
     nudged = replace(job.constants, **{name: getattr(job.constants, name) * (1 + NUDGE)})
-    return float(np.log(_predict_step(_with_constants(job, nudged), layout) / step_s) / np.log1p(NUDGE))
+    return float(np.log(_predict_step(with_constants(job, nudged), layout) / step_s) / np.log1p(NUDGE))
 
 
-def _with_constants(job: TrainingJob, constants: TrainingConstants) -> TrainingJob:
+def with_constants(job: TrainingJob, constants: TrainingConstants) -> TrainingJob:
     """The same job on a machine whose software gets other shares of the datasheet's peaks."""
     old = job.machine
     new = build_machine(accelerator(old.name), old.datatype, old.fabric.scale_out_bytes_per_s, constants, job.software)

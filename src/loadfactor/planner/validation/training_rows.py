@@ -74,17 +74,17 @@ def _recognize_framework(row: Row, text: str, accelerator: Accelerator) -> Softw
     """The framework that a row names, by the month of its release or of its newest paper; else what is usual by then."""
     lower = text.lower()
     name = next((found for pattern, found in read_words("frameworks").items() if re.search(pattern, lower)), None)
-    software = choose_software(accelerator, name, read_month(row, text, accelerator))
+    software = choose_software(accelerator, name, find_release(row, text, accelerator))
     return software.having(read_words("named_where_used").get(name or "", {}))
 
 
-def read_month(row: Row, text: str, accelerator: Accelerator) -> str | None:
+def find_release(row: Row, text: str, accelerator: Accelerator) -> str | None:
     """The month (YYYY-MM) of a row's release (v24.11.1, container 25.11), else of its newest arXiv number on older accelerators.
 
     What papers of newer ones describe is taken as the newest there is: None.
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> read_month({"release": "NeMo 24.07"}, "", accelerator("h100-sxm"))
+    >>> find_release({"release": "NeMo 24.07"}, "", accelerator("h100-sxm"))
     '2024-07'
     """
     release = re.search(r"\b[vr]?(\d\d)\.(\d\d)\b", row.get("release") or "")

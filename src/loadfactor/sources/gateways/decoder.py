@@ -167,8 +167,8 @@ def _make_row(
     }
     identity = _name(pick(row, form.request_id))
     if identity is None:  # the sum of a day that is asked for later may be more; a request stays as it is
-        told = {name: found[name] for name in ("job_id", "feature")} if form.requests else row
-        identity = _digest(json.dumps(told, sort_keys=True, default=str))
+        identifying = {name: found[name] for name in ("job_id", "feature")} if form.requests else row
+        identity = _digest(json.dumps(identifying, sort_keys=True, default=str))
     return {"request_id": identity, **found}
 
 
