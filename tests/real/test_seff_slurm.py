@@ -81,6 +81,8 @@ def test_seff_stands_in_the_output_of_the_job(cluster: SlurmCluster, tmp_path: P
             (folder / "freed").touch()
             for job in (own, *tasks, removed, without, following):
                 wait_for(lambda job: cluster.run("scontrol", "show", "job", job), job, "JobState=COMPLET(ED|ING)")
+            for job in (own, *tasks, removed):
+                wait_for(lambda job: ask(up, job), job, "'state': 'completed'")
             (folder / "given").touch()
             outputs = {own: folder / f"of wrap {own}", **tasks}
             for job in outputs:
