@@ -18,7 +18,7 @@ from loadfactor.planner.training.calibration import (
     read_layout,
     read_measured,
 )
-from loadfactor.planner.training.job import PEAK_RANGE, TrainingJob
+from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, TrainingLayout
 from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.memory import estimate_memory
@@ -51,14 +51,14 @@ def test_a_measured_peak_is_weighed_by_what_was_known() -> None:
     """By hand: two normals of logarithms, what published peaks are off by and what layouts of one job differ by."""
     peak = float(estimate_memory(JOB, LAYOUT).total_bytes[0])
     after, report = calibrate(JOB, LAYOUT, MeasuredTraining(None, 1.3 * peak, None))
-    low, high = log(PEAK_RANGE[0]), log(PEAK_RANGE[1])
+    low, high = map(log, JOB.peak_range)
     variance = ((high - low) / 2 / TENTH) ** 2
     expected = ((low + high) / 2 / variance + log(1.3) / PEAK_SPREAD**2) / (1 / variance + 1 / PEAK_SPREAD**2)
     assert report.peak_bytes_after / peak == pytest.approx(exp(expected))
     other, before = (float(estimate_memory(job, OTHER).total_bytes[0]) for job in (after, JOB))
     assert other / before == pytest.approx(exp(expected))
     assert step_s(after) == step_s(JOB)
-    assert after.calibration.peak_range[1] / after.calibration.peak_range[0] < PEAK_RANGE[1] / PEAK_RANGE[0]
+    assert after.peak_range[1] / after.peak_range[0] < JOB.peak_range[1] / JOB.peak_range[0]
 
 
 def test_a_plan_after_a_measured_run() -> None:

@@ -407,3 +407,26 @@ def test_parts_that_ranks_send_in_turn_take_as_long_as_there_are_ranks() -> None
         for one in (turns, turns.having({"shards_inside": True}))
     )
     assert far - near > 1024 * 0.002
+
+
+def test_a_gated_mlp_has_one_sum_more_where_each_product_has_its_own() -> None:
+    """Five all-reduces a layer against four; with sequence parallelism what is gathered once is summed once."""
+    machine, own = build_machine(accelerator("a100-sxm")), find_software("scaling")
+    for sequence_parallel, ratio in ((False, 5 / 4), (True, 1.0)):
+        x = replace(EIGHT_NODES, sequence_parallel=sequence_parallel)
+        each, once = (
+            evaluate_layout(TrainingJob(network("llama-3.1-8b"), 2048, 64, machine, one), x).terms["tensor_s"]
+            for one in (own, own.having({"reduces_by_product": False}))
+        )
+        assert each == pytest.approx(ratio * once)
+
+
+def test_peaks_of_a_framework_that_many_layouts_tell_lie_nearer() -> None:
+    """The same memory is a smaller risk where it is known how far peaks lie from predicted ones."""
+    machine, own = build_machine(accelerator("a100-sxm")), find_software("scaling")
+    near, wide = (
+        evaluate_layout(TrainingJob(network("llama-2-13b"), 2048, 64, machine, one), TrainingLayout(data=64))
+        for one in (own, replace(own, peak_range=Software().peak_range))
+    )
+    assert 0.85 < near.memory_bytes / near.usable_bytes < 0.97
+    assert near.out_of_memory_share < wide.out_of_memory_share / 2

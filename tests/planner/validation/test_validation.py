@@ -189,14 +189,15 @@ def test_the_layout_recommended_of_a_study(tmp_path: Path) -> None:
 
 
 def test_what_ran_out_of_memory_is_known(shared: Path) -> None:
-    """422 layouts of one study, of which 257 ran out of memory: 97 % are judged rightly, and all recommended ones ran."""
+    """422 layouts of a study, of which 257 ran out: 97 % are judged rightly, and all recommended ones ran and were fast."""
     found = validate_memory(MemoryValidationRequest(rows=(shared / "truth" / "layouts_a100_13b.csv",)))
     assert len(found.rows) == 422
     assert found.right / 422 > 0.97
     assert len(found.jobs) == 4
     assert all(job.ran for job in found.jobs)
     assert found.mean_regret is not None
-    assert found.mean_regret < 0.08
+    assert found.mean_regret < 0.04
+    assert max(job.regret or 0.0 for job in found.jobs) < 0.15
 
 
 def compared(shared: Path, name: str) -> list[Comparison]:

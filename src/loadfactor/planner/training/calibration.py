@@ -15,7 +15,7 @@ from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.quantities import parse_bytes, parse_duration_s
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_constants, read_left_out_errors
-from loadfactor.planner.training.job import PEAK_RANGE, Calibration, TrainingJob
+from loadfactor.planner.training.job import Calibration, TrainingJob
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.memory import estimate_memory
@@ -161,16 +161,16 @@ def calibrate(
             for name in names
             if abs(values[name] / getattr(job.constants, name) - 1) > WORTH_SAYING
         ]
-    peak_factor, peak_range = 1.0, PEAK_RANGE
+    peak_factor, peak_range = 1.0, None
     if measured.peak_bytes is not None:
-        low, high = np.log(PEAK_RANGE)
+        low, high = np.log(job.peak_range)
         variance = ((high - low) / (2 * TENTH)) ** 2
         seen = np.log(measured.peak_bytes / peak_before)
         weight = variance / (variance + PEAK_SPREAD**2)
         peak_factor = float(np.exp((1 - weight) * (low + high) / 2 + weight * seen))
         left = np.sqrt((1 - weight) * variance + PEAK_SPREAD**2)
         peak_range = (float(np.exp(-TENTH * left)), float(np.exp(TENTH * left)))
-    known = Calibration(stack_factor, step_range, peak_factor, peak_range, measured.peak_bytes is not None)
+    known = Calibration(stack_factor, step_range, peak_factor, peak_range)
     after = replace(after, calibration=known)
     return after, CalibrationReport(
         layout,

@@ -284,7 +284,7 @@ def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[Ev
     Less of it where it would fit if memory is predicted too high; more of it where it is hardly slower, or where memory may be
     predicted too low.
     """
-    low, high = job.calibration.peak_range
+    low, high = job.peak_range
     close = 1 + read_left_out_errors().layout_spread
     is_tight = best.memory_bytes * high > best.usable_bytes
     found = []

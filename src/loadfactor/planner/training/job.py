@@ -57,21 +57,20 @@ class Adapters:
 
 
 VALUE_BYTES = 2  # a weight or activation in 16 bits
-PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
 
 
 @dataclass(frozen=True)
 class Calibration:
     """What a measured run says of predictions: factors on them, and the ranges about them in which four of five lie.
 
-    `step_range` is None where no step was measured: then it is what sources that were left out are off by.
+    `step_range` is None where no step was measured: then it is what sources that were left out are off by; `peak_range` where no
+    peak was: then it is what peaks of the framework are off by.
     """
 
     step_factor: float = 1.0
     step_range: tuple[float, float] | None = None
     peak_factor: float = 1.0
-    peak_range: tuple[float, float] = PEAK_RANGE
-    knows_peak: bool = False
+    peak_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,11 @@ class TrainingJob:
     calibration: Calibration = Calibration()
     document_tokens: int | None = None
     """Tokens of the documents that are packed into a sequence; None: one document fills it."""
+
+    @property
+    def peak_range(self) -> tuple[float, float]:
+        """Factors on predicted peaks between which four of five lie."""
+        return self.calibration.peak_range or self.software.peak_range
 
     @property
     def attended_tokens(self) -> int:

@@ -212,7 +212,7 @@ def rank_by_risk(job: TrainingJob, found: ScoredLayouts, space: SearchSpace = EV
     if not space.recompute and len(fitting):
         layouts = fitting.layouts.pick(np.arange(min(CONSIDERED, len(fitting))))
         cautious = recompute_as_needed(
-            job, replace(layouts, recompute=FULL + 0 * layouts.recompute), 1 / job.calibration.peak_range[1]
+            job, replace(layouts, recompute=FULL + 0 * layouts.recompute), 1 / job.peak_range[1]
         )
         memory = estimate_memory(job, cautious)
         more = ScoredLayouts(cautious, estimate_step(job, cautious).step_s, memory.total_bytes, memory.fits)

@@ -38,9 +38,13 @@ LAST_BUCKET = 0.05  # of an exchange over data ranks: the last gradients have no
 
 
 def tensor_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
-    """Two all-reduces of the T·h activations forward and two backward; inside a domain a part hides behind the products."""
+    """Two all-reduces of the T·h activations forward and two backward; inside a domain a part hides behind the products.
+
+    Where every product reduces the gradient of what it reads by itself, a gated MLP has one more.
+    """
     size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES
-    whole = np.where(x.tensor > 1, 4 * all_reduce_s(size, x.tensor, 1.0, job.machine.fabric), 0.0)
+    more = np.where(x.sequence_parallel, 0, job.software.reduces_by_product & job.network.gated_mlp)
+    whole = np.where(x.tensor > 1, (4 + more) * all_reduce_s(size, x.tensor, 1.0, job.machine.fabric), 0.0)
     inside = job.software.tp_overlap & (x.tensor <= job.machine.fabric.domain_gpus)
     return whole * np.where(inside, 1 - job.constants.tensor_overlap_share, 1.0)
 
