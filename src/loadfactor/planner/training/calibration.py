@@ -15,6 +15,7 @@ from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.quantities import parse_bytes, parse_duration_s
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_constants, read_left_out_errors
+from loadfactor.planner.hardware.distance import TENTH, read_spread, spread_range, weigh_measurements
 from loadfactor.planner.training.job import Calibration, TrainingJob
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import build_machine
@@ -23,7 +24,6 @@ from loadfactor.planner.training.step import estimate_step
 
 CONSTANT_SPREAD = 0.15  # of the logarithm of a constant: about what fitted ones lie from their priors
 PEAK_SPREAD = 0.05  # of the logarithm of a peak, between layouts of one job
-TENTH = 1.2816  # standard deviations beyond which one of ten lies
 NUDGE = 0.01
 WORTH_SAYING = 0.005
 
@@ -141,21 +141,18 @@ def calibrate(
     moved: list[MovedConstant] = []
     after, stack_factor, step_range = job, 1.0, None
     if measured.step_s is not None:
-        low, high = np.log(range_before)
-        middle, stack_variance = (low + high) / 2, ((high - low) / (2 * TENTH)) ** 2
-        layout_variance = (read_left_out_errors().layout_spread / TENTH) ** 2 / 2
+        noise = (read_left_out_errors().layout_spread / TENTH) ** 2 / 2
         names = [name for name, entry in read_constants("training.toml").items() if "prior" in entry]
         slopes = {name: _find_slope(job, layout, name, step_before) for name in names}
-        total = CONSTANT_SPREAD**2 * sum(s * s for s in slopes.values()) + stack_variance + layout_variance
-        surprise = np.log(measured.step_s / step_before) - middle
+        surprise, stack = float(np.log(measured.step_s / step_before)), read_spread(*range_before)
+        known = weigh_measurements([surprise], [list(slopes.values())], [0], CONSTANT_SPREAD, [stack], [noise])
         values = {
-            name: getattr(job.constants, name) * float(np.exp(CONSTANT_SPREAD**2 * slope * surprise / total))
-            for name, slope in slopes.items()
+            name: getattr(job.constants, name) * float(np.exp(move))
+            for name, move in zip(names, known.moves, strict=True)
         }
         after = with_constants(job, replace(job.constants, **values))
-        stack_factor = float(np.exp(middle + stack_variance * surprise / total))
-        left = np.sqrt(stack_variance * (1 - stack_variance / total) + layout_variance)
-        step_range = (float(np.exp(-TENTH * left)), float(np.exp(TENTH * left)))
+        stack_factor = float(np.exp(known.stack_mean[0]))
+        step_range = spread_range(float(known.stack_variance[0]) + noise)
         moved = [
             MovedConstant(name, getattr(job.constants, name), values[name], abs(slopes[name]))
             for name in names
@@ -163,15 +160,12 @@ def calibrate(
         ]
     peak_factor, peak_range = 1.0, None
     if measured.peak_bytes is not None:
-        low, high = np.log(job.peak_range)
-        variance = ((high - low) / (2 * TENTH)) ** 2
-        seen = np.log(measured.peak_bytes / peak_before)
-        weight = variance / (variance + PEAK_SPREAD**2)
-        peak_factor = float(np.exp((1 - weight) * (low + high) / 2 + weight * seen))
-        left = np.sqrt((1 - weight) * variance + PEAK_SPREAD**2)
-        peak_range = (float(np.exp(-TENTH * left)), float(np.exp(TENTH * left)))
-    known = Calibration(stack_factor, step_range, peak_factor, peak_range)
-    after = replace(after, calibration=known)
+        seen = float(np.log(measured.peak_bytes / peak_before))
+        peak = weigh_measurements([seen], [[]], [0], 0.0, [read_spread(*job.peak_range)], [PEAK_SPREAD**2])
+        peak_factor = float(np.exp(peak.stack_mean[0]))
+        peak_range = spread_range(float(peak.stack_variance[0]) + PEAK_SPREAD**2)
+    calibration = Calibration(stack_factor, step_range, peak_factor, peak_range)
+    after = replace(after, calibration=calibration)
     return after, CalibrationReport(
         layout,
         measured.step_s,
