@@ -283,12 +283,14 @@ SOURCES = (
     SourceEntry(
         "prometheus",
         "prometheus.query_answers",
-        "a Prometheus-compatible server, by its URL, or its saved answers (JSON): GPUs, nodes and serving engines",
-        formats="a URL; JSON of `query`, `query_range` and `export`",
-        seen="Prometheus, VictoriaMetrics; exporters of NVIDIA and AMD, Telegraf, jobstats, Omnistat",
-        gives="what the exporters behind it send; nodes and serving engines",
-        lacks="series that are not understood: they are counted by name",
-        record="`loadfactor import prometheus http://HOST:9090 --last 30d`",
+        "a Prometheus-compatible server, by its URL, its saved answers (JSON) or pages of exporters: GPUs, nodes, pods, engines",
+        formats="a URL; JSON of `query`, `query_range` and VictoriaMetrics' `export`; pages of exporters as text, with their times",
+        seen="Prometheus, VictoriaMetrics; exporters of NVIDIA and AMD, Telegraf, jobstats, Omnistat, node-exporter, "
+        "kube-state-metrics 2",
+        gives="what the exporters behind it send; nodes and serving engines; from what was saved of kube-state-metrics who held "
+        "GPUs, which nodes have some and when these were down",
+        lacks="series that are not understood: they are counted by name; times of pages: `--at`, `--step`; pods by the URL",
+        record="`loadfactor import prometheus http://HOST:9090 --last 30d`; `curl -s http://NODE:9100/metrics`",
         page="collect-live",
     ),
     SourceEntry(

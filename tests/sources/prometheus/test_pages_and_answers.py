@@ -226,7 +226,7 @@ def test_values_of_understood_series():
         (b'{"status":"error","errorType":"bad_data","error":"parse\\nerror"}', "with an error: parse"),
         (b"[]", "with an error"),
         (b'{"status":"success"}', "range selector"),
-        (b'{"status":"success","data":{"resultType":"vector","result":[]}}', "resultType vector"),
+        (b'{"status":"success","data":{"resultType":"scalar","result":[]}}', "resultType scalar"),
         (b'{"status":"success","data":{"resultType":"matrix"}}', "range selector"),
         (matrix(5), "without its labels"),
         (matrix({"metric": {"__name__": 7}, "values": []}), "without its labels"),

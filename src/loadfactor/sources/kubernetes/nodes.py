@@ -57,6 +57,7 @@ _REASON_CHARACTERS: Final = 200
 Row = dict[str, Any]
 NOT_READY: Final = "not ready"
 CORDONED: Final = "cordoned"
+CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
 class Ask(NamedTuple):
@@ -280,7 +281,7 @@ def _read_cordon(node: Object) -> tuple[int | None, str] | None:
     if spec.get("unschedulable") is not True:
         return None
     taints = [t for t in parts(spec, "taints") if text(t, "effect") in ("NoSchedule", "NoExecute")]
-    when = next((instant(t, "timeAdded") for t in taints if text(t, "key") == "node.kubernetes.io/unschedulable"), None)
+    when = next((instant(t, "timeAdded") for t in taints if text(t, "key") == CORDON_TAINT), None)
     other = [
         "=".join(filter(None, (text(t, "key"), text(t, "value"))))
         for t in taints

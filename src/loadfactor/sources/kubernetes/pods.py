@@ -36,7 +36,7 @@ _PURPOSES: Final = {
 }  # fmt: skip
 PURPOSES: Final = {kind: purpose for purpose, kinds in _PURPOSES.items() for kind in kinds}
 """The usual purpose of owners of a kind: a hint, which a rule may overrule."""
-_LABELS: Final = (
+CONTROLLER_LABELS: Final = (
     ("training.kubeflow.org/job-name", ""),
     ("ray.io/cluster", "RayCluster"),
     ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
@@ -47,7 +47,7 @@ _LABELS: Final = (
     ("hub.jupyter.org/username", "Notebook"),
 )
 """Labels that controllers put on pods, naming what the pod's own owner belongs to; the kind where the label says it."""
-_TEMPLATE_HASH: Final = "pod-template-hash"
+TEMPLATE_HASH: Final = "pod-template-hash"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 LOST: Final = "node_lost"
@@ -149,10 +149,10 @@ def follow_up(
 
 def _read_labels(kind: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
     """The owner above one that is not known, by the labels of a pod."""
-    generated = labels.get(_TEMPLATE_HASH)
+    generated = labels.get(TEMPLATE_HASH)
     if kind == "ReplicaSet" and generated and name.endswith(f"-{generated}"):
         return "Deployment", name.removesuffix(f"-{generated}")
-    for label, of in _LABELS:
+    for label, of in CONTROLLER_LABELS:
         if labels.get(label) and (kind not in PURPOSES or (kind, of) == ("Job", "JobSet")):
             return of or kind, labels[label]
     return kind, name

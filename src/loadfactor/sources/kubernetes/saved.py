@@ -65,13 +65,19 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
             decoder.remove(text(found, "kind"), found, None)
         elif what != LISTED:
             decoder.feed(text(found, "kind"), found, None)
+    why = "--at" if options.at_ms is not None else "the newest time in it; --at says when it was saved"
+    yield from drain_saved(decoder, inputs[0].label, saved_ms, why)
+
+
+def drain_saved(decoder: KubernetesDecoder, where: str, saved_ms: int | None, why: str) -> Iterator[Rows | Gap]:
+    """The rows of all that was fed: what still runs is held until `saved_ms`; `why` it is that time."""
     unsure = decoder.count_unsure()
     if unsure:
-        yield Gap(inputs[0].label, "pods whose node is not in it: their GPUs count as undivided ones", unsure)
+        yield Gap(where, "pods whose node is not in it: their GPUs count as undivided ones", unsure)
     unnamed = decoder.cluster.granted.count_unnamed()
     if unnamed:
         yield Gap(
-            inputs[0].label,
+            where,
             "pods with claims of devices that no resourceslice in it lists: which GPUs, nobody says",
             unnamed,
         )
@@ -89,8 +95,7 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
             if saved_ms is None
             else f"{datetime.fromtimestamp(saved_ms / MS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"
         )
-        why = "--at" if options.at_ms is not None else "the newest time in it; --at says when it was saved"
-        yield Gap(inputs[0].label, f"{STILL_HELD} {until} ({why})", still)
+        yield Gap(where, f"{STILL_HELD} {until} ({why})", still)
 
 
 def read_events(source: Input) -> Iterator[Event]:

@@ -1,5 +1,6 @@
-"""Answers of Prometheus and VictoriaMetrics to `/api/v1/query` with a range selector: the raw samples of each series, as points."""
+"""What Prometheus and VictoriaMetrics answer: the samples of each series as points; answers and pages that were saved, as rows."""
 
+import codecs
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,11 +18,14 @@ from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import SKIPPED, Gap, Input, ReadOptions, Rows, Skip, Source
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
-from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.sources.parsing.text_blocks import join_pieces, strip_endings
+from loadfactor.sources.prometheus.cluster_states import ClusterStates
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.families import list_names
+from loadfactor.sources.prometheus.metrics_page import PageReader
 from loadfactor.sources.prometheus.node_source import list_node_names
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
+from loadfactor.sources.prometheus.saved_pages import split_pages
 from loadfactor.sources.serving_engines import engines
 
 DCGM_PREFIX: Final = "DCGM_FI_(DEV|PROF)_.*"
@@ -48,7 +52,8 @@ def read_answer(answer: bytes, identify: Callable[[dict[str, str]], int], skip: 
     """The points of understood series, series by series in the order of time. What cannot be kept is given to `skip`.
 
     `identify` gives the number of a series, or NOT_UNDERSTOOD. Raises SourceError, of one line, for anything but the JSON of
-    https://prometheus.io/docs/prometheus/latest/querying/api with `resultType` matrix: an error of the server in its own words.
+    https://prometheus.io/docs/prometheus/latest/querying/api with `resultType` matrix or vector, and the lines of VictoriaMetrics'
+    /api/v1/export: an error of the server in its own words.
     """
     series, times, values = [], [], []
     entries = _list_series(answer)
@@ -76,21 +81,38 @@ def _list_series(answer: bytes) -> list[Any]:
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):
+        if (exported := _list_exported(answer)) is not None:
+            return exported
         raise SourceError("the answer is no JSON; is it the address of a Prometheus?") from None
+    if isinstance(found, dict) and "timestamps" in found:
+        return [found]
     if not isinstance(found, dict) or found.get("status") != "success":
         reason = found.get("error") if isinstance(found, dict) else None
         reason = next(iter(str(reason or "").split("\n")), "") or "no success"
         raise SourceError(f"the server answers with an error: {shorten(reason)}")
     data = found.get("data")
     kind, result = (data.get("resultType"), data.get("result")) if isinstance(data, dict) else (None, None)
-    if kind != "matrix" or not isinstance(result, list):
+    if kind not in ("matrix", "vector") or not isinstance(result, list):
         raise SourceError(f"{_WRONG}: resultType {shorten(str(kind))}; ask with a range selector, such as up[1h]")
     return result
 
 
+def _list_exported(answer: bytes) -> list[Any] | None:
+    """The series of VictoriaMetrics' export, a line each; None where a line is none."""
+    try:
+        found = [json.loads(line) for line in answer.removeprefix(codecs.BOM_UTF8).splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return None
+    return found if found and all(isinstance(one, dict) and "timestamps" in one for one in found) else None
+
+
 def _read_series(entry: Any) -> tuple[dict[str, str], list[Any]] | None:
     if isinstance(entry, dict):
-        labels, samples = entry.get("metric"), entry.get("values", [])
+        labels, samples, times = entry.get("metric"), entry.get("values", []), entry.get("timestamps")
+        if isinstance(entry.get("value"), list):
+            samples = [entry["value"]]
+        elif isinstance(times, list) and isinstance(samples, list) and len(times) == len(samples):  # in ms
+            samples = [[at / MS_PER_S if isinstance(at, int) else at, v] for at, v in zip(times, samples, strict=True)]
         if isinstance(labels, dict) and isinstance(samples, list) and all(isinstance(v, str) for v in labels.values()):
             return labels, samples
     return None
@@ -113,32 +135,31 @@ def _read_samples(samples: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.flo
     return np.rint(times[kept]).astype(np.int64), values[kept], skipped_times
 
 
-_OF_KUBERNETES: Final = (
-    " (kube-state-metrics: save `kubectl get pods,nodes -A -o json` for `loadfactor import kubernetes`)"
-)
 STILL_HELD: Final = "holders of GPUs that labels named to the last sample: held until then, the latest until"
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 
 
 def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
-    """The rows of all answers together. The job of serving engines is `held_by`, else what labels say.
+    """The rows of all answers and pages together. The job of serving engines is `held_by`, else what labels say.
 
-    Raises SourceError naming the file that is no answer with the samples of series.
+    Raises SourceError naming the file that is neither an answer with the samples of series nor a page of metrics with its time.
     """
-    decoder = PrometheusDecoder(is_live=False)
+    decoder, clusters = PrometheusDecoder(is_live=False), ClusterStates()
 
     def identify(labels: dict[str, str]) -> int:
+        if (number := clusters.number(labels)) is not None:
+            return number
         return decoder.identify({**labels, "job": options.held_by} if options.held_by else labels)
 
     skips: list[Skip] = []
-    for number, answer in enumerate(answers, 1):
+    number = 0
+    for answer in answers:
         try:
-            content = join_pieces(answer.label, answer.chunks, LARGEST_FILE_BYTES, "ask for shorter times")
-            points = read_answer(content, identify, skips.append)
+            for points in _read_saved(answer, options, identify, skips.append):
+                decoder.feed(clusters.take(points), number := number + 1, 0.0)
         except SourceError as error:
             reason = str(error)
             raise SourceError(reason if answer.label in reason else f"{answer.label}: {reason}") from None
-        decoder.feed(points, number, 0.0)
     for item in decoder.drain(None):
         yield name_source(item) if isinstance(item, Rows) else item
     where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
@@ -153,9 +174,35 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
             f"{STILL_HELD} {datetime.fromtimestamp(max(still) / MS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC",
             len(still),
         )
+    yield from clusters.decode(where)
     yield from list_gaps(where, skips)
+    beside = 0
     for name, series in decoder.not_understood.items():
-        yield Gap(where, f"series not understood: {name}{_OF_KUBERNETES if name.startswith('kube_') else ''}", series)
+        if name.startswith("kube_"):
+            beside += series
+        else:
+            yield Gap(where, f"series not understood: {name}", series)
+    if beside:
+        yield Gap(where, "series of kube-state-metrics that say nothing of GPUs or who holds them", beside)
+
+
+def _read_saved(
+    saved: Input, options: ReadOptions, identify: Callable[[dict[str, str]], int], skip: Callable[[Skip], object]
+) -> Iterator[Points]:
+    """The points of a file: JSON that a server answered, else pages of an exporter, which the file's name calls by its node."""
+    if _begins_as_json(saved):
+        content = join_pieces(saved.label, saved.chunks, LARGEST_FILE_BYTES, "ask for shorter times")
+        yield read_answer(content, identify, skip)
+        return
+    reader = PageReader(identify, skip)
+    target = (("instance", f"{options.node or strip_endings(saved.name or saved.label)}:0"),)
+    for at_ms, page in split_pages(saved, options):
+        yield reader.read(page, target, at_ms)
+
+
+def _begins_as_json(saved: Input) -> bool:
+    first = next((chunk for chunk in saved.chunks if chunk.strip()), b"")
+    return first.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[")
 
 
 def list_gaps(where: str, skips: Iterable[Skip]) -> Iterator[Gap]:
@@ -174,9 +221,9 @@ def name_source(rows: Rows) -> Rows:
 
 SOURCE = Source(
     "prometheus",
-    find_with((".json",), "saved answer of a Prometheus"),
+    find_with((".json", ".jsonl", ".prom", ".txt", ".om"), "saved answer of a Prometheus, or page of an exporter"),
     read_with(decode_answers),
     EXPORTER_STEP_S,
     watches=True,
-    uses=("job", "step"),
+    uses=("at", "step", "node", "job"),
 )
