@@ -13,7 +13,8 @@ from loadfactor.base.units import H_PER_MONTH
 from loadfactor.catalog.prices import choose_price
 from loadfactor.interfaces.plans.inputs import ask_serving
 from loadfactor.planner.hardware.workload import ServiceRequest
-from loadfactor.planner.serving.fleet_size import size_fleet
+from loadfactor.planner.serving.fleet_size import rank_layouts, size_fleet
+from loadfactor.planner.serving.layouts import FixedLayout
 
 
 def draw_service(random: Random) -> dict[str, Any]:
@@ -32,7 +33,7 @@ PLAN_FLEETS = int(os.environ.get("PLAN_FLEETS", "6"))
 """So many are compared; 200 take forty minutes of processor time."""
 
 
-@pytest.mark.parametrize("seed", rest_long(range(PLAN_FLEETS)))
+@pytest.mark.parametrize("seed", [*rest_long(range(PLAN_FLEETS)), pytest.param(157, marks=pytest.mark.long)])
 def test_what_users_cost_is_the_same_on_every_page(seed: int) -> None:
     """Serve, break-even, own and size say one fleet, one bill and one cost per token; the floor is where serve says so, too."""
     random = Random(seed)
@@ -71,6 +72,16 @@ def test_no_smaller_fleet_keeps_the_objective(seed: int) -> None:
     assert fleet.keeps(morning.wanted_share)
     if fleet.replicas > 1:
         assert not size_fleet(replace(morning, replicas=fleet.replicas - 1)).keeps(morning.wanted_share)
+
+
+def test_a_layout_that_equations_rank_later_is_taken_where_the_first_needs_more_gpus() -> None:
+    """Two ranks that equations choose miss the objective on 4 GPUs of theirs; one replica of four ranks keeps it."""
+    service = ServiceRequest(**draw_service(Random(156)))
+    question = replace(ask_serving(service, 2_027, choose_price("h100-sxm", None)), days=0.7)
+    two, four = (replace(question, fixed=FixedLayout(tp=(ranks,))) for ranks in (2, 4))
+    fleets = [size_fleet(q) for q in (question, two, four)]
+    assert [fleet.gpus for fleet in fleets] == [4, 6, 4]
+    assert rank_layouts(question, fleets[0].considered)[0].replica.layout == fleets[1].chosen.replica.layout
 
 
 def test_a_plan_for_ten_billion_users_simulates_no_more_than_one_for_few(monkeypatch: pytest.MonkeyPatch) -> None:

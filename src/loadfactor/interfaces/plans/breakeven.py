@@ -38,7 +38,7 @@ from loadfactor.planner.economics.request import BreakEvenRequest
 from loadfactor.planner.hardware.workload import MODEL
 from loadfactor.planner.serving.demand import peak_over_mean
 from loadfactor.planner.serving.fleet_floor import find_floor_fleet
-from loadfactor.planner.serving.fleet_size import choose_layout, list_layout_options, size_fleet
+from loadfactor.planner.serving.fleet_size import list_layout_options, rank_layouts, size_fleet
 from loadfactor.planner.serving.service import LayoutOption, measured_tokens_per_s
 from loadfactor.planner.serving.serving_plan import read_ranges
 
@@ -150,7 +150,7 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
     each = {"requests_per_user": request.requests_per_user_day, "gpus_per_replica": request.gpus}
     question = ask_serving(request, users, price, model=model, **each)
     mean, fleet = MeanRequest(request.input_tokens, request.output_tokens), None
-    chosen = choose_layout(question, list_layout_options(question))
+    chosen = rank_layouts(question, list_layout_options(question))[0]
 
     def describe(of: LayoutOption) -> ReplicaCost:
         gpus = of.replica.layout.gpus

@@ -1,6 +1,7 @@
-"""The size of a fleet: the layout that equations choose, and the fewest replicas that keep the objective in a simulated day.
+"""The size of a fleet: the layout on the fewest GPUs, and the fewest replicas of it that keep the objective in a simulated day.
 
-Recommended by `plan serve`, and asked by the other plans.
+Equations order the layouts and the simulation has the last word: the first is simulated, and another where the first takes more
+GPUs than equations find for it. Recommended by `plan serve`, and asked by the other plans.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,8 +18,8 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import FleetRun, Policy, find_fewest_replicas, run_fleet
-from loadfactor.planner.serving.layouts import EVERY_LAYOUT, FixedLayout, Precision
-from loadfactor.planner.serving.service import LayoutOption, Traffic, choose_cheapest, count_replicas, list_options
+from loadfactor.planner.serving.layouts import EVERY_LAYOUT, FixedLayout, Precision, ReplicaLayout
+from loadfactor.planner.serving.service import LayoutOption, Traffic, count_replicas, list_options, rank_by_gpus
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
@@ -91,42 +92,77 @@ def list_layout_options(q: ServingInputs) -> tuple[LayoutOption, ...]:
     return list_options(q.network, q.accelerator, q.precision, q.engine, q.mean_traffic, q.slo, q.fixed)
 
 
-def choose_layout(q: ServingInputs, considered: tuple[LayoutOption, ...]) -> LayoutOption:
-    """The layout on which the demand's peak takes the fewest GPUs, by equation. PlanError when none keeps the objective."""
-    return choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
+def rank_layouts(q: ServingInputs, considered: tuple[LayoutOption, ...]) -> tuple[LayoutOption, ...]:
+    """The layouts by how few GPUs the demand's peak takes, by equation. PlanError when none keeps the objective."""
+    return rank_by_gpus(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
 
 
-def size_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> SizedFleet:
-    """The layout that equations choose on the replicas given, or on the fewest that keep the objective in the simulation.
+def count_by_equation(q: ServingInputs, option: LayoutOption) -> int:
+    """Replicas of a layout that carry the demand's peak, by equation."""
+    return count_replicas(q.demand.peak_rate_per_s(), option.require_capacity(), q.headroom_share)
 
-    What `plan serve` recommends, and what the other plans ask. PlanError when nothing fits or none keeps the objective.
+
+def size_fleet(
+    q: ServingInputs, progress: Progress = lambda _: None, simulated: Iterable[SizedFleet] = ()
+) -> SizedFleet:
+    """The layout that equations choose on the replicas given, or the fewest GPUs that keep the objective in the simulation.
+
+    What `plan serve` recommends, and what the other plans ask; fleets of this question that were `simulated` are not again.
+    PlanError when nothing fits or none keeps the objective.
     """
     considered = list_layout_options(q)
-    chosen = choose_layout(q, considered)
-    first = count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
-    if first * chosen.replica.layout.gpus > MOST_GPUS:
+    first, *others = rank_layouts(q, considered)
+    gpus = count_by_equation(q, first) * first.replica.layout.gpus
+    if gpus > MOST_GPUS:
         raise PlanError(
-            f"{q.demand.peak_rate_per_s():,.3g} requests/s at the peak take {first * chosen.replica.layout.gpus:,.3g} × "
+            f"{q.demand.peak_rate_per_s():,.3g} requests/s at the peak take {gpus:,.3g} × "
             f"{q.accelerator.name}, more than {MOST_GPUS:,}; give fewer --users or --requests-per-user"
         )
-    _check_overload(q, chosen)
-    sized: dict[int, SizedFleet] = {}
-
-    def run(n: int) -> FleetRun:
-        progress(f"simulating a day of the fleet with {n:,} replicas")
-        sized[n] = _simulate_part(q, chosen, considered, n)
-        return sized[n].fleet_run
-
+    _check_overload(q, first)
+    sizes = _Sizes(
+        q, considered, progress, {(fleet.chosen.replica.layout, fleet.replicas): fleet for fleet in simulated}
+    )
     if q.replicas is not None:
-        run(q.replicas)
-        return sized[q.replicas]
-    is_whole = q.trace is not None or _choose_share(q, chosen, first) == 1
-    apart = 1 if is_whole else max(1, first // FINENESS_OF_PARTS)
-    fewest, _ = find_fewest_replicas(run, first, q.wanted_share, count_least_replicas(q, chosen), apart)
-    return sized[fewest]
+        return sizes.simulate(first, q.replicas)
+    best = sizes.find_fewest(first, count_by_equation(q, first))
+    for option in others:
+        most = (best.gpus - 1) // option.replica.layout.gpus
+        if count_by_equation(q, option) <= most and sizes.simulate(option, most).keeps(q.wanted_share):
+            best = sizes.find_fewest(option, most)
+    return best
 
 
-def _simulate_part(
+@dataclass(frozen=True)
+class _Sizes:
+    """Fleets of one question that were simulated, each once."""
+
+    q: ServingInputs
+    considered: tuple[LayoutOption, ...]
+    progress: Progress
+    fleets: dict[tuple[ReplicaLayout, int], SizedFleet]
+
+    def simulate(self, option: LayoutOption, replicas: int) -> SizedFleet:
+        key = option.replica.layout, replicas
+        if key not in self.fleets:
+            self.progress(f"simulating a day of the fleet with {replicas:,} replicas")
+            self.fleets[key] = simulate_fleet(self.q, option, self.considered, replicas)
+        return self.fleets[key]
+
+    def find_fewest(self, option: LayoutOption, first: int) -> SizedFleet:
+        """The fewest replicas of a layout that keep the objective, looked for from `first`."""
+        q = self.q
+        is_whole = q.trace is not None or _choose_share(q, option, first) == 1
+        apart = 1 if is_whole else max(1, first // FINENESS_OF_PARTS)
+        least = count_least_replicas(q, option)
+
+        def run(n: int) -> FleetRun:
+            return self.simulate(option, n).fleet_run
+
+        fewest, _ = find_fewest_replicas(run, first, q.wanted_share, least, apart)
+        return self.simulate(option, fewest)
+
+
+def simulate_fleet(
     q: ServingInputs, chosen: LayoutOption, considered: tuple[LayoutOption, ...], replicas: int
 ) -> SizedFleet:
     """A fleet of so many replicas, simulated whole, or a whole number of its replicas with exactly their share of the demand.
@@ -173,7 +209,7 @@ def _check_overload(q: ServingInputs, chosen: LayoutOption) -> None:
     mean_per_s = q.demand.requests_per_day / S_PER_DAY
     most_per_s = q.replicas * chosen.benchmark.requests_per_s
     if mean_per_s > HOPELESS_LOAD * most_per_s:
-        needed = count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
+        needed = count_by_equation(q, chosen)
         raise PlanError(
             f"{q.replicas} replicas of {chosen.layout} take at most {most_per_s:,.3g} requests/s, and {mean_per_s:,.3g} come; "
             f"about {needed:,} would do: leave --replicas out"

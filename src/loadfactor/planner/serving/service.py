@@ -241,10 +241,10 @@ def list_options(
     return tuple(found)
 
 
-def choose_cheapest(
+def rank_by_gpus(
     found: tuple[LayoutOption, ...], peak_requests_per_s: float, headroom_share: float, slo: Slo
-) -> LayoutOption:
-    """The layout that carries the peak with the fewest accelerators. Raises PlanError when no layout keeps the objective."""
+) -> tuple[LayoutOption, ...]:
+    """The layouts that keep the objective, by how few GPUs carry the peak. Raises PlanError when none keeps it."""
     able = [o for o in found if o.capacity is not None]
     if not able:
         best = min(found, key=lambda o: o.benchmark.tpot_s)
@@ -258,7 +258,7 @@ def choose_cheapest(
         c = o.require_capacity()
         return count_replicas(peak_requests_per_s, c, headroom_share) * c.gpus, -c.requests_per_gpu_s
 
-    return min(able, key=gpus)
+    return tuple(sorted(able, key=gpus))
 
 
 def count_replicas(requests_per_s: float, capacity_of_one: Service, headroom_share: float) -> int:
