@@ -150,7 +150,24 @@ def test_what_was_compiled_before_is_asked_without_the_compiler(
 ) -> None:
     """Levers, diagnoses and reports read SQL that is kept; importing what writes it takes longer than most of their answers."""
     assert ask(*asked)[0] == 0
-    assert list_imported(("ibis", "sqlglot", "matplotlib"), *asked, "--store", str(october)) == "[]\n"
+    assert list_imported(("ibis", "sqlglot", "matplotlib", "pandas"), *asked, "--store", str(october)) == "[]\n"
+
+
+@pytest.mark.parametrize("asked", [("report",), ("doctor",)])
+def test_arrow_is_used_without_pandas(asked: tuple[str, ...], october: Path) -> None:
+    """Arrow imports pandas for its first array where it is installed, in a third of a second; no parameter of SQL does either."""
+    assert list_imported(("pandas",), *asked, "--store", str(october)) == "[]\n"
+
+
+def test_arrow_without_pandas_gives_a_data_frame_to_who_asks() -> None:
+    """After commands were begun, Arrow makes data frames and reads series of pandas, as ever."""
+    program = (
+        "from loadfactor.interfaces.cli.arrow_alone import leave_pandas_out; leave_pandas_out(); import sys\n"
+        "import pyarrow as pa; table = pa.table({'a': [1, None]}); assert 'pandas' not in sys.modules\n"
+        "print(table.to_pandas().a.tolist(), pa.array(sys.modules['pandas'].Series([1.5, float('nan')])).to_pylist())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1.0, nan] [1.5, None]\n"
 
 
 def list_imported(names: tuple[str, ...], *words: str) -> str:

@@ -17,6 +17,7 @@ from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.books.rebuild import default_basis
 from loadfactor.metrics.query.reading import Reading
 from loadfactor.settings.config import settings
+from loadfactor.store import sample_files
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, columns_of
 
@@ -152,10 +153,9 @@ def find_missing_rates(books: Examined) -> Iterator[Finding]:
         f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
               SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency
             ) r USING (currency)
-            WHERE p.currency <> ? AND coalesce(p.to_utc, {ALWAYS[1]}) > {session.span()[0]}
+            WHERE p.currency <> {sample_files.quote(session.currency)} AND coalesce(p.to_utc, {ALWAYS[1]}) > {session.span()[0]}
             GROUP BY p.currency HAVING bool_or(since IS NULL OR since > greatest(coalesce(p.from_utc, 0), {session.span()[0]}))
-            ORDER BY p.currency""",
-        [session.currency],
+            ORDER BY p.currency"""
     ).fetchall()
     for (currency,) in found:
         yield Finding(

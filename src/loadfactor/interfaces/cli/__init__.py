@@ -2,7 +2,7 @@
 
 import gc
 
-GARBAGE_FROM = 50_000
+GARBAGE_FROM = 200_000
 """Objects kept before garbage is looked for: what a start imports is none, and is gone through again and again by default."""
 gc.set_threshold(GARBAGE_FROM)
 
@@ -577,8 +577,10 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit with its code; mistakes are one line on stderr, never a traceback."""
+    from loadfactor.interfaces.cli.arrow_alone import leave_pandas_out
     from loadfactor.interfaces.cli.leave import run_and_leave
 
+    leave_pandas_out()
     try:
         run_and_leave(app)
     finally:
