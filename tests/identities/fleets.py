@@ -46,8 +46,10 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     networks = "".join(f"[[network]]\n{text}\n" for text in NETWORKS[: rnd.randrange(3)])
     projects = "".join(PROJECT.format(team) for team in TEAMS)
     energy = _describe_energy(seed, folder)
+    served = '"users"' if seed % 2 else '"holder"'
     write(
-        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{SLA}{energy}[chargeback]\nidle = "{idle}"\n{policy}\n'
+        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{SLA}{energy}'
+        f'[chargeback]\nserved = {served}\nidle = "{idle}"\n{policy}\n'
     )
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)
     tables = folder / "tables"
@@ -123,6 +125,8 @@ def _write_tables(rnd: random.Random, folder: Path, start: datetime, length: tim
         events.append((f"w{number}", when, "submitted", rnd.choice(TEAMS), rnd.randint(1, 8)))
     bases = rnd.choice([("contracted",), ("contracted", "list"), ("list",)])
     prices = [(basis, pool, rnd.choice([2, 2.35, 1.999])) for basis in bases for pool in ("pool-n1", "pool-n2")]
+    work = list(_list_work(rnd, jobs))
+    use, counted = _list_use(random.Random(len(jobs)), jobs, {str(of[0]) for of in work})
     for name, header, rows in (
         ("devices", "device_id,node,pool,accelerator,from_utc,to_utc", devices),
         ("allocations", "job_id,device_id,team,user,project,purpose,from_utc,to_utc,end_state", jobs),
@@ -130,12 +134,33 @@ def _write_tables(rnd: random.Random, folder: Path, start: datetime, length: tim
         ("prices", "basis,pool,price_per_gpu_hour", prices),
         ("outages", "device_id,from_utc,to_utc", outages),
         ("queue_events", "job_id,at_utc,event,team,gpus", events),
-        ("progress", "job_id,from_utc,to_utc,unit,amount,kept,cause", list(_list_work(rnd, jobs))),
+        ("progress", "job_id,from_utc,to_utc,unit,amount,kept,cause", [*work, *counted]),
+        ("served_requests", "request_id,from_utc,to_utc,job_id,team,user,feature,prompt_tokens,output_tokens", use),
     ):
         if rows:
             with (folder / f"{name}.csv").open("w", newline="") as file:
                 file.write(header + "\n")
                 csv.writer(file).writerows(rows)
+
+
+def _list_use(
+    rnd: random.Random, jobs: list[tuple[str, ...]], train: set[str]
+) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """Requests of teams, some of nobody, to the first jobs that do not train; of every other what its engines counted."""
+    use: list[tuple[object, ...]] = []
+    counted: list[tuple[object, ...]] = []
+    for job, _, _, _, _, _, begun, ended, _ in [of for of in jobs if of[0] not in train][:9]:
+        first, last = (datetime.fromisoformat(at) for at in (begun, ended))
+        made = 0
+        for number in range(rnd.randrange(2, 12)):
+            at = (first + (last - first) * rnd.random()).isoformat()
+            tokens = rnd.randrange(1, 900), rnd.randrange(900)
+            asked = rnd.choice([*TEAMS, "guest", ""]), rnd.choice(["ann", ""]), rnd.choice(["chat", ""])
+            use.append((f"{job}-{number}", at, at, job, *asked, *tokens))
+            made += tokens[1]
+        if len(use) % 2:
+            counted.append((job, begun, ended, "output_token", made + rnd.randrange(500), "true", ""))
+    return use, counted
 
 
 def _list_work(rnd: random.Random, jobs: list[tuple[str, ...]]) -> Iterator[tuple[object, ...]]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from math import fsum
 from typing import Any, Final
 
 from tests.identities import judged
@@ -106,6 +107,29 @@ def list_charged(fleet: Fleet, rows: Sequence[Row], title: str = "") -> Values:
     column = title or f"effective cost, {fleet.books.store.currency}"
     own = [row for row in rows if column in row and (title or "GPU-hours held" in row)]
     return {row["team"]: Decimal(row[column].replace(",", "")) for row in own if row.get("team") in fleet.teams}
+
+
+def read_tenants(fleet: Fleet) -> Values:
+    """What tenants bear of the jobs that serve, by job and tenant; the rest of each without a tenant."""
+    serving = fleet.page("show", metrics=("cost",), by=("job", "tenant"), **fleet.span)
+    found = {(of["by"]["job"], of["by"]["tenant"]): of["value"] for of in serving}
+    used = {job for job, tenant in found if tenant is not None}
+    return {f"{job}, {tenant}": cost for (job, tenant), cost in found.items() if job in used}
+
+
+def read_uses(fleet: Fleet) -> Values:
+    """The same by the pages of the first three of these jobs, which divide it further."""
+    jobs = sorted({key.partition(", ")[0] for key in fleet.once("tenants", read_tenants)})[:3]
+    out: dict[str, Value] = {}
+    for job in jobs:
+        sections = {of["name"]: of for of in fleet.page("report", job=job, **fleet.span)["sections"]}
+        use = sections["use"]["use"]
+        costs = {f"{job}, None": fsum((use["unlogged_cost"] or 0, use["idle_cost"] or 0))}
+        for of in use["uses"]:
+            key = f"{job}, {of['team']}"
+            costs[key] = costs.get(key, 0) + (of["cost"] or 0)
+        out |= {key: cost if cost else None for key, cost in costs.items()}
+    return out
 
 
 def bridge(step: str) -> Reader:
@@ -629,6 +653,10 @@ MONEY: Final = (
             "`bill bridge`, step `cost of GPU-hours`": bridge("cost of GPU-hours"),
             "`report`, from the bill to statements": read_report_chain("cost of GPU-hours"),
         },
+    ),
+    Quantity(
+        "cost of jobs that serve, by tenant",
+        {"`show cost --by job,tenant`": read_tenants, "`report --job`, who used it": read_uses},
     ),
     Quantity(
         "charged",

@@ -282,6 +282,19 @@ def test_many_groups_stand_in_columns() -> None:
     assert table[-1].split() == [f"job-{MOST_FITTED}", "–", "0.0", "%"]
 
 
+def test_what_was_requested_and_is_unknown_of_all_stays() -> None:
+    """Carbon without a table [energy] has dashes and a reason; coverage is that of what is known."""
+    groups = Groups([("a",), ("b",)], [START] * 2, [END] * 2)
+    columns = [
+        MetricColumn([1.0] * 2, [1.0] * 2, [None] * 2, "contracted"),
+        MetricColumn([None] * 2, [0.0] * 2, [None] * 2),
+    ]
+    page = "\n".join(printed(Readings((metric("cost"), metric("carbon_kg")), ("team",), groups, columns), 100))
+    assert "is unknown: loadfactor.toml has no table [energy]." in " ".join(page.split())
+    assert page.splitlines()[-1].split() == ["b", "$1.00", "–"]
+    assert "coverage" not in page
+
+
 def test_the_page_says_what_it_is_based_on() -> None:
     """The kind of money and the activity signals stand above the table, once."""
     assert "Based on: contracted prices." in " ".join(printed(answer(["a", "b"]))[:3])

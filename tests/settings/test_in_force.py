@@ -16,6 +16,8 @@ link = "https://pages.example"
 [[alerts.receiver]]
 kind = "slack"
 url = "https://hooks.slack.example/T0/hidden"
+[[budget]]
+amount = 1000.5
 """
 
 
@@ -34,4 +36,6 @@ def test_settings_say_where_they_come_from(tmp_path: Path, monkeypatch: pytest.M
     assert found["prometheus[1].url"] == ("https://prometheus.example:9090/…", str(path))
     assert found["alerts.receiver[1].url"] == ("https://hooks.slack.example/…", str(path))
     assert found["alerts.link"] == ("https://pages.example", str(path))
+    assert found["budget[1].amount"][0] == "1000.5"
+    assert found["budget[1].thresholds_percent"][0] == "[50, 80, 100]"
     assert "hidden" not in str(found)

@@ -1,6 +1,6 @@
 """The books at one moment: questions put to one session, whose answers fit together whatever is written meanwhile."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
@@ -8,18 +8,27 @@ from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.rebuild import default_basis, open_ledger
+from loadfactor.books.served_use import (
+    CHARGED_AS,
+    ServedUse,
+    divide_progress,
+    divide_use,
+    is_charged_to_users,
+    list_tenants,
+)
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.query.answer import Floats, answer, tabulate
 from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
 from loadfactor.metrics.query.question import (
     OF_A_HOLDER,
+    TENANT,
     TOLD_BY,
     UNKNOWN_HOLDER,
     Fetch,
@@ -48,7 +57,6 @@ if TYPE_CHECKING:
     from loadfactor.books.job_summary import JobSummary, ReportedUse
     from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.owned_prices import OwnedUse
-    from loadfactor.books.served_use import ServedUse
     from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
     from loadfactor.books.untagged import Untagged
@@ -85,6 +93,8 @@ def _list_values(session: Session, dimension: str) -> frozenset[str]:
             session.view_table(table, table)
             sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
             known |= {found for (found,) in session.raw.execute(sql).fetchall()}
+    if dimension == TENANT or (dimension in CHARGED_AS and is_charged_to_users(session)):
+        known |= list_tenants(session, dimension)
     return frozenset(known)
 
 
@@ -194,17 +204,25 @@ class Snapshot:
         for at in (start, end):
             if at is not None and at.tzinfo is None:
                 raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
+        where = where or {}
         return Question(
             tuple(of if isinstance(of, Metric) else metric(of) for of in _listed(metrics)) or METRICS,
             check_dimensions(_listed(by)),
             self._window(start, end, timezone),
             self._check_basis(basis),
-            check_filters(self._session, where or {}),
+            check_filters(self._session, where),
             without_idle,
             self._session.currency,
             settings().energy.is_given,
             most,
+            self._choose_division({*_listed(by), *where}),
         )
+
+    def _choose_division(self, dimensions: Set[str]) -> Literal["", "shown", "charged"]:
+        """Whether a question that splits or chooses by these reads what jobs served divided by who used it."""
+        if is_charged_to_users(self._session) and not dimensions.isdisjoint((TENANT, *CHARGED_AS)):
+            return "charged"
+        return "shown" if TENANT in dimensions else ""
 
     def _prepare(self, question: Question) -> Fetch:
         """Have everything that the queries of a question read in the session; what works them out."""
@@ -214,6 +232,8 @@ class Snapshot:
             from loadfactor.books.job_flops import view_progress  # slow to import
 
             view_progress(self._session, question.units, settings().network)
+            if question.divides:
+                divide_progress(self._session)
         if question.waits:
             self._tabulate_waits()
         if question.reads_grid:
@@ -498,16 +518,19 @@ class Snapshot:
         return find_alike(self._session, job, milliseconds(start), milliseconds(end))
 
     def divide_use(
-        self, job: str, start: datetime, end: datetime, costs: tuple[float | None, float | None]
-    ) -> "ServedUse | None":
+        self,
+        job: str,
+        start: datetime,
+        end: datetime,
+        costs: tuple[float | None, float | None],
+        basis: str | None = None,
+    ) -> ServedUse | None:
         """Divide what a job cost, and its idle time, by who used what it serves in [start, end); None where nobody logged it."""
-        from loadfactor.books.served_use import SERVED_TOKENS, divide_use
-
         if not self._session.has_rows("served_requests"):
             return None
-        (made,) = self.show((SERVED_TOKENS,), (), start, end, where={"job": job})
-        tokens = made.value if isinstance(made.value, float) else None
-        return divide_use(self._session, job, (milliseconds(start), milliseconds(end)), tokens, costs)
+        window = Window(milliseconds(start), milliseconds(end))
+        self._ledger.view(window, False, (("job", job),))
+        return divide_use(self._session, job, (window.start_ms, window.end_ms), self._check_basis(basis), costs)
 
     def budgets(
         self, month: str | None = None, basis: str | None = None, today: date | None = None, timezone: tzinfo = UTC

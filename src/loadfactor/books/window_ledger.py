@@ -12,6 +12,7 @@ from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book
 from loadfactor.books.kept_sums import LEDGER_FILES, choose_sum
 from loadfactor.books.ledger_inputs import select_ledger
+from loadfactor.books.served_use import divide_ledger
 from loadfactor.ledger.columns import HISTOGRAM
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER, Question
@@ -33,8 +34,14 @@ class WindowLedger:
 
     def view_for(self, question: Question, sums: Iterable[str]) -> None:
         """Name what a question reads `window_ledger`: the smallest of `sums`, kept sums that tell it, and else the ledger."""
+        self._view_undivided(question, sums)
+        if question.divides:
+            divide_ledger(self._session, question.divides == "charged")
+
+    def _view_undivided(self, question: Question, sums: Iterable[str]) -> None:
         window, by_day = question.window, bool(question.periods)
-        where = () if question.units else question.where  # of a job that worked elsewhere, too, no work is counted
+        # of a job that worked elsewhere, too, no work is counted; whose a row is, is not known before it is divided
+        where = () if question.units or question.divides else question.where
         cuts = self._find_cuts(window, by_day)
         hours = ((window.start_ms - window.start_ms % MS_PER_HOUR, window.end_ms + -window.end_ms % MS_PER_HOUR),)
         whole = subtract(hours, merge([(hour, hour + MS_PER_HOUR) for hour in cuts]))

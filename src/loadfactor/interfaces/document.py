@@ -33,7 +33,8 @@ Cell = str | float | Decimal | None
 class TableColumn:
     """The heading of a column, with the unit where the style does not show it, and how its cells are written.
 
-    `digits` are the significant digits of a number at least. `hint` says what the heading means, where a mouse rests on it.
+    `digits` are the significant digits of a number at least. `hint` says what the heading means, where a mouse rests on it. A cell
+    chooses a `facet` of the page. A column that `stays` is shown where no row has a value, too: somebody requested it by name.
     """
 
     title: str
@@ -41,6 +42,8 @@ class TableColumn:
     currency: str = "USD"
     digits: int = 3
     hint: str = ""
+    facet: str = ""
+    stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,11 @@ class DataTable:
 
     def without_empty_columns(self) -> "DataTable":
         """The table as people see it: columns in which no row has a value are left out."""
-        kept = [i for i in range(len(self.columns)) if any(row[i] not in (None, UNKNOWN) for row in self.rows)]
+        kept = [
+            i
+            for i, column in enumerate(self.columns)
+            if column.stays or any(row[i] not in (None, UNKNOWN) for row in self.rows)
+        ]
         if not self.rows or len(kept) == len(self.columns):
             return self
         return replace(

@@ -31,9 +31,7 @@ LISTEN = "127.0.0.1:9417"
 STORE_HELP = "Folder of the books. [default: books, or what loadfactor.toml says]"
 
 KEY_HELP = "File with the key. [default: what loadfactor.toml says]"
-DIMENSIONS = (
-    "device, node, accelerator, pool, job, experiment, user, team, project, purpose, state, hour, day, week, month"
-)
+DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, project, purpose, tenant, state, hour, day, week, month"
 """The dimensions in words; the tables, which define them, take a while to import."""
 
 

@@ -27,6 +27,7 @@ class FilledColumn:
     style: Style
     digits: int
     hint: str = ""
+    facet: str = ""
 
 
 def col(
@@ -35,9 +36,10 @@ def col(
     style: Style = "text",
     digits: int = 3,
     hint: str = "",
+    facet: str = "",
 ) -> FilledColumn:
     """A column of `table`: `read` is the name of an attribute of each item (dots go deeper), or a function of the item."""
-    return FilledColumn(title, attrgetter(read) if isinstance(read, str) else read, style, digits, hint)
+    return FilledColumn(title, attrgetter(read) if isinstance(read, str) else read, style, digits, hint, facet)
 
 
 def cols(
@@ -66,7 +68,7 @@ def table(
     """
     filled = [col(c) if isinstance(c, str) else c for c in columns]
     return DataTable(
-        [TableColumn(c.title, c.style, currency, c.digits, c.hint) for c in filled],
+        [TableColumn(c.title, c.style, currency, c.digits, c.hint, c.facet) for c in filled],
         [tuple(item[i] if c.read is None else c.read(item) for i, c in enumerate(filled)) for item in items],
         title,
         note,

@@ -80,6 +80,14 @@ class Settings(SettingsTable):
         default={},
         description='What a site calls its GPUs, and what they are: a table [accelerator_names], gpu_large = "h100-sxm".',
     )
+    serving_jobs: dict[str, tuple[str, ...]] = Field(
+        default={},
+        description='Jobs that serve a model which gateways log: a table [serving_jobs], llama-70b = ["chat-1", "chat-2"].',
+    )
+    tenant_teams: dict[str, str] = Field(
+        default={},
+        description='Teams that gateways call otherwise: a table [tenant_teams], acme = "vision". Others are called alike.',
+    )
     network: tuple[JobNetwork, ...] = Field(default=(), description="Networks that jobs train, for MFU.")
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
     billing: BillingSettings = Field(default=BillingSettings(), description="How lines of bills become GPUs of nodes.")

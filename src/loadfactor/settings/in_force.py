@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,4 +72,11 @@ def _write(value: Any) -> str:
         return str(value.words)
     if isinstance(value, str | Path):
         return hide_rest(str(value))
-    return hide_rest(json.dumps(value, ensure_ascii=False, default=str))
+    return hide_rest(json.dumps(value, ensure_ascii=False, default=_write_number))
+
+
+def _write_number(value: Any) -> float | str:
+    """A decimal as TOML writes a number; whatever else JSON does not know, as text."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value)

@@ -82,6 +82,10 @@ class ChargebackPolicy(SettingsTable):
     shared: Bearing = _bearing("own pool", "Who bears what serves everybody: support, control planes, taxes.")
     unused_commitment: Bearing = _bearing("own pool", "Who bears commitments and reservations that nobody used.")
     untagged: Bearing = _bearing("own pool", "Who bears what has no owner.")
+    served: Literal["holder", "users"] = Field(
+        default="holder",
+        description="Who bears GPUs that serve models: who holds them, or who used them, by the logs of gateways.",
+    )
     storage: Literal["included", "apart"] = Field(
         default="included", description="Whether storage is included in an owner's statement, or stands apart."
     )

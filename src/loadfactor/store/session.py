@@ -216,6 +216,10 @@ class Session:
         self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
         self._standing[name] = sql
 
+    def read_view(self, name: str) -> str:
+        """The query that a view names."""
+        return str(self._standing[name])
+
     def materialize(self, name: str, sql: str) -> int:
         """Work a query out once, into a temporary table; how many rows it has."""
         self._standing.pop(name, None)

@@ -350,6 +350,7 @@ DIMENSIONS: Final = {
     "team": "team",
     "project": "project",
     "purpose": "purpose",
+    "tenant": "tenant",
     "state": "state",
     "hour": "hour",
     "day": "day",

@@ -280,6 +280,10 @@ def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> 
             of_team, of_all = (browser.get(address, headers=h | {"accept": "application/json"}) for h in (own, bearer))
             assert Decimal(of_all.json()["amounts"]["EffectiveCost"]) == charged.amounts["EffectiveCost"]
             assert of_team.json() == {**of_all.json(), "remarks": []}
+        page = browser.get(f"/teams/{MINE}/statement", headers=bearer).text
+        assert f'statement?month={month}"' in page
+        assert "only month" not in page
+        assert "only " not in browser.get("/digest?every=month", headers=bearer).text
         for form, begins in (("pdf", b"%PDF"), ("xlsx", b"PK"), ("csv", b"line,")):
             for page in (f"/teams/{MINE}/statement", "/digest?every=month"):
                 file = browser.get(f"{page}{'&' if '?' in page else '?'}format={form}", headers=own)

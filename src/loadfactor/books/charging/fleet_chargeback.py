@@ -28,6 +28,7 @@ from loadfactor.books.charging.bill_lines import (
 from loadfactor.books.charging.billed_prices import node_rules
 from loadfactor.books.charging.instances import SOLD, view_bill_gpus, view_sold
 from loadfactor.books.compiled_sql import expressions, recall
+from loadfactor.books.served_use import divide_ledger
 from loadfactor.metrics.query.calendar import Window, instant, milliseconds, write_local_day
 from loadfactor.money.chargeback import charge, charge_parts
 from loadfactor.money.currency import EXACT, add_exactly, shorten
@@ -356,14 +357,33 @@ def charge_fleet(session: Session, question: ChargeQuestion, basis: str, view_le
     return found
 
 
+def _view_charged(session: Session, question: ChargeQuestion, view_ledger: ViewLedger) -> bool:
+    """Name the ledger of a question `window_ledger`, what jobs served divided by who used it where the policy charges them."""
+    is_known = view_ledger(question.window)
+    if is_known and _say_division(session, question):
+        divide_ledger(session, charged=True, by_us=True)
+    return is_known
+
+
+def _say_division(session: Session, question: ChargeQuestion) -> list[str]:
+    """How GPUs that serve models are divided, where the policy charges who used them and the books know of anybody."""
+    if question.policy.served != "users" or not session.has_rows("served_requests"):
+        return []
+    return [
+        "GPUs of jobs that serve are divided by the tokens that gateways logged of each day (UTC); idle time and what no log has"
+        " are their holder's"
+    ]
+
+
 def _charge_fleet(session: Session, question: ChargeQuestion, basis: str, view_ledger: ViewLedger) -> FleetChargeback:
-    hours = read_ledger_hours(session, question.by, basis) if view_ledger(question.window) else []
+    hours = read_ledger_hours(session, question.by, basis) if _view_charged(session, question, view_ledger) else []
     if view_charges(session, question.window):
         return _charge_bill(session, question, hours)[0]
     lines = _price_ledger(session, question, basis, hours)
     found = charge(lines, question.by, (EFFECTIVE_COST,), question.policy, session.currency)
     unpriced = add_exactly(held.hours for held in hours if held.price is None)
-    remarks = [f"{unpriced:,.1f} GPU-hours have no price and are in no statement"] if unpriced else []
+    remarks = _say_division(session, question)
+    remarks += [f"{unpriced:,.1f} GPU-hours have no price and are in no statement"] if unpriced else []
     span = question.window.limits if question.window else session.span()
     return _conclude(found, question, lines, span, (PRICES, basis), remarks, unpriced)
 
@@ -414,7 +434,7 @@ def _charge_days(
     session: Session, question: ChargeQuestion, basis: str, view_ledger: ViewLedger, column: str
 ) -> ChargedDays | None:
     window = question.window or Window(*session.span(), question.zone)
-    hours = read_ledger_hours(session, question.by, basis) if view_ledger(question.window) else []
+    hours = read_ledger_hours(session, question.by, basis) if _view_charged(session, question, view_ledger) else []
     if not view_charges(session, question.window):
         lines = list(price_hours(hours))
         if not lines:
@@ -441,7 +461,7 @@ def _charge_bill(
 ) -> tuple[FleetChargeback, list[CostLine], list[tuple[CostLine, CostDays]]]:
     """Statements, the lines they charge, and their costs as lines with days, `days` being SQL for the columns of `CostDays`."""
     currency, relation, reported = choose_currency(session, question.currency)
-    remarks = list(reported)
+    remarks = [*reported, *_say_division(session, question)]
     divided = DividedCosts()
     has_gpus = view_sold(session, relation)
     if has_gpus and (session.manifest.of("devices") or "devices" in session.live):

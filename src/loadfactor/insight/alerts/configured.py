@@ -16,7 +16,7 @@ from loadfactor.settings.alerts import AlertTable
 from loadfactor.settings.alerts import Threshold as GivenThreshold
 from loadfactor.tables.schema import DIMENSIONS
 
-SPLIT_BY = tuple(name for name in DIMENSIONS if name not in ("state", "hour", "day", "week", "month"))
+SPLIT_BY = tuple(name for name in DIMENSIONS if name not in ("tenant", "state", "hour", "day", "week", "month"))
 LONGEST_S = S_PER_WEEK
 HYSTERESIS = 0.1
 """A rule that does not say where it clears does so this share of its threshold beyond it."""

@@ -32,6 +32,7 @@ from loadfactor.tables.schema import DEFAULT_CURRENCY
 
 NO_NAME = "(none)"
 DIGITS = 4
+DIVIDED = "What jobs serve is divided by tokens of gateways' logs, by days (UTC); idle time and what no log has are the holder's."
 MOST_NAMED = 3
 """Metrics named in a headline."""
 SMALLEST_COST = 0.01
@@ -108,11 +109,15 @@ def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store:
 
 def say_unknown_work(readings: Sequence[Reading]) -> str:
     """Why metrics of work are not known of anybody, and what says more; nothing of many metrics, as nobody asks for all of them."""
-    sentences = []
+    sentences, lacks = [], ""
     names = list(dict.fromkeys(r.metric for r in readings))
     for name in names if len(names) <= MOST_NAMED else ():
         of, kind = [r for r in readings if r.metric == name], metric(name).kind
-        if not isinstance(kind, PerUnit | Speed) or any(r.value is not None for r in of):
+        if any(r.value is not None for r in of):
+            continue
+        if name in ENERGY[1:] and not settings().energy.is_given:
+            sentences.append(f"{metric(name).title} is unknown: loadfactor.toml has no table [energy].")
+        if not isinstance(kind, PerUnit | Speed):
             continue
         if any(r.coverage == 0 for r in of):
             why = "no price of the GPUs is known"
@@ -121,7 +126,8 @@ def say_unknown_work(readings: Sequence[Reading]) -> str:
         else:
             why = f"no job says its {kind.unit.replace('_', ' ')}s"
         sentences.append(f"{metric(name).title} is unknown: {why}.")
-    return " ".join((*sentences, "`loadfactor report --job JOB` says what a job lacks.")) if sentences else ""
+        lacks = "`loadfactor report --job JOB` says what a job lacks."
+    return " ".join(filter(None, (*sentences, lacks)))
 
 
 def _say_what_ignores_idle(names: Sequence[str]) -> None:
@@ -145,7 +151,8 @@ def build_document(readings: Sequence[Reading]) -> Document:
     by = list(readings[0].by)
     table = _group_table(by, readings) if by else _metric_table(readings)
     start, end = min(r.start for r in readings), max(r.end for r in readings)
-    subtitle = " ".join((f"{instant(start)} to {instant(end)}.", basis_text(readings), say_unknown_work(readings)))
+    told = (basis_text(readings), _say_division(by), say_unknown_work(readings))
+    subtitle = " ".join((f"{instant(start)} to {instant(end)}.", *told))
     subtitle = " ".join(subtitle.split())
     return Document(_headline(by, readings), (Section(tables=(table,)),), subtitle, data=readings)
 
@@ -192,6 +199,12 @@ def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
     return f"Based on: {'; '.join(part for part in bases if part)}." if any(bases) else ""
 
 
+def _say_division(by: Sequence[str]) -> str:
+    """How what jobs serve is divided by who used it, where it is."""
+    charged = settings().chargeback.served == "users" and not {"team", "user"}.isdisjoint(by)
+    return DIVIDED if charged or "tenant" in by else ""
+
+
 def _spell(basis: str) -> str:
     """A basis in words: "gpu_util (optimistic) 4%" is "GPU_UTIL (optimistic) 4 %"."""
     name, _, rest = basis.partition(" ")
@@ -223,14 +236,18 @@ def _group_table(by: Sequence[str], readings: Sequence[Reading]) -> DataTable:
     for reading in readings:
         groups.setdefault(tuple(reading.by.values()), []).append(reading)
     of_metrics = list(zip(*groups.values(), strict=True))
-    columns = [*(TableColumn(name) for name in by), *map(_column, of_metrics)]
+    stays = len(of_metrics) <= MOST_NAMED
+    columns = [*(TableColumn(name) for name in by), *(replace(_column(of), stays=stays) for of in of_metrics)]
     millions = [_counts_millions(column) for column in of_metrics]
     rows: list[list[Cell]] = [
         [*(part or NO_NAME for part in key), *map(_cell, row, millions)] for key, row in groups.items()
     ]
-    if any(map(coverage_text, readings)):
+    # of a row the least of what is known; what is not has a dash
+    least = [
+        min(row, key=lambda r: (r.value is None, 1 if r.coverage is None else r.coverage)) for row in groups.values()
+    ]
+    if any(map(coverage_text, least)):
         columns.append(TableColumn("coverage", "percent"))
-        least = (min(row, key=lambda r: 1 if r.coverage is None else r.coverage) for row in groups.values())
         rows = [[*row, coverage_text(worst)] for row, worst in zip(rows, least, strict=True)]
     return DataTable(columns, rows)
 

@@ -337,7 +337,7 @@ def _draw_made(one: Group) -> SectionFacts:
 def _draw_use(inquiry: Inquiry, job: str, one: Group) -> Sequence[UseFacts]:
     """Who used what it serves; nothing where no gateway logged it."""
     start, end = inquiry.window
-    use = inquiry.books.divide_use(job, start, end, (one.value("cost"), one.value("idle_cost")))
+    use = inquiry.books.divide_use(job, start, end, (one.value("cost"), one.value("idle_cost")), inquiry.basis)
     if use is None:
         return ()
     rows: list[Sequence[Cell]] = [

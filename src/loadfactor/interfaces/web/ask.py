@@ -34,8 +34,6 @@ LISTS: Final = ("by", "where", "metric")
 OPTIONS: Final = {"last": "--last", "from": "--from", "to": "--to", "tz": "--timezone", "where": "--where"}
 KEPT: Final = ("last", "from", "to", "tz", "where")
 """What a link to another page takes along."""
-FACET: Final = "only "
-"""How the title of a column begins whose cells are filters of the page."""
 FACETS: Final = ("state", "end", "every", "on", "month", "version")
 """Facets that are names in the address of their own; the others are filters of `where`."""
 VIEW: Final = "view"

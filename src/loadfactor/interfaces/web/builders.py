@@ -27,7 +27,7 @@ from loadfactor.interfaces.reports.job import build_job_page
 from loadfactor.interfaces.reports.tiles import BEFORE, build_tiles, say_change
 from loadfactor.interfaces.requests import AlertsRequest
 from loadfactor.interfaces.tables import col, table
-from loadfactor.interfaces.web.ask import FACET, VIEW, Ask, shift
+from loadfactor.interfaces.web.ask import VIEW, Ask, shift
 from loadfactor.interfaces.web.heat import MOST_COLUMNS, MOST_ROWS, read_heat
 from loadfactor.interfaces.web.sent import link_statements
 from loadfactor.interfaces.web.standing import show_standing
@@ -422,7 +422,7 @@ def _list_facets(
     found = Counter(chain.from_iterable(map(values.__getitem__, chosen)))
     found.pop(None, None)
     title = FACET_TITLES.get(name, f"By {name}")
-    return table(found.most_common(MOST_FACETS), col(f"{FACET}{name}"), col(of, style="number", digits=9), title=title)
+    return table(found.most_common(MOST_FACETS), col(name, facet=name), col(of, style="number", digits=9), title=title)
 
 
 def _over_time(inquiry: Inquiry) -> Section | None:

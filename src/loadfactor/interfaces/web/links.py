@@ -12,7 +12,7 @@ from loadfactor.interfaces.pages.readings import NO_NAME
 from loadfactor.interfaces.render.html import write_text
 from loadfactor.interfaces.reports.inquiry import NOBODY, UNTAGGED
 from loadfactor.interfaces.reports.sections import ALL
-from loadfactor.interfaces.web.ask import FACET, FACETS, VIEW, Ask
+from loadfactor.interfaces.web.ask import FACETS, VIEW, Ask
 from loadfactor.interfaces.web.views import LONGEST_ADDRESS
 
 STATEMENT_OF, STATEMENT_OF_MONTH = "statement of", "statement of month"
@@ -30,14 +30,14 @@ class Linker:
 
     def __call__(self, column: TableColumn, cell: str) -> Markup | str:
         """The cell spelled out, as a link where it names something that has a page; an address too long for browsers is none."""
-        shown, address = write_text(column, cell), self._find_address(column.title, cell)
+        shown, address = write_text(column, cell), self._find_address(column, cell)
         if address is None or len(address) > LONGEST_ADDRESS:
             return shown
         return Markup('<a href="{}">{}</a>').format(address, shown)
 
-    def _find_address(self, title: str, cell: str) -> str | None:
-        if title.startswith(FACET):
-            name = title.removeprefix(FACET)
+    def _find_address(self, column: TableColumn, cell: str) -> str | None:
+        title, name = column.title, column.facet
+        if name:
             if name in FACETS:
                 return self._ask.link(self._ask.path, FACETED, **{name: cell})
             chosen = f"{name}={cell}"

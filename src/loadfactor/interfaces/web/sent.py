@@ -17,7 +17,7 @@ from loadfactor.interfaces.formats import instant
 from loadfactor.interfaces.pages.statement import build_statement, find_statement
 from loadfactor.interfaces.reach import NothingKnownError, RefusedError, is_empty, keep_to_team
 from loadfactor.interfaces.tables import col, table
-from loadfactor.interfaces.web.ask import FACET, Ask
+from loadfactor.interfaces.web.ask import Ask
 from loadfactor.interfaces.web.links import STATEMENT_OF, STATEMENT_OF_MONTH
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.settings.money import FIXED
@@ -72,10 +72,13 @@ def _list_digests(ask: Ask, shown: Period) -> Section:
     while len(periods) < MOST_PERIODS and period.end > ask.snapshot.span[0]:
         periods.append(period)
         period = period.before
-    lengths = table([(of,) for of in EVERY], col(f"{FACET}every"))
+    lengths = table([(of,) for of in EVERY], col("every", facet="every"))
     return Section(
         "Other digests",
-        tables=(lengths, table(periods, col(f"{FACET}on", lambda of: of.first.isoformat()), col("period", "name"))),
+        tables=(
+            lengths,
+            table(periods, col("since", lambda of: of.first.isoformat(), facet="on"), col("period", "name")),
+        ),
     )
 
 
@@ -98,11 +101,11 @@ def build_statement_page(ask: Ask) -> Document:
     closings = ask.snapshot.list_closings(month)
     versions = table(
         list(enumerate(closings, 1)),
-        col(f"{FACET}version", lambda row: str(row[0])),
+        col("version", lambda row: str(row[0]), facet="version"),
         col("closed", lambda row: instant(row[1].closed)),
         title="Closed versions",
     )
-    listed = [table([(of,) for of in months], col(f"{FACET}month"))]
+    listed = [table([(of,) for of in months], col("month", facet="month"))]
     other = Section("Other statements", tables=[*listed, *([versions] if closings else [])])
     return replace(page, sections=[*page.sections, other])
 

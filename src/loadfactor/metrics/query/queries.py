@@ -19,7 +19,7 @@ from loadfactor.ledger.sums import fold, window_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, OF_GRID, UNDERUSED_COST, UNDERUSED_S, Quantile, Sum
 from loadfactor.metrics.query.grid import READ_BY_GRID, add_energy
-from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
+from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, TENANT, UNKNOWN_HOLDER, Question
 from loadfactor.metrics.work import (
     AT_PEAK,
     CACHED,
@@ -37,13 +37,19 @@ from loadfactor.tables.schema import DIMENSIONS, columns_of
 Expr = Any
 _WHO = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
 """What a job is called, besides its own name."""
+WORK_ID, _SHOWN_JOB = "work_id", "shown_job"
+"""Of rows that are divided: the job as a part of its work is called, and as it is shown."""
 _AS_GOOD_AS_EQUAL = 4
 """So many times the groups that were requested are read: of those whose amounts differ by rounding alone names decide."""
 
 
 def list_queries(question: Question) -> dict[str, Expr]:
     """Every query that the answer to a question reads, by name."""
-    book = name_unknown(question, ibis.table(window_columns(), name="window_ledger"))
+    columns = window_columns() | (dict.fromkeys((TENANT, WORK_ID), "string") if question.divides else {})
+    book = name_unknown(question, ibis.table(columns, name="window_ledger"))
+    if question.divides and question.units:
+        of_job = ibis.window(group_by=book.job_id)
+        book = book.mutate(job_from=book.from_utc.min().over(of_job), job_to=book.to_utc.max().over(of_job))
     booked = apply_filters(question, book, tuple(DIMENSIONS))
     booked = add_calendar(question, booked, booked.hour_utc, booked.from_utc)
     if question.reads_grid:
@@ -63,6 +69,8 @@ def list_columns(question: Question) -> set[str]:
     used |= {field.name for of in list_parts(question, book).values() for field in of.op().find(ops.Field)}
     if question.reads_grid:
         used |= READ_BY_GRID
+    if question.divides:
+        used |= {"job_id", "state", *_WHO}
     if question.units:
         used |= {"job_id", *_WHO, "state", "gpu_s", f"price_per_gpu_hour_{question.basis}"}
     return used.intersection(book.columns)
@@ -221,13 +229,15 @@ def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[
     Both are lists of amounts in any order, as joins leave them.
     """
     keys = ["unit", *question.keys]
+    if question.divides:
+        booked, keys = _call_parts(booked), [_SHOWN_JOB if key == "job_id" else key for key in keys]
     rows = progress.filter(progress.unit.isin(question.units))
     start, end = read_input(question, "start_ms"), read_input(question, "end_ms")
     rows = rows.filter(rows.from_utc < end, (rows.to_utc > start) | (rows.from_utc >= start))
     jobs = rows.select("unit", "job_id").distinct()  # those of which all work was lost cost, too
     held = booked.filter(booked.job_id.notnull())  # all of them: a join may change the order, and with it the digits
     counted, cost = held.state.isin(question.held.states), measures(held)[f"cost_{question.basis}"]
-    of_jobs = held.group_by(["job_id", *(key for key in question.keys if key != "job_id")]).aggregate(
+    of_jobs = held.group_by(["job_id", *(key for key in keys[1:] if key != "job_id")]).aggregate(
         cost=ibis.coalesce(ibis.ifelse(counted, cost, 0.0).sum(), 0.0),
         priced_s=ibis.ifelse(counted & cost.notnull(), held.gpu_s, 0.0).sum(),
         needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
@@ -236,7 +246,14 @@ def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[
     spent = by_unit.group_by(keys).aggregate(**{c: by_unit[c].collect() for c in ("cost", "priced_s", "needed_s")})
     apart = [*keys, "kept", "cause", "known_from"]
     amounts = _amounts(question, booked.semi_join(rows, "job_id"), rows, apart)
-    return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by(apart)}
+    found = {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by(apart)}
+    return {name: of.rename(job_id=_SHOWN_JOB) if _SHOWN_JOB in keys else of for name, of in found.items()}
+
+
+def _call_parts(booked: Expr) -> Expr:
+    """Rows that are divided, as if who used a job had each a job of their own, that held GPUs from its first second to its last."""
+    held = {"from_utc": booked.job_from, "to_utc": booked.job_to}
+    return booked.mutate(**held, **{_SHOWN_JOB: booked.job_id, "job_id": booked[WORK_ID]})
 
 
 def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
@@ -247,7 +264,8 @@ def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
     if not question.where:
         return progress
     inside = ibis.and_(*(book[DIMENSIONS[name]] == read_input(question, f"where_{name}") for name, _ in question.where))
-    return progress.anti_join(book.filter(~ibis.coalesce(inside, False)), "job_id")
+    outside = book.filter(~ibis.coalesce(inside, False))
+    return progress.anti_join(outside, progress.job_id == outside[WORK_ID if question.divides else "job_id"])
 
 
 def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> Expr:
@@ -256,8 +274,9 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     `booked` is the ledger of the jobs that made it: they are called what it calls them, and what they report from before or after
     they held GPUs counts nothing: of GPUs that nobody knows it has no cost.
     """
+    called = (*_WHO, TENANT, _SHOWN_JOB) if question.divides else _WHO
     names = booked.group_by("job_id").aggregate(
-        **{c: booked[c].max() for c in _WHO}, held_from=booked.from_utc.min(), held_to=booked.to_utc.max()
+        **{c: booked[c].max() for c in called}, held_from=booked.from_utc.min(), held_to=booked.to_utc.max()
     )
     start, end = read_input(question, "start_ms"), read_input(question, "end_ms")
     length = (rows.to_utc - rows.from_utc).cast("float64")

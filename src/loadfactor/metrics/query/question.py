@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -28,6 +28,8 @@ UNKNOWN_HOLDER = "unknown holder"
 """The group of unattributed time in a split by any of them."""
 TOLD_BY = "told by"
 """Among the queries of a question: not SQL, but the names of the kept sums that tell all it reads of the ledger."""
+TENANT = "tenant"
+"""Who used what a job served, as gateways call it: a dimension of rows that are divided."""
 OF_A_JOB = (*OF_A_HOLDER, "hour", *PERIODS)
 OF_A_WAIT = (*OF_A_JOB, "pool")
 
@@ -49,6 +51,8 @@ class Question:
     knows_grid: bool = False
     """Whether settings say what energy is worked out of (`query.grid`); else what follows from them is unknown."""
     most: int | None = None
+    divides: Literal["", "shown", "charged"] = ""
+    """Whether rows of jobs that serve are divided by who used them, and whether team, user and project are those of who did."""
 
     @property
     def reads_grid(self) -> bool:
@@ -65,7 +69,9 @@ class Question:
         """All that its queries depend on: the same for another window, or another value of a filter."""
         filters = tuple(name for name, _ in self.where)
         limit = () if self.most is None else (self.most,)
-        return repr((self.metrics, self.by, self.basis, filters, self.without_idle, self.reads_grid, *limit))
+        return repr(
+            (self.metrics, self.by, self.basis, filters, self.without_idle, self.reads_grid, self.divides, *limit)
+        )
 
     @property
     def keys(self) -> list[str]:
@@ -96,7 +102,7 @@ class Question:
     @property
     def units(self) -> list[str]:
         """The units of work it reads; none where it splits by what work does not have."""
-        if any(name not in OF_A_JOB for name in self.by):
+        if any(name not in (*OF_A_JOB, TENANT) for name in self.by):
             return []
         return list(dict.fromkeys(unit for m in self.metrics if isinstance(m.kind, OF_WORK) for unit in m.units))
 

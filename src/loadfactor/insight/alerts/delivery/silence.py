@@ -12,7 +12,7 @@ from loadfactor.insight.alerts.alert import Alert
 from loadfactor.tables.schema import DIMENSIONS
 
 LONGEST_REASON = 500
-DIMENSION_NAMES = tuple(name for name in DIMENSIONS if name not in ("state", "hour", "day", "week", "month"))
+DIMENSION_NAMES = tuple(name for name in DIMENSIONS if name not in ("tenant", "state", "hour", "day", "week", "month"))
 
 
 @dataclass(frozen=True)
