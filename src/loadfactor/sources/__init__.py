@@ -195,8 +195,8 @@ SOURCES = (
     SourceEntry(
         "slurm",
         "slurm",
-        "what Slurm writes: `sacct -P`, scontrol show job and node, JSON of squeue, sacct, sinfo, slurmrestd",
-        formats="text of sacct with any delimiter, keys and values, scontrol, JSON (v0.0.37 and later), Slurm-web",
+        "what Slurm writes: `sacct -P`, scontrol show job and node, squeue -o, JSON of squeue, sacct, sinfo, slurmrestd",
+        formats="text of sacct with any delimiter, keys and values, scontrol, tables of squeue, JSON (from v0.0.37), Slurm-web",
         seen="22.05 and later; slurmrestd v0.0.37 and later",
         gives="who held GPUs and waited, models of GPUs, nodes that are out of use, jobstats' summaries",
         lacks="what GPUs did; which of a node's GPUs (scontrol show job -d says it of running jobs)",

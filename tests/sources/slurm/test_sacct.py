@@ -16,8 +16,9 @@ from tests.sources.slurm.sacct_files import DAY, FIELDS, Books, job, tres, write
 import loadfactor
 from loadfactor import Books as Stored
 from loadfactor.base.errors import SourceError
+from loadfactor.interfaces.pages.readings import build_page as show_readings
 from loadfactor.interfaces.reports.page import build_page
-from loadfactor.interfaces.requests import ReportRequest
+from loadfactor.interfaces.requests import ReportRequest, ShowRequest
 from loadfactor.settings.config import settings
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.slurm.job_rows import NOT_ITS_GPUS, SHARED, UNREADABLE, read_summary
@@ -315,7 +316,7 @@ def test_the_hour_that_comes_twice(tmp_path, start, end, elapsed, hours, guessed
         ("hello world\n", "names no JobID"),
         (
             "   JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n",
-            "the table of squeue, which names no GPUs; save",
+            "a table of squeue that names no GPUs; save",
         ),
         ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n", "the table of sinfo.*save `scontrol show node`"),
         ("123|COMPLETED|2026-10-01T00:00:00|gres/gpu=1\n", r"without its heading; leave --noheader \(-n\) out"),
@@ -536,6 +537,10 @@ def test_summaries_are_in_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     text = "reported busy 40.0 % of 100 % of its GPU-hours, memory up to 25.0 % (jobstats: mean GPU_UTIL of whole runs)"
     assert text in " ".join(str(loadfactor.seff(job="1", **where)).split())
     assert any(text in tile.note for tile in build_page(ReportRequest(job="1", **where)).tiles)
+    for asked in ({"by": ("job",)}, {"where": ("job=1",)}):
+        page = show_readings(ShowRequest(metrics=("utilization",), **asked, **where))
+        assert [row[:4] for row in page.sections[-1].tables[0].rows] == [("1", 0.4, 0.25, 1.0)]
+        assert page.sections[-1].lead == "jobstats: mean GPU_UTIL of whole runs; in no other number."
     rule = tmp_path / "loadfactor.toml"
     rule.write_text("[wasteful]\nutilization_below = 0.5\nleast_gpu_hours = 1\nleast_coverage = 0.2\n")
     monkeypatch.setattr("loadfactor.settings.config.CHOSEN.path", rule)

@@ -1,7 +1,7 @@
 """Readings as a document: a row a metric, or a row a group with a column a metric; units and coverage beside the values."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -9,6 +9,7 @@ from shlex import quote
 from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import ONES_PER_MILLION
+from loadfactor.books.job_summary import ReportedUse
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import (
     Cell,
@@ -23,6 +24,7 @@ from loadfactor.interfaces.document import (
 from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.interfaces.pages.energy import ENERGY, list_terms
 from loadfactor.interfaces.requests import ShowRequest
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import PerUnit, Speed
 from loadfactor.metrics.query.reading import Reading, Value
@@ -79,12 +81,31 @@ def build_page(request: ShowRequest) -> Document:
     page = build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
     if {*ENERGY[1:]}.intersection(reading.metric for reading in readings):
         page = replace(page, assumptions=list_terms(settings().energy))
+    of = request.by or tuple(name for name in ("job", "user") if name in request.filters)[:1]
+    if "utilization" in request.metrics and of in (("job",), ("user",)):
+        with books.snapshot() as snapshot:
+            reported = snapshot.sum_reported(of[0], start, end, request.filters)
+        shown = [name for reading in page.data if (name := {**request.filters, **reading.by}.get(of[0])) in reported]
+        page = replace(page, sections=(*page.sections, *list_reported(of[0], shown, reported)))
     if "cost" in request.metrics and "team" in request.by and not request.filters:
         from loadfactor.interfaces.pages.bridge import link_bridge  # slow to import
 
         link = link_bridge(f" --store {quote(str(books.store.folder))}")
         return replace(page, sections=(*page.sections, Section(suggestions=(link,))))
     return page
+
+
+def list_reported(by: str, shown: Sequence[str], reported: Mapping[str, ReportedUse]) -> tuple[Section, ...]:
+    """What summaries of whole runs say of the jobs or users shown, which is in no reading; nothing where there is none."""
+    rows = table(
+        [(name, reported[name]) for name in dict.fromkeys(shown)],
+        col(by, lambda of: of[0]),
+        col("Reported busy", lambda of: of[1].utilization, "percent"),
+        col("memory up to", lambda of: of[1].mem_peak_share, "percent"),
+        col("of its GPU-hours", lambda of: of[1].coverage, "percent"),
+    )
+    lead = next((f"{of.basis}; in no other number." for of in reported.values()), "")
+    return (Section("Reported at the end of jobs", tables=(rows,), lead=lead),) if shown else ()
 
 
 def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store: Path) -> Document:

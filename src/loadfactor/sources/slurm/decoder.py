@@ -18,6 +18,7 @@ from loadfactor.sources.slurm.node_rows import NodeRecord, is_out_of_use, list_n
 from loadfactor.sources.slurm.rest_json import count_others, decode_rest_jobs, decode_rest_nodes, parse_documents
 from loadfactor.sources.slurm.sacct import SacctText, make_keys
 from loadfactor.sources.slurm.scontrol import KINDS, decode_scontrol_jobs, decode_scontrol_nodes
+from loadfactor.sources.slurm.squeue import IS_SQUEUE, decode_squeue
 
 _CONTROL: Final = re.compile(rb"\s*(?:%s)=" % "|".join(KINDS).encode())
 NO_USE_OF_AT: Final = "--at changed nothing: no job still ran, and no node was out of use"
@@ -60,6 +61,8 @@ def decode_slurm(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
         elif kind == "scontrol":
             jobs.append(JobsAtHand(source.label, decode_scontrol_jobs(source, options.timezone, notes)))
             nodes += decode_scontrol_nodes(source, options.timezone, notes)
+        elif kind == "squeue":
+            jobs.append(JobsAtHand(source.label, decode_squeue(source, options.timezone, notes)))
         else:
             jobs.append(SacctText(source, options.timezone))
     yield from list_nodes(nodes, options.pool, options.at_ms, inputs[0].label, notes)
@@ -70,13 +73,13 @@ def decode_slurm(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
 
 
 def find_kind(source: Input) -> str:
-    """The format of an input, by how it begins: `json`, text of `scontrol`, else that of `sacct`."""
+    """The format of an input, by how it begins: `json`, text of `scontrol` or `squeue`, else that of `sacct`."""
     start = next((chunk for chunk in source.chunks if chunk), b"").removeprefix(_BOM)
     if start.startswith(_UTF_16):
         start = start[: len(start) // 2 * 2].decode("utf-16", "replace").encode(errors="replace")
     if start.lstrip()[:1] in (b"{", b"["):
         return "json"
-    return "scontrol" if _CONTROL.match(start) else "sacct"
+    return "scontrol" if _CONTROL.match(start) else "squeue" if IS_SQUEUE.match(start) else "sacct"
 
 
 def decode_jobs(inputs: Sequence[Jobs], around: JobSurroundings, notes: Notes) -> Iterator[Rows]:

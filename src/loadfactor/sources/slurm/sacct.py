@@ -51,12 +51,9 @@ _TIMES: Final = dict(zip(INSTANTS, ("submit", "eligible", "start", "end"), stric
 _HELD: Final = ("alloctres", "tresallocstr", "allocgres")
 _REQUESTED: Final = ("reqtres", "tresreqstr", "reqgres")
 _OTHERS: Final = ("jobid", "jobidraw", "state", "nodelist", "restarts", "elapsedraw", "elapsed", "suspended")
-_SQUEUE: Final = "the table of squeue, which names no GPUs", "save `scontrol show job -d` or `squeue --json`"
 _OTHERS_BEGIN: Final = tuple(
     (re.compile(shape, re.IGNORECASE), what, how)
     for shape, what, how in (
-        (r"\s*JOBID\s+PARTITION\s+NAME\s+USER", *_SQUEUE),
-        (r"\s*JOBID.*NODELIST\(REASON\)", *_SQUEUE),
         (
             r"\s*(PARTITION\s+AVAIL|NODELIST\s+NODES)",
             "the table of sinfo",
