@@ -7,8 +7,9 @@ constant held to its physical prior. `benchmarks/leave_out.py` then says how wro
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +55,16 @@ class Case:
     layouts: Sequence[TrainingLayout]
 
 
-def cases(folder: Path) -> list[Case]:
-    """The usable rows of the files that have a weight."""
+def cases(folder: Path, names: Container[str]) -> list[Case]:
+    """The usable rows of these files; what ran out of memory has no time."""
     found = []
     for file in read_measurement_files([folder]):
-        for row in file.rows if file.name in WEIGHTS else ():
+        for row in file.rows if file.name in names else ():
             try:
                 one = read_row(row)
             except RowRefused:
+                continue
+            if not isfinite(one.value):
                 continue
             free = search_layouts(one.job, one.layout.gpus, one.space).layouts if one.free else ()
             found.append(
@@ -152,7 +155,7 @@ def main(arguments: list[str]) -> None:
     folders = [a for a in arguments if not a.startswith("-")]
     if len(folders) != 1:
         sys.exit("usage: python -m benchmarks.fit_training FOLDER")
-    rows = cases(Path(folders[0]))
+    rows = cases(Path(folders[0]), WEIGHTS)
     priors = {n: float(str(e["prior"])) for n, e in read_constants("training.toml").items() if "prior" in e}
     start = replace(read_training_constants(), **priors)
     assert {f.name for f in fields(TrainingConstants)} >= set(priors)

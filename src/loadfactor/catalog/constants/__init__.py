@@ -1,7 +1,7 @@
 """Constants that the planner's equations were fitted to, one data file a topic, each value with what it was fitted on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -55,28 +55,48 @@ def read_training_constants() -> TrainingConstants:
 
 @dataclass(frozen=True)
 class LeftOutSource:
-    """Mean error of one file of measurements, with its rows fitted to and without; `covered_share` of them lie in the range
-    that the other files give.
+    """Mean error of a file of measurements or a generation of hardware, with its rows fitted to (None where they never are) and
+    without; `covered_share` of them lie in the range that the other sources give.
     """
 
     file: str
     rows: int
-    fitted_error: float
     left_out_error: float
     covered_share: float
+    fitted_error: float | None = None
+
+
+@dataclass(frozen=True)
+class FittedRuns:
+    """Runs of one source that the constants were fitted to: what they have in common, and the least and most of what they differ in.
+
+    `stack`: frameworks that share kernels and exchange, by one name; `narrow`: products in fewer than 16 bits.
+    """
+
+    file: str
+    stack: str
+    architecture: str
+    attention: str
+    experts: bool
+    adapters: bool
+    narrow: bool
+    gpus: tuple[float, float]
+    seq: tuple[float, float]
+    parameters: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class LeftOutErrors:
     """How wrong the training equations are on what they were not fitted to, by `benchmarks/leave_out.py`.
 
-    `ranges`: by kind of network, the factors on predicted seconds between which four of five rows lie. `layout_spread`: how far
-    the errors of two layouts of one job lie apart in four of five pairs.
+    `ranges`: by kind of network and distance from what was fitted, the factors on predicted seconds between which four of five
+    rows lie. `layout_spread`: how far the errors of two layouts of one job lie apart in four of five pairs.
     """
 
     layout_spread: float
-    ranges: Mapping[str, tuple[float, float]]
+    ranges: Mapping[str, Mapping[str, tuple[float, float]]]
     sources: Sequence[LeftOutSource]
+    fitted: Sequence[FittedRuns] = field(repr=False)
 
     @property
     def left_out_error(self) -> float:
@@ -93,13 +113,22 @@ class LeftOutErrors:
 def read_left_out_errors() -> LeftOutErrors:
     """The errors as the data file gives them.
 
-    >>> low, high = read_left_out_errors().ranges["dense"]
+    >>> low, high = read_left_out_errors().ranges["dense"]["same stack"]
     >>> 0.5 < low < 1 < high < 2
     True
     """
     errors: Mapping[str, Any] = read_toml(__name__, "training_errors.toml")
-    ranges = {kind: (float(r["low"]), float(r["high"])) for kind, r in errors["range"].items()}
-    return LeftOutErrors(float(errors["layout_spread"]), ranges, [LeftOutSource(**one) for one in errors["source"]])
+    ranges = {
+        kind: {name: (float(low), float(high)) for name, (low, high) in by_distance.items()}
+        for kind, by_distance in errors["range"].items()
+    }
+    names = [f.name for f in fields(FittedRuns)]
+    fitted = [
+        FittedRuns(**{n: tuple(one[n]) if isinstance(one[n], list) else one[n] for n in names}) for one in errors["fitted"]
+    ]
+    return LeftOutErrors(
+        float(errors["layout_spread"]), ranges, [LeftOutSource(**one) for one in errors["source"]], fitted
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from loadfactor.interfaces.plans.inputs import state_price
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.training.calibration import CalibrationReport
+from loadfactor.planner.training.distance import MEANINGS
 from loadfactor.planner.training.explanations import EvaluatedLayout
 from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.request import TrainingRequest
@@ -126,7 +127,7 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     what = "Fine-tuning" if p.job.adapters else "Training"
     return (
         f"{what} {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
-        f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {say_layout(p.best.layout)}; with a risk of "
+        f"{write_time(p)} ({p.distance}){paid}, at {percent(p.mfu_share)} MFU: {say_layout(p.best.layout)}; with a risk of "
         f"{write_risk(p.best)} of running out of memory."
     )
 
@@ -314,7 +315,7 @@ def _draw_summary(p: TrainingPlan) -> Section:
         days = f"{number(low)} to {number(high)} days"
     else:
         days = f"{duration(low * S_PER_DAY)} to {duration(high * S_PER_DAY)}"
-    unfitted = "what runs took that the equations were not fitted to (validate train --about)"
+    unfitted = f"{p.distance}: {MEANINGS[p.distance]} (validate train --about)"
     rows = [
         ("layout", write_layout(p.best.layout), say_layout(p.best.layout)),
         ("step", duration(p.step_s), f"{p.global_batch:,} sequences of {p.seq:,} tokens"),

@@ -7,10 +7,11 @@ from functools import partial
 from loadfactor.base.units import BYTES_PER_GIB, PERCENT
 from loadfactor.catalog.constants import read_constants, read_left_out_errors
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Assumption, DataTable, Document, Section
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section
 from loadfactor.interfaces.formats import counted, number, percent
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.training.distance import MEANINGS
 from loadfactor.planner.validation.memory import MemoryValidation, validate_memory
 from loadfactor.planner.validation.mfu_claims import MfuClaim, MfuValidation, validate_mfu
 from loadfactor.planner.validation.request import MemoryValidationRequest, MfuRequest, TrainingValidationRequest
@@ -283,16 +284,23 @@ def _write_mfu_headline(claims: Sequence[MfuClaim]) -> str:
 
 def build_training() -> Document:
     errors = read_left_out_errors()
-    ranges = [
-        f"{kind}: {number(low)} to {number(high)} times the predicted seconds"
-        for kind, (low, high) in errors.ranges.items()
-    ]
-    sources = [
+    ranges = table(
+        [
+            (name, meaning, *(" to ".join(map(number, ends[name])) for ends in errors.ranges.values()))
+            for name, meaning in MEANINGS.items()
+        ],
+        "distance",
+        "what it says",
+        *errors.ranges,
+        title="Ranges by distance",
+        note="four of five runs take so many times the predicted seconds",
+    )
+    sources: list[tuple[Cell, ...]] = [
         (s.file.removesuffix(".csv"), s.rows, s.fitted_error, s.left_out_error, s.covered_share) for s in errors.sources
     ]
-    fitted = sum(s.fitted_error for s in errors.sources) / len(errors.sources)
-    total = sum(s.rows for s in errors.sources)
-    sources.append(("mean of the sources", total, fitted, errors.left_out_error, errors.covered_share))
+    errors_fitted = [s.fitted_error for s in errors.sources if s.fitted_error is not None]
+    fitted = sum(errors_fitted) / len(errors_fitted)
+    sources.append(("mean of the sources", None, fitted, errors.left_out_error, errors.covered_share))
     by_source = table(
         sources,
         "source",
@@ -314,7 +322,7 @@ def build_training() -> Document:
     return Document(
         f"On sources that the constants were not fitted to, the mean error is {percent(errors.left_out_error)}; the stated range "
         f"of four in five holds {percent(errors.covered_share)} of the rows.",
-        (Section("Each source left out in turn", tables=(by_source,)), Section("Constants", tables=(constants,))),
-        notes=(*ranges, f"Leads of a layout below {percent(errors.layout_spread)} are too small to tell."),
+        (Section("Each source left out in turn", tables=(ranges, by_source)), Section("Constants", tables=(constants,))),
+        notes=(f"Leads of a layout below {percent(errors.layout_spread)} are too small to tell."),
         data=errors,
     )

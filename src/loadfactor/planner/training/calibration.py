@@ -16,6 +16,7 @@ from loadfactor.base.quantities import parse_bytes, parse_duration_s
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_constants, read_left_out_errors
 from loadfactor.planner.hardware.distance import TENTH, read_spread, spread_range, weigh_measurements
+from loadfactor.planner.training.distance import find_range
 from loadfactor.planner.training.job import Calibration, TrainingJob
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import build_machine
@@ -137,7 +138,7 @@ def calibrate(
 ) -> tuple[TrainingJob, CalibrationReport]:
     """The job as it is known after the run, and what changed."""
     step_before, peak_before = _predict_step(job, layout), _predict_peak(job, layout)
-    range_before = read_left_out_errors().ranges["experts" if job.network.experts else "dense"]
+    range_before = find_range(job, layout.gpus)
     moved: list[MovedConstant] = []
     after, stack_factor, step_range = job, 1.0, None
     if measured.step_s is not None:

@@ -8,6 +8,8 @@ from loadfactor.base.units import PERCENT, S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTO
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, job_mtbf_s, plan_checkpoints
+from loadfactor.planner.hardware.distance import Distance
+from loadfactor.planner.training.distance import find_distance, find_range
 from loadfactor.planner.training.explanations import (
     EvaluatedLayout,
     check_request,
@@ -120,16 +122,21 @@ class TrainingPlan:
 
     @property
     def time_range(self) -> tuple[float, float]:
-        """Factors on the predicted time between which four of five published runs lie that the equations were not fitted to.
+        """Factors on the predicted time between which four of five published runs lie that are as far from what was fitted.
 
         After a measured step what layouts of one job differ by. Where nobody named the framework, from the lower end of the
         fastest that it may be to the upper of the slowest.
         """
         if self.job.calibration.step_range is not None:
             return self.job.calibration.step_range
-        low, high = read_left_out_errors().ranges["experts" if self.job.network.experts else "dense"]
+        low, high = find_range(self.job, self.gpus)
         fastest, slowest = self.framework_range
         return low * fastest, high * slowest
+
+    @property
+    def distance(self) -> Distance:
+        """How far the run is from those that the constants were fitted to."""
+        return find_distance(self.job, self.gpus)
 
     @property
     def days_range(self) -> tuple[float, float]:

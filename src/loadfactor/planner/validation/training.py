@@ -8,6 +8,8 @@ import numpy as np
 from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.measurements import TRAINING, read_published_rows
+from loadfactor.planner.hardware.distance import Distance, share_inside
+from loadfactor.planner.training.distance import find_distance, find_range
 from loadfactor.planner.training.flops import Utilization
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import NONE, SELECTIVE, TrainingLayout
@@ -72,6 +74,11 @@ class Comparison:
     def measures_memory(self) -> bool:
         """True for a part of the memory rather than a speed."""
         return self.quantity.endswith("_gib")
+
+    @property
+    def distance(self) -> Distance:
+        """How far the run is from those that the constants were fitted to (which may be these)."""
+        return find_distance(self.run.job, self.gpus)
 
     @property
     def hfu_share(self) -> float | None:
@@ -177,13 +184,11 @@ def summarize_errors(
 
 def _count_inside(results: Sequence[Comparison]) -> float | None:
     """Share of the runs that took a time inside the stated range about the predicted one; None where only memory was measured."""
-    ranges = read_left_out_errors().ranges
-    inside = []
-    for r in results:
-        if not r.measures_memory():
-            low, high = ranges["experts" if r.run.job.network.experts else "dense"]
-            inside.append(low <= r.run.step_s / r.run.step_s_at(r.predicted) <= high)
-    return float(np.mean(inside)) if inside else None
+    return share_inside(
+        (r.run.step_s / r.run.step_s_at(r.predicted), find_range(r.run.job, r.gpus))
+        for r in results
+        if not r.measures_memory()
+    )
 
 
 def _list_sweeps(results: Sequence[Comparison]) -> list[tuple[np.ndarray, np.ndarray]]:
