@@ -98,9 +98,7 @@ def describe(rows: Sequence[Case]) -> list[FittedRuns]:
     return [
         one
         for file in dict.fromkeys(c.file for c in rows)
-        for one in describe_runs(
-            file, [(c.measured.job, int(c.measured.layout.gpus)) for c in rows if c.file == file]
-        )
+        for one in describe_runs(file, [(c.measured.job, int(c.measured.layout.gpus)) for c in rows if c.file == file])
     ]
 
 
@@ -124,8 +122,8 @@ def measure_ranges(sources: Sequence[LeftOut], kind: str, tail: float) -> dict[s
         if len(v):
             order = np.argsort(v)
             place = np.cumsum(w[order]) / w.sum()
-            ends = (float(v[order][min(np.searchsorted(place, q), len(v) - 1)]) for q in (tail, 1 - tail))
-            low, high = min(low, next(ends)), max(high, next(ends))
+            ends = [float(v[order][min(int(np.searchsorted(place, q)), len(v) - 1)]) for q in (tail, 1 - tail)]
+            low, high = min(low, ends[0]), max(high, ends[1])
         ranges[distance] = float(np.exp(low)), float(np.exp(high))
     return ranges
 

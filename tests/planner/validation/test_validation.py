@@ -1,13 +1,16 @@
 """Predictions beside published training runs, and measurements of serving replicas read row by row."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from loadfactor import plan_training
 from loadfactor.base.errors import SourceError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import read_left_out_errors
+from loadfactor.planner.training.distance import MEANINGS
 from loadfactor.planner.training.software import TRAITS, Software, find_software
 from loadfactor.planner.validation.measurement_files import RowRefused, read_measurement_files
 from loadfactor.planner.validation.memory import validate_memory
@@ -281,6 +284,25 @@ def test_ranges_hold_as_often_as_they_say() -> None:
     assert len(errors.sources) >= 14
     assert errors.left_out_error <= 0.15
     assert 0.75 <= errors.covered_share <= 0.9
+
+
+def test_what_is_farther_from_what_was_fitted_has_the_wider_range() -> None:
+    """One word beside every headline and in the JSON; a range holds those of all that is nearer."""
+    given = {"model": "llama-3.1-70b", "tokens": 1e12, "seq": 8192, "datatype": "fp8"}
+    places = (
+        ("measured nearby", "nemo", "h100-sxm", 512, ()),
+        ("same stack", "nemo", "h100-sxm", 16_384, ()),
+        ("other stack", "internevo", "h100-sxm", 512, ()),
+        ("never seen", "megatron", "mi300x", 512, ()),
+        ("measured nearby", "megatron", "mi300x", 512, ("step=9s",)),
+    )
+    for word, framework, card, gpus, measured in places:
+        page = plan_training(**given, framework=framework, accelerator=card, gpus=(gpus,), measured=measured)
+        assert page.data.plans[0].distance == word
+        assert f"({word})" in page.headline
+    for ranges in read_left_out_errors().ranges.values():
+        ends = [ranges[word] for word in MEANINGS]
+        assert all(far[0] <= near[0] < near[1] <= far[1] for near, far in pairwise(ends))
 
 
 def test_errors_of_a_source_are_kept_apart() -> None:

@@ -68,7 +68,7 @@ class LeftOutSource:
 
 @dataclass(frozen=True)
 class FittedRuns:
-    """Runs of one source that the constants were fitted to: what they have in common, and the least and most of what they differ in.
+    """Runs of one source that the constants were fitted to: what they have in common, and the ends of what they differ in.
 
     `stack`: frameworks that share kernels and exchange, by one name; `narrow`: products in fewer than 16 bits.
     """
@@ -124,7 +124,8 @@ def read_left_out_errors() -> LeftOutErrors:
     }
     names = [f.name for f in fields(FittedRuns)]
     fitted = [
-        FittedRuns(**{n: tuple(one[n]) if isinstance(one[n], list) else one[n] for n in names}) for one in errors["fitted"]
+        FittedRuns(**{n: tuple(one[n]) if isinstance(one[n], list) else one[n] for n in names})
+        for one in errors["fitted"]
     ]
     return LeftOutErrors(
         float(errors["layout_spread"]), ranges, [LeftOutSource(**one) for one in errors["source"]], fitted

@@ -322,7 +322,10 @@ def build_training() -> Document:
     return Document(
         f"On sources that the constants were not fitted to, the mean error is {percent(errors.left_out_error)}; the stated range "
         f"of four in five holds {percent(errors.covered_share)} of the rows.",
-        (Section("Each source left out in turn", tables=(ranges, by_source)), Section("Constants", tables=(constants,))),
+        (
+            Section("Each source left out in turn", tables=(ranges, by_source)),
+            Section("Constants", tables=(constants,)),
+        ),
         notes=(f"Leads of a layout below {percent(errors.layout_spread)} are too small to tell."),
         data=errors,
     )

@@ -1,4 +1,4 @@
-"""How far a run is from those that the constants were fitted to, in one word, and how far from its prediction it may lie by that."""
+"""How far a run is from those that the constants were fitted to, in one word, and the range about its prediction by that."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -33,7 +33,9 @@ def describe_runs(file: str, jobs: Sequence[tuple[TrainingJob, int]]) -> list[Fi
     for job, gpus in jobs:
         sizes = (float(gpus), float(job.seq), float(job.network.parameters))
         groups.setdefault(_name_kind(job), []).append(sizes)
-    ends = {key: [(min(sizes), max(sizes)) for sizes in zip(*all_sizes, strict=True)] for key, all_sizes in groups.items()}
+    ends = {
+        key: [(min(sizes), max(sizes)) for sizes in zip(*all_sizes, strict=True)] for key, all_sizes in groups.items()
+    }
     return [FittedRuns(file, *key, gpus, seq, parameters) for key, (gpus, seq, parameters) in ends.items()]
 
 
