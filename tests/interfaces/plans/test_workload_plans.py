@@ -110,8 +110,8 @@ def test_the_headline_equals_its_table() -> None:
     row = next(csv.DictReader(io.StringIO(run(*arguments, "--format", "csv"))))
     plan = json.loads(run(*arguments, "--json"))["plans"][0]
     assert (float(row["days"]), float(row["cost"])) == pytest.approx((plan["days"], plan["cost"]))
-    said = f"about {number(float(row['days']))} days and {about_money(float(row['cost']))}, at {percent(float(row['MFU']))} MFU"
-    assert said in headline
+    time = f"about {number(float(row['days']))} days ({plan['distance']})"
+    assert f"{time} and {about_money(float(row['cost']))}, at {percent(float(row['MFU']))} MFU" in headline
 
 
 def test_the_function_returns_what_the_command_prints() -> None:
