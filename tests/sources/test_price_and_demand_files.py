@@ -102,6 +102,16 @@ def test_a_price_may_name_its_currency(tmp_path: Path) -> None:
         ("p.json", '[{"basis": "list", "price_per_gpu_hour": NaN}]', "not a finite number"),
         ("p.xlsx", "x", "a price list is a file ending in .csv, .toml, .json, .parquet"),
         ("p.csv", "", "is empty"),
+        (
+            "p.csv",
+            "Meter ID;Unit of measure;Part number;Unit price;Currency code\na;1 Hour;b;1,5;EUR\n",
+            "a price sheet of Azure",
+        ),
+        (
+            "p.csv",
+            "meterId,meterName,unitOfMeasure,unitPrice,term\na,ND96isr H100 v5,1 Hour,98.3,\n",
+            "loadfactor tables prices",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, name: str, text: str, says: str) -> None:

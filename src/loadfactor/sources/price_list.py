@@ -4,6 +4,7 @@ TOML holds `[[price]]` tables, JSON a list of objects (or that list under "price
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
@@ -38,10 +39,22 @@ def decode_price_lists(lists: Sequence[Input], options: ReadOptions) -> Iterator
             file = pa.BufferReader(join_pieces(label, source.chunks, _LIMIT_BYTES, _WRITE_CSV))
             yield from decode_parquet(file, label, PRICES, options.timezone)
         elif name.endswith(".csv"):
+            _refuse_price_sheet(source)
             yield from decode_csv(source, PRICES, options.timezone)
         else:
             prices = _check_prices(label, _parse(source, toml=name.endswith(".toml")))
             yield from convert_cells(label, PRICES, _split_prices(label, prices), options.timezone)
+
+
+def _refuse_price_sheet(source: Input) -> None:
+    """Raise SourceError where a CSV is the price sheet of Azure: it prices meters of each region, not GPUs."""
+    first = next((block.data for block in split_blocks(source)), b"").partition(b"\n")[0].decode()
+    names = {re.sub("[^a-z]", "", name.lower()) for name in re.split("[,;\t]", first)}
+    if "meterid" in names and {"unitprice", "unitofmeasure"} <= names:
+        raise SourceError(
+            f"{source.label} is a price sheet of Azure, which prices meters by region and not GPUs; write what an hour of your "
+            "GPUs costs in the columns of `loadfactor tables prices`, or import what was paid with `loadfactor import azure-cost`"
+        )
 
 
 def _parse(source: Input, toml: bool) -> Any:
