@@ -107,6 +107,25 @@ def test_recomputation_is_read_as_it_is_written(said: str, recomputed: str | Non
     assert recomputed is None or recomputed in str(row.layout)
 
 
+def test_embedding_and_head_may_fill_places_of_a_pipeline() -> None:
+    """Llama 3.1 405B on 16 stages of 8 chunks: 126 layers, embedding and head in 128 places; 144 places are too many."""
+    row = {
+        **TITAN,
+        "model": "llama-3.1-405b",
+        "gpus": "1024",
+        "tp": "8",
+        "pp": "16",
+        "zero": "1",
+        "global_batch": "512",
+    }
+    plan = {**row, "micro_batch": "not given", "source": "NVIDIA/NeMo", "recompute": "none"}
+    (found,), skipped = compare_rows("mine.csv", [{**plan, "interleave_v": "8"}])
+    assert not skipped
+    assert found.run.layout.interleave == 8
+    with pytest.raises(RowRefused, match="fewer than 16 stages of 9 chunks"):
+        read_row({**plan, "interleave_v": "9"})
+
+
 def test_a_shape_that_contradicts_the_network_is_refused() -> None:
     """A row that names a network and gives its shape has that network; another shape is said, not taken for GPT-2's."""
     shape = {"layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "8", "ffn": "14336"}

@@ -83,9 +83,13 @@ def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
 
 
 def is_even_enough(layers: int, stages: int, missing_share: float = MISSING_SHARE) -> bool:
-    """True where the other stages wait little for the fullest, and none is empty."""
+    """True where the other stages wait little for the fullest, and none is empty: one of embedding and one of head may be without.
+
+    >>> is_even_enough(126, 16 * 8), is_even_enough(126, 16 * 9)      # 405B's embedding and head fill two of 128 places
+    (True, False)
+    """
     missing = -layers % stages
-    return stages <= layers and missing <= max(MISSING_LAYERS, missing_share * layers)
+    return stages <= layers + MISSING_LAYERS and missing <= max(MISSING_LAYERS, missing_share * layers)
 
 
 def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> Iterator[TrainingLayout]:

@@ -37,7 +37,7 @@ from loadfactor.planner.training.flops import (
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters, TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import NARROW, build_machine, choose_datatype
-from loadfactor.planner.training.search import SearchSpace, enumerate_layouts
+from loadfactor.planner.training.search import MISSING_LAYERS, SearchSpace, enumerate_layouts
 from loadfactor.planner.training.software import Software, choose_software
 from loadfactor.planner.validation.measurement_files import COUNTED, Row, RowRefused, read_number, read_text, read_whole
 
@@ -268,7 +268,7 @@ def _explain_no_layout(network: Network, batch: int, x: TrainingLayout, free: Se
         return f"{network.experts.count} experts do not divide over {x.expert} ranks"
     if x.tensor * x.context * x.data % x.expert:
         return f"{x.expert} expert ranks do not divide the {x.tensor * x.context * x.data} ranks of a pipeline stage"
-    if x.pipeline * x.interleave > network.layers:
+    if x.pipeline * x.interleave > network.layers + MISSING_LAYERS:
         return f"{network.layers} layers are fewer than {x.pipeline} stages of {x.interleave} chunks"
     if x.interleave > 1 and "interleave" not in free:
         return f"the micro-batches of {batch} sequences are no multiple of {x.pipeline} interleaved stages"
