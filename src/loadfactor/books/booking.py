@@ -200,13 +200,14 @@ def book_held(
     idle_below: float,
     read: Literal["all", "held", "none"] = "all",
     signals: int = -1,
-    needed: str = "true",
+    within: Span | None = None,
     by_sample: bool = False,
     idle_alone: bool = False,
 ) -> None:
     """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read.
 
-    `read`: all samples, those of the GPUs and hours in `holdings`, or none. `needed`: SQL, which of all in whole hours.
+    `read`: all samples, those of the GPUs and hours in `holdings`, or none. `within`: of all in whole hours, only those that touch
+    this span, and all of GPUs that are free in `holdings`.
     `by_sample`, `idle_alone`: see `ledger.steps.Activity`.
     """
     files = session.covering("samples", *spans)
@@ -214,7 +215,10 @@ def book_held(
     suspects = find_suspects(parts)
     if parts:
         session.view_table("samples_of_hours", "samples", files, spans)
-        chosen = _choose_held(session, spans) if read == "held" else _choose_touching(spans, needed)
+        if read == "held":
+            chosen = _choose_held(session, spans)
+        else:
+            chosen = _choose_touching(spans) if within is None else _choose_within(session, within)
         if read == "held" and suspects:  # several steps read them
             session.materialize("samples_of_held", chosen)
             chosen = "SELECT * FROM samples_of_held"
@@ -233,20 +237,42 @@ def book_held(
     )
 
 
-def _choose_touching(spans: tuple[Span, ...], needed: str) -> str:
+def _choose_touching(spans: tuple[Span, ...]) -> str:
     """SQL: the samples of these spans; of an hour that is not booked whole, those that touch the part."""
-    if not all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
-        needed = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in merge([*spans]))
-    return f"SELECT * FROM samples_of_hours WHERE {needed}"
+    if all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
+        return "SELECT * FROM samples_of_hours"
+    return f"SELECT * FROM samples_of_hours WHERE {' OR '.join(map(_touch, merge([*spans])))}"
+
+
+def _choose_within(session: Session, span: Span) -> str:
+    """SQL: the samples that touch a span, and the others of GPUs that are free in `holdings`.
+
+    Both stand alone, so that files say which of their parts have neither: minute by minute most of an hour's samples have not.
+    """
+    chosen = f"SELECT * FROM samples_of_hours WHERE {_touch(span)}"
+    if free := _list_devices(session, "free"):
+        among = ", ".join(map(quote, free)) if len(free) <= MOST_NAMED else "SELECT device_id FROM holdings WHERE free"
+        chosen += f" UNION ALL SELECT * FROM samples_of_hours WHERE NOT {_touch(span)} AND device_id IN ({among})"
+    return chosen
 
 
 def _choose_held(session: Session, spans: tuple[Span, ...]) -> str:
     """SQL: those of the GPUs and hours in `holdings`; files say which GPUs a part of them has, so few GPUs are named."""
-    gpus = session.fetch_columns("SELECT DISTINCT device_id FROM holdings WHERE device_id IS NOT NULL")["device_id"]
-    touching = _choose_touching(merge([*spans]), "true")
+    gpus = _list_devices(session, "device_id IS NOT NULL")
+    touching = _choose_touching(merge([*spans]))
     if len(gpus) <= MOST_NAMED:
-        touching = f"FROM ({touching}) WHERE device_id IN ({', '.join(map(quote, sorted(gpus))) or 'NULL'})"
+        touching = f"FROM ({touching}) WHERE device_id IN ({', '.join(map(quote, gpus)) or 'NULL'})"
     return f"FROM ({touching}) SEMI JOIN holdings USING (device_id, hour_utc)"
+
+
+def _touch(span: Span) -> str:
+    """SQL: whether a sample touches a span."""
+    return f"(to_utc > {span[0]} AND from_utc < {span[1]})"
+
+
+def _list_devices(session: Session, where: str) -> list[str]:
+    """The GPUs of `holdings` that a condition in SQL chooses, in order."""
+    return sorted(session.fetch_columns(f"SELECT DISTINCT device_id FROM holdings WHERE {where}")["device_id"])
 
 
 def _put_estimates(session: Session, owned: OwnedPrices) -> None:

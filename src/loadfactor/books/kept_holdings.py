@@ -65,16 +65,15 @@ class KeptHoldings:
         self._refresh(session, span, with_bills)
         assert self._kept is not None
         hours = span[0] - span[0] % MS_PER_HOUR, span[1] + -span[1] % MS_PER_HOUR
-        if session.derived.get("all_holdings") is not self._kept:
-            session.register("all_holdings", self._kept.holdings)
-            session.derived["all_holdings"] = self._kept
-        session.materialize(
-            "held_hours", f"SELECT * FROM all_holdings WHERE from_utc < {hours[1]} AND to_utc > {hours[0]}"
-        )
+        among = "all_holdings"
+        if session.derived.get(among) is not self._kept:
+            among = "registered_holdings"  # a minute reads them once, which a table of them would cost as well
+            session.raw.register(among, self._kept.holdings)
         session.materialize(
             "holdings",
-            f"SELECT * FROM held_hours WHERE (from_utc < {span[1]} AND to_utc > {span[0]})"
-            " OR device_id IN (SELECT device_id FROM held_hours WHERE free)",
+            f"WITH held AS (SELECT * FROM {among} WHERE from_utc < {hours[1]} AND to_utc > {hours[0]})"
+            f" SELECT * FROM held WHERE (from_utc < {span[1]} AND to_utc > {span[0]})"
+            " OR device_id IN (SELECT device_id FROM held WHERE free)",
         )
 
     def _refresh(self, session: Session, span: Span, with_bills: bool) -> None:

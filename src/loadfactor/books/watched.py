@@ -116,10 +116,7 @@ class Watched:
             (hour, hour + MS_PER_HOUR) for hour in range(span[0] - span[0] % MS_PER_HOUR, span[1], MS_PER_HOUR)
         )
         kept.show(self._session, span, with_bills=any(metric.is_money for metric in metrics))
-        touching = f"from_utc < {span[1]} AND to_utc > {span[0]}"
-        unheld = "device_id IN (SELECT device_id FROM holdings WHERE free)"
-        needed = f"({touching}) OR {unheld}"
-        return self._read_rates(question, hours, needed=needed).cut(span, step_ms)
+        return self._read_rates(question, hours, within=span).cut(span, step_ms)
 
     def read_job_hours(
         self, jobs: Collection[str], metrics: Sequence[Metric], by: Sequence[str], span: Span
@@ -199,11 +196,11 @@ class Watched:
         question: Question,
         hours: tuple[Span, ...],
         read: Literal["all", "held", "none"] = "all",
-        needed: str = "true",
+        within: Span | None = None,
     ) -> Rates:
         """Of the table `holdings`, with samples of some hours; see `book_held`."""
-        self._session.materialize("numbered_holdings", "SELECT *, row_number() OVER () - 1 AS holding FROM holdings")
-        book_held(self._session, hours, self._idle_below, read, needed=needed, by_sample=True)
+        self._session.create_view("numbered_holdings", "SELECT *, rowid AS holding FROM holdings")
+        book_held(self._session, hours, self._idle_below, read, within=within, by_sample=True)
         return read_rates(self._session, question)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:

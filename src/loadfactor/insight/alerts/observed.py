@@ -1,8 +1,9 @@
 """Rolling sums of the books that rules read: over windows and since each job began, for all steps of a read at once."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -254,7 +255,9 @@ class _Split:
         self._was_there = np.concatenate([self._was_there[-self._longest :], self.is_there])
         for part, table in self._tables.items():
             added = np.empty((len(table), self.kept + steps, groups))
-            added[:, : self.kept] = table[:, table.shape[1] - self.kept :]
+            known = table.shape[2]  # groups that are new did nothing before
+            added[:, : self.kept, :known] = table[:, table.shape[1] - self.kept :]
+            added[:, : self.kept, known:] = 0.0
             for column, amounts in enumerate(rows.sums[part]):
                 added[column, self.kept :] = count(amounts)
             self._tables[part] = added
@@ -265,25 +268,24 @@ class _Split:
     ) -> None:
         """Find since when each group is there, and add up what it did since its job began."""
         first = np.argmax(self.is_there[:, before:], axis=0)  # steps in which new groups came
-        known = {job: [(0, at)] for job, at in job_starts.items()}
-        of_job = defaultdict[str, list[int]](list)
+        began = defaultdict[str, list[tuple[int, int]]](list)
         if "job" in self.by:
             for step, job, at in begins:
-                known.setdefault(job, []).append((step, at))
-            for group, job in enumerate(self.jobs):
-                of_job[job].append(group)
+                began[job].append((step, at))
         for group, step in enumerate(first.tolist(), before):
             since = [rows.start_ms + step * rows.step_ms]
             if "job" in self.by:
                 job = self.named[group][self.by.index("job")]
-                since += [at for begun, at in known.get(job, ()) if begun <= step]
+                since += [job_starts[job]] if job in job_starts else []
+                since += [at for begun, at in began.get(job, ()) if begun <= step]
             self._since[group] = since[-1]
         self.starts = np.repeat(self._since[np.newaxis], rows.steps, axis=0)
         for part, whole in self._wholes.items():
             added = self._tables[part][:, self.kept :]
             self._wholes[part] = np.cumsum(np.concatenate([whole[:, -1:], added], axis=1), axis=1)
+        groups_of = self._find_groups(began)
         for step, job, at in begins:
-            groups = of_job.get(job)
+            groups = groups_of.get(job)
             if not groups:
                 continue
             old = [group for group in groups if group < before or first[group - before] < step]
@@ -293,6 +295,17 @@ class _Split:
         self._since = self.starts[-1].copy()
         for group, step in enumerate(first.tolist(), before):
             self.starts[:step, group] = np.nan
+
+    def _find_groups(self, jobs: Collection[str]) -> dict[str, list[int]]:
+        """The groups of some jobs, in order."""
+        if not jobs:
+            return {}
+        at = self.by.index("job")
+        numbers = self.numbers[at]
+        order = np.argsort(numbers, kind="stable")
+        own = [self._names[at].find(job) for job in jobs]
+        first, after = (np.searchsorted(numbers, own, side, order).tolist() for side in ("left", "right"))
+        return {job: order[i:k].tolist() for job, i, k in zip(jobs, first, after, strict=True)}
 
     def sum(self, part: Part, window: int | None, first: int, steps: int) -> Floats:
         """A part over as many steps as a window has, columns × steps × groups, of so many steps of those that are kept.
@@ -372,7 +385,7 @@ class _Split:
         return found
 
     def _widen(self, numbers: Sequence[Sequence[int]]) -> None:
-        """Make room for groups of these names."""
+        """Make room for groups of these names; in the tables `add` makes it, which copies them anyway."""
         more = len(numbers)
         self.named = self.named + [
             tuple(names.names[n] for names, n in zip(self._names, of, strict=True)) for of in numbers
@@ -381,7 +394,6 @@ class _Split:
             [self.numbers, np.array(numbers, dtype=np.int64).reshape(more, len(self.by)).T], axis=1
         )
         room = ((0, 0), (0, 0), (0, more))
-        self._tables = {part: np.pad(of[:, of.shape[1] - self.kept :], room) for part, of in self._tables.items()}
         self._wholes = {part: np.pad(of[:, -1:], room) for part, of in self._wholes.items()}
         self._was_there = np.pad(self._was_there[-self._longest :], room[1:])
         self._since = np.append(self._since, np.full(more, np.nan))
@@ -399,16 +411,18 @@ class _Names:
 
         NONE where they have none. An unknown holder has none either: it is no job, user or team that could be notified.
         """
-        used, first = np.unique(codes, return_index=True)
-        came = {
-            names[code]: step for code, step in zip(used.tolist(), step_of[first].tolist(), strict=True) if code >= 0
-        }
-        new = [name for name in came if name not in self._numbers and name != UNKNOWN_HOLDER]
-        for name in sorted(new, key=lambda name: (came[name], name)):
-            self._numbers[name] = len(self.names)
-            self.names.append(name)
-        own = np.array([*(self._numbers.get(name, NONE) for name in names), NONE], dtype=np.int64)
-        return own[codes]  # a code of NONE is that of the last one
+        own = np.full(len(names) + 1, NONE, dtype=np.int64)  # a code of NONE is that of the last one
+        own[:-1] = np.fromiter(map(self._numbers.get, names, repeat(NONE)), np.int64, len(names))
+        rows = np.flatnonzero((own[codes] == NONE) & (codes != NONE))
+        new, first = np.unique(codes[rows], return_index=True)
+        came = [
+            (step, names[code], code) for step, code in zip(step_of[rows[first]].tolist(), new.tolist(), strict=True)
+        ]
+        for _, name, code in sorted(came):
+            if name != UNKNOWN_HOLDER:
+                own[code] = self._numbers[name] = len(self.names)
+                self.names.append(name)
+        return own[codes]
 
     def keep(self, numbers: Ints) -> Ints:
         """Keep names of these numbers alone, and forget the others: the new number of each."""
@@ -435,13 +449,16 @@ class _Pairs:
         keys = (firsts << _BITS) | (seconds & (2**_BITS - 1))
         is_none = (firsts == NONE) | (seconds == NONE)
         keys[is_none] = NONE
-        new = ~is_none & ~np.isin(keys, self._sorted)
+        at = np.searchsorted(self._sorted, keys)
+        new = ~is_none
+        if len(self._sorted):
+            new &= self._sorted[np.minimum(at, len(self._sorted) - 1)] != keys
         if new.any():
             self._add(keys[new], step_of[new])
+            at = np.searchsorted(self._sorted, keys)
         if not len(self._sorted):
             return np.full(len(keys), NONE, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        return np.where(is_none, NONE, self._numbers[at])
+        return np.where(is_none, NONE, self._numbers[np.minimum(at, len(self._sorted) - 1)])
 
     def _add(self, keys: Ints, step_of: Ints) -> None:
         keys, first = np.unique(keys, return_index=True)
