@@ -42,6 +42,7 @@ READERS = {
     "own_tables/table_files.py",
     "own_tables/templates.py",  # writes them
     "public_traces/request_traces.py",
+    "recognition.py",  # looks at how a file begins that a reader refused
     "training_logs/__init__.py",  # finds the files of a run
     "traces/nsight.py",  # databases and folders of tables, which only their libraries open
     "traces/pieces.py",

@@ -389,10 +389,12 @@ NOT_READ = (
 
 
 def find_source(name: str) -> "Source":
-    """The source called `name`, its decoder imported. Raises InputError naming the nearest one."""
+    """The source called `name`, its decoder imported; its refusals name what a file is. InputError names the nearest one."""
     for entry in SOURCES:
         if entry.name == name:
-            return cast("Source", import_module(f"loadfactor.sources.{entry.module}").SOURCE)
+            from loadfactor.sources.recognition import name_others  # which needs the readers of files
+
+            return name_others(cast("Source", import_module(f"loadfactor.sources.{entry.module}").SOURCE))
     for other, what, instead in NOT_READ:
         if name == other:
             raise InputError(f"{name} is {what}, and not read; import {instead}")

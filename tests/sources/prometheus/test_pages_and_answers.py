@@ -224,7 +224,7 @@ def test_values_of_understood_series():
     [
         (b"<html>", "no JSON"),
         (b'{"status":"error","errorType":"bad_data","error":"parse\\nerror"}', "with an error: parse"),
-        (b"[]", "with an error"),
+        (b"[]", "none of a Prometheus"),
         (b'{"status":"success"}', "range selector"),
         (b'{"status":"success","data":{"resultType":"scalar","result":[]}}', "resultType scalar"),
         (b'{"status":"success","data":{"resultType":"matrix"}}', "range selector"),

@@ -86,8 +86,10 @@ def _list_series(answer: bytes) -> list[Any]:
         raise SourceError("the answer is no JSON; is it the address of a Prometheus?") from None
     if isinstance(found, dict) and "timestamps" in found:
         return [found]
-    if not isinstance(found, dict) or found.get("status") != "success":
-        reason = found.get("error") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not {"status", "error"} & found.keys():
+        raise SourceError("the answer is JSON, and none of a Prometheus; is it the right address, or file?")
+    if found.get("status") != "success":
+        reason = found.get("error")
         reason = next(iter(str(reason or "").split("\n")), "") or "no success"
         raise SourceError(f"the server answers with an error: {shorten(reason)}")
     data = found.get("data")

@@ -22,6 +22,7 @@ def split_pages(source: Input, options: ReadOptions) -> Iterator[tuple[int, byte
     lines: list[str] = []
     seen: set[str] = set()
     stamp_ms, size, is_timed, has_ended = options.at_ms, 0, True, True
+    has_samples = False
     step_ms = round((options.step_s or EXPORTER_STEP_S) * MS_PER_S)
 
     def close() -> Iterator[tuple[int, bytes]]:
@@ -50,6 +51,7 @@ def split_pages(source: Input, options: ReadOptions) -> Iterator[tuple[int, byte
             if line and line[:1] != "#":
                 cut = find_head_end(line)
                 sample, head = read_sample(line[cut:]), line[:cut]
+                has_samples = has_samples or sample is not None
                 if sample is not None and sample[1] is None:
                     if head in seen:
                         yield from close()
@@ -63,4 +65,9 @@ def split_pages(source: Input, options: ReadOptions) -> Iterator[tuple[int, byte
                     f"{source.label}: a page of over {LARGEST_PAGE_BYTES // BYTES_PER_MIB} MiB; check that it is the right file"
                 )
         has_ended = block.data.endswith(b"\n")
+        if not has_samples:
+            raise SourceError(
+                f"{source.label}: no metrics in it; save what an exporter answers (`curl -s http://NODE:9100/metrics`), "
+                "or an answer of Prometheus as JSON"
+            )
     yield from close()
