@@ -1,9 +1,11 @@
 """Tools of other vendors: each device has a place with the signal it has. Shapes retyped from public samples, figures our own."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -283,3 +285,55 @@ def test_without_a_time(read: Read, source: str) -> None:
     """What has no times is refused in one line that names --at."""
     with pytest.raises(SourceError, match="--at"):
         read(source, ALL[source])
+
+
+def values_of(seen: Seen) -> dict[tuple[object, object], dict[str, object]]:
+    """What each device is known to have done at each time; two rows of one say the same."""
+    found: dict[tuple[object, object], dict[str, object]] = {}
+    for row in seen.samples:
+        kept = {k: v for k, v in row.items() if v is not None and k != "from_utc"}
+        assert found.setdefault((row["device_id"], row["to_utc"]), kept) == kept
+    return found
+
+
+@pytest.mark.parametrize("source", ["amd-smi", "hl-smi", "xpu-smi"])
+def test_rows_in_any_order_and_twice_say_the_same(read: Read, source: str) -> None:
+    """Logs with times of their own: shuffled or doubled rows give each device the same values at the same times."""
+    heading, *rows = ALL[source].splitlines()
+    if source == "xpu-smi":  # times of day are told apart by their order, so these have dates
+        rows = [row.replace("23:59", "2026-09-01T21:59").replace("00:00:15", "2026-09-01T22:00:15") for row in rows]
+        rows = [row.replace(".500,", ".500Z,", 1) for row in rows]
+    plain = values_of(read(source, "\n".join([heading, *rows, ""])))
+    assert plain
+    for _ in range(3):
+        Random(5).shuffle(rows)
+        assert values_of(read(source, "\n".join([heading, *rows, ""]))) == plain
+    assert values_of(read(source, "\n".join([heading, *rows, *rows, ""]))) == plain
+    assert values_of(read(source, "\n".join([heading, *rows, heading, *rows, ""]))) == plain
+
+
+@pytest.mark.parametrize("source", ALL)
+@pytest.mark.parametrize("seed", range(3))
+def test_another_locale_changes_no_value_in_silence(read: Read, source: str, seed: int) -> None:
+    """Commas before decimals, semicolons, digits of other scripts, lost and cut lines: refused, a gap, or the same values."""
+    known = {"at_ms": AT_MS, "step_s": 30.0}
+    plain, text, random = values_of(read(source, ALL[source], **known)), ALL[source], Random(seed)
+    mutants = [
+        re.sub(r"(\d)\.(\d)", r"\1,\2", text),
+        re.sub(r"(\d+)\.(\d+)", r'"\1,\2"', text),
+        text.replace(",", ";"),
+        re.sub(r"\d\d(?=[ ,\n]|$)", lambda found: found[0].translate({48 + d: 0x660 + d for d in range(10)}), text),
+        "".join(
+            line if "evice" in line else random.choice(["", line, line + line, line[: len(line) // 2] + "\n"])
+            for line in text.splitlines(True)
+        ),
+        text.replace("0", "0\x1b[31m", 1),
+    ]
+    for mutant in mutants:
+        try:
+            found = values_of(read(source, mutant, name="../${jndi:x}<b>.log".replace("/", "_"), **known))
+        except SourceError:
+            continue
+        shown = {row.get(name) for row in plain.values() for name in row}
+        for row in found.values():
+            assert all(value in shown for name, value in row.items() if name not in ("device_id", "to_utc"))
