@@ -251,6 +251,26 @@ def test_the_same_in_other_clothes(tmp_path: Path, name: str) -> None:
         assert {unit: amount for unit, amount in twice.items() if unit[1]} == expected
 
 
+@pytest.mark.parametrize("name", [name for name in FORMS if not name.endswith(".json")])
+def test_lines_out_of_order_are_restarts_that_are_named(tmp_path: Path, name: str) -> None:
+    """A step that comes after a later one is made again, as after a restart: no amount is added in silence, and none is lost."""
+    options = {"begun_ms": BEGAN_S * 1000, "step_s": 2.0, "gpus": 1}
+    lines, headings = FORMS[name].splitlines(), int(name == "metrics.csv")
+    plain = add_up(read_run(write(tmp_path, name, FORMS[name]), **options)[0])
+    rows, gaps = read_run(write(tmp_path, name, "\n".join([*lines[:headings], *lines[headings:][::-1], ""])), **options)
+    kept = {unit: amount for unit, amount in add_up(rows).items() if unit[1]}
+    assert all(amount <= plain[unit] for unit, amount in kept.items())
+    assert any("attempt before it" in what for what in gaps)
+
+
+def test_a_table_of_another_locale_has_the_same_sums(tmp_path: Path) -> None:
+    """Semicolons between cells and commas before decimals, as workbooks of many countries save CSV."""
+    text, options = FORMS["metrics.csv"], {"begun_ms": BEGAN_S * 1000, "step_s": 2.0, "gpus": 1}
+    other = text.replace(",", ";").replace(".", ",")
+    expected = add_up(read_run(write(tmp_path, "metrics.csv", text), **options)[0])
+    assert add_up(read_run(write(tmp_path, "metrics.csv", other), **options)[0]) == expected
+
+
 def test_mutants(tmp_path: Path) -> None:
     """Files that were cut, doubled, changed and mixed are read, or refused in one line; amounts stay finite and never negative."""
     csv = "step,loss,time,samples,batches\n" + "".join(f"{i},1.0,{i},{8 * i},{i}\n" for i in range(20))
