@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import StoreError
 from loadfactor.collect import event_stream
@@ -116,7 +117,7 @@ def test_a_payload_that_arrives_while_another_is_quarantined(tmp_path: Path, mon
                 there.set()
 
             stream._keep(payload, 0.0, arrive)
-            assert there.wait(60)
+            assert there.wait(LONGEST_S)
             return found
 
         monkeypatch.setattr(stream, "_list_waiting", list_and_receive)

@@ -17,6 +17,7 @@ import uvloop
 from tests.collect.raw_server import OK, Handler, send, serve
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import InputError, LoadfactorError, SourceError
 from loadfactor.collect import http_fetch
@@ -39,7 +40,7 @@ from loadfactor.collect.payloads import LARGEST_PAGE_BYTES, pack_page, unpack_gz
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
 
 JSON = b'{"status":"success"}'
-BOUNDS = FetchBounds(1 << 20, 10.0, 10.0, begins=b"{", unpacks=True)
+BOUNDS = FetchBounds(1 << 20, LONGEST_S, LONGEST_S, begins=b"{", unpacks=True)
 
 
 def ask(handler: Handler, bounds: FetchBounds = BOUNDS) -> HttpAnswer:
@@ -165,7 +166,7 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(host: str, *rest: Any, **named: Any) -> Any:
         if not host.startswith("dead"):
             return usual("127.0.0.1", *rest, **named)
-        assert answered.wait(60)
+        assert answered.wait(LONGEST_S)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
@@ -272,7 +273,7 @@ def answer(
     *pieces: bytes,
     tls: ssl.SSLContext | None = None,
     trusts: ssl.SSLContext | None = None,
-    timeout_s: float = 5.0,
+    timeout_s: float = LONGEST_S,
     ends: bool = True,
 ) -> HttpAnswer:
     """The page of a server that sends these bytes, whatever it is asked, and ends or waits."""
@@ -284,7 +285,7 @@ def answer(
                 writer.write(piece)
                 await writer.drain()
             if not ends:
-                await asyncio.sleep(60)
+                await asyncio.sleep(3600)
             writer.close()
 
     async def fetch() -> HttpAnswer:
@@ -380,7 +381,7 @@ def test_one_that_never_ends(pieces: tuple[bytes, ...]) -> None:
     began = time.monotonic()
     with pytest.raises(FetchError, match=r"no answer within 0.3 s"):
         answer(*pieces, ends=False, timeout_s=0.3)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < LONGEST_S
 
 
 def test_nobody_there() -> None:

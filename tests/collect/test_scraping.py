@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import InputError, StoreError
 from loadfactor.collect import scraped_payloads
@@ -40,7 +41,6 @@ from loadfactor.settings.sources import DcgmExporters
 from loadfactor.settings.table import Duration
 from loadfactor.store.source_status import SourceStatus, TargetGap
 
-LONGEST_S = 240.0
 EVERY_S = 0.1
 
 
@@ -50,7 +50,7 @@ class QuickGroup(DcgmExporters):
     @property
     def timeout_s(self) -> float:
         """Seconds that a scrape may take."""
-        return 5.0
+        return LONGEST_S
 
 
 @dataclass

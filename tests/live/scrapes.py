@@ -2,10 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tests.sources.prometheus.sender import SentSeries, pack_request
 
+from loadfactor.books.books import Books
+
 STEP_MS = 15_000
+
+
+def read_samples(store: Path) -> Any:
+    """The samples of the books by GPU and time, as they were taken: of one that the turn of an hour cuts, its last part."""
+    rows = Books(store).table("samples").execute()
+    return rows[rows["to_utc"] == rows["sampled_utc"]].sort_values(["device_id", "to_utc"]).reset_index(drop=True)
 
 
 @dataclass(frozen=True)

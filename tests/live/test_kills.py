@@ -21,6 +21,7 @@ from tests.live.scrapes import Fleet
 from tests.live.up_process import UpProcess, free_port
 from tests.small_disk import mounted_disk
 from tests.sources.prometheus.sender import SentSeries, pack_request
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
@@ -186,7 +187,7 @@ LOOP = """
 with loadfactor.track(experiment="e", job="j") as run:
     for step in range({}):
         if step == {}:
-            time.sleep(5)  # what was said is sent, on a busy machine too
+            wait_until(lambda: count_written() == 40 and run._recorder._sender._sent == run._recorder._file.size)
             os.kill(os.getpid(), 9)
         run.step(step=step, samples=32, tokens=100 + step)
 """
@@ -208,7 +209,7 @@ def test_a_run_that_sends_is_in_the_books_once(tmp_path: Path) -> None:
     server.kill()
     server.start()
     assert run_loop(LOOP.format("30, 60", -1), folder, LOADFACTOR_URL=server.url).stderr == ""
-    refused = httpx.post(f"{server.url}/api/v1/progress", content=b'{"kind":"work"}')
+    refused = httpx.post(f"{server.url}/api/v1/progress", content=b'{"kind":"work"}', timeout=LONGEST_S)
     assert (refused.status_code, "line 1 comes before" in refused.text) == (400, True)
     server.stop()
     assert read_totals(Books.open(store)) == {
@@ -231,7 +232,7 @@ CLI = [
 
 def run(*words: str) -> tuple[int, str]:
     """A command of ours: its exit code, and what it said on stderr."""
-    done = subprocess.run([*CLI, *words], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*CLI, *words], capture_output=True, text=True, timeout=LONGEST_S, check=False)
     return done.returncode, done.stderr
 
 
@@ -267,7 +268,7 @@ def test_a_full_disk_refuses_until_there_is_room(disk: Path) -> None:
         while (status := up.write(bodies[refused])) == NO_CONTENT:  # the log may have had some room left
             refused += 1
         assert status == httpx.codes.SERVICE_UNAVAILABLE
-        answer = httpx.post(f"{up.url}/api/v1/write", content=bodies[refused], timeout=20)
+        answer = httpx.post(f"{up.url}/api/v1/write", content=bodies[refused], timeout=LONGEST_S)
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         assert int(answer.headers["Retry-After"]) > 0
         health = up.ask("/health")

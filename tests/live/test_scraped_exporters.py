@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.live.fake_dcgm_exporter import METRICS, XID, FakeDcgmExporter, FleetTruth, expose
 from tests.live.fake_engine import EngineProcessTruth, FakeEngine
+from tests.live.scrapes import read_samples
 from tests.live.server_farm import STEP_S, Question, ServerFarm, answer_range
 from tests.live.test_kills import ROUNDS
 from tests.live.up_process import UpProcess, free_port
@@ -87,7 +88,7 @@ def test_the_books_are_the_truth_after_restarts(tmp_path: Path, capsys: pytest.C
         up.wait_until_booked()
         assert up.stop() == 0
     books = Books(up.store)
-    rows = books.table("samples").execute().sort_values(["device_id", "to_utc"])
+    rows = read_samples(up.store)
     assert set(rows["source"]) == {"dcgm:a"}
     answers = [round(at_s * MS_PER_S) for at_s in exporter.answers]
     energies = 0
@@ -200,7 +201,7 @@ def test_dead_exporters_disturb_no_live_one(tmp_path: Path, capsys: pytest.Captu
     assert (said["status"], said["targets"], said["answering"]) == ("degraded", TARGETS, ALIVE)
     assert f"and {TARGETS - ALIVE - 3} more" in str(said["error"])
     books = Books(tmp_path / "books")
-    rows = books.table("samples").execute()
+    rows = read_samples(up.store)
     steps = []
     for number in range(ALIVE):
         times = sorted(rows[rows["device_id"] == f"GPU-{number}"]["to_utc"])
@@ -376,7 +377,7 @@ def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureF
                 time.sleep(1)
                 states = {s["name"].removeprefix("prometheus "): s["status"] for s in up.ask("/health")["sources"]}
             assert up.stop() == 0
-        rows = Books(tmp_path / "books").table("samples").execute()
+        rows = read_samples(up.store)
         for number in range(GOOD):
             times = sorted(rows[rows["device_id"] == f"GPU-{number}"]["to_utc"])
             assert len(times) >= BACKFILL_S / STEP_S - 1

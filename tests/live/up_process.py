@@ -2,27 +2,38 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import httpx
+from tests.waiting import LONGEST_S, wait_until
 
-LONGEST_START_S = 240.0
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 10_000
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+    """A port of this machine that nobody uses; where Linux deals out those above, also none that it gives somebody meanwhile."""
+    lowest_dealt = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 0
+    while True:
+        with socket.socket() as s, suppress(OSError):
+            s.bind(
+                (
+                    "127.0.0.1",
+                    random.SystemRandom().randrange(_LOWEST, lowest_dealt) if lowest_dealt > 2 * _LOWEST else 0,
+                )
+            )
+            port: int = s.getsockname()[1]
+            return port
 
 
 class UpProcess:
@@ -41,7 +52,8 @@ class UpProcess:
         self._environment = dict(environment)
         self.store, self.port, self._config = store, port or free_port(), config
         self.url = f"http://127.0.0.1:{self.port}"
-        self._client = httpx.Client(verify=False)  # no certificates are read for each request
+        # no certificates are read for each request; a server may close a connection that rests as the next one is sent
+        self._client = httpx.Client(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self.process: subprocess.Popen[bytes] | None = None
         self.log = store.with_name(f"{store.name}.log")
 
@@ -64,7 +76,7 @@ class UpProcess:
             self.process = subprocess.Popen(
                 command, stdout=said, stderr=said, cwd=self.store.parent, env=self._environment
             )
-        end = time.monotonic() + LONGEST_START_S
+        end = time.monotonic() + LONGEST_S
         while time.monotonic() < end:
             try:
                 if self._client.get(f"{self.url}/health", timeout=5).status_code == httpx.codes.OK:
@@ -85,9 +97,9 @@ class UpProcess:
         """SIGTERM; its exit code."""
         assert self.process
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=240)
+        return self.process.wait(timeout=LONGEST_S)
 
-    def write(self, body: bytes, timeout_s: float = 20.0) -> int:
+    def write(self, body: bytes, timeout_s: float = LONGEST_S) -> int:
         """Send a packed remote_write request; the status."""
         headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
         return self._client.post(
@@ -96,16 +108,29 @@ class UpProcess:
 
     def ask(self, path: str, **question: str) -> Any:
         """The JSON of an answer."""
-        answer = self._client.get(f"{self.url}{path}", params=question, timeout=60)
+        answer = self._client.get(f"{self.url}{path}", params=question, timeout=LONGEST_S)
         assert answer.status_code == httpx.codes.OK, answer.text
         return json.loads(answer.text)
 
-    def wait_until_booked(self, longest_s: float = 240.0) -> None:
+    def wait_until_booked(self) -> None:
         """Until readers see everything that was acknowledged."""
-        end = time.monotonic() + longest_s
-        while (lag_s := self.ask("/health")["lag_s"]) > 0:
-            assert time.monotonic() < end, f"not booked after {longest_s} s: {lag_s} s behind"
-            time.sleep(0.2)
+        self.wait_until(lambda: self.ask("/health")["lag_s"] <= 0)
+
+    def wait_until(self, holds: Callable[[], object]) -> None:
+        """Until something holds; where it does not, what /health and the log say is the error."""
+        wait_until(holds, lambda: f"{json.dumps(self.ask('/health'))}\n{self.log.read_text()[-2000:]}")
+
+    def wait_for_health(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The first answer of /health of which something holds."""
+        health: dict[str, Any] = {}
+
+        def ask() -> object:
+            nonlocal health
+            health = self.ask("/health")
+            return holds(health)
+
+        self.wait_until(ask)
+        return health
 
     def readings(self, metric: str, by: str = "", **question: str) -> dict[str | None, float | None]:
         """The values of a metric by the names of one dimension, or under None."""

@@ -5,13 +5,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 from tests.live.up_process import free_port
+from tests.waiting import LONGEST_S, wait_until
 
 BINARIES = {
     "prometheus": "prometheus",
@@ -26,8 +27,9 @@ _SENT = "prometheus_remote_storage_queue_highest_sent_timestamp_seconds"
 _PENDING = "vmagent_remotewrite_pending_data_bytes"
 _FLUSH_S = 2.0
 """A vmagent gathers for a second what it has scraped."""
-LONGEST_START_S = 240.0
 INTERVAL_S = 1
+ONE_SHARD = ("    queue_config:", "      max_shards: 1")
+"""What is sent comes in its order, as where senders need not catch up: of several shards one may be long behind another."""
 JOB = "gpus"
 NODES = "nodes"
 
@@ -56,7 +58,7 @@ class Component:
         """Start it, and wait until it can be used."""
         with self.log.open("ab") as said:
             self._process = subprocess.Popen(self._command, stdout=said, stderr=said, cwd=self.folder)
-        end = time.monotonic() + LONGEST_START_S
+        end = time.monotonic() + LONGEST_S
         while time.monotonic() < end and self._process.poll() is None:
             try:
                 if httpx.get(self._ready, timeout=5).status_code == httpx.codes.OK:
@@ -77,7 +79,7 @@ class Component:
     def _end(self, how: signal.Signals) -> None:
         assert self._process
         self._process.send_signal(how)
-        self._process.wait(timeout=240)
+        self._process.wait(timeout=LONGEST_S)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -90,31 +92,36 @@ class Component:
 
     def wait_until_sent(self) -> None:
         """Until a Prometheus or a vmagent has sent what it scraped until now: one that is ended before may leave out some of it."""
-        says = httpx.get(f"{self.url}/metrics", timeout=60).text
+        says = httpx.get(f"{self.url}/metrics", timeout=LONGEST_S).text
         if _SENT in says:
-            self._wait_until(lambda: self._read_own(_SENT) >= self._read_own(_SCRAPED) - INTERVAL_S > 0)
+            scraped = self._read_own(
+                _SCRAPED
+            )  # whole seconds: what is of a later one was scraped after all that counts
+            wait_until(lambda: self._read_own(_SENT) > scraped > 0, lambda: f"{self._command[0]} does not catch up")
         elif _PENDING in says:
             time.sleep(_FLUSH_S)
-            self._wait_until(lambda: self._read_own(_PENDING) == 0)
-
-    def _wait_until(self, is_done: Callable[[], bool]) -> None:
-        end = time.monotonic() + LONGEST_START_S
-        while not is_done():
-            assert time.monotonic() < end, f"{self._command[0]} does not catch up"
-            time.sleep(0.2)
+            wait_until(lambda: self._read_own(_PENDING) == 0, lambda: f"{self._command[0]} does not catch up")
 
     def _read_own(self, name: str) -> float:
         """The largest value of a metric of its own, 0 where there is none."""
-        lines = httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines()
+        lines = httpx.get(f"{self.url}/metrics", timeout=LONGEST_S).text.splitlines()
         return max((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)), default=0.0)
 
     def list_instants(self, selector: str) -> list[int]:
         """When the samples of these series are, ms, each instant once: what the server itself keeps."""
-        httpx.get(f"{self.url}/internal/force_flush", timeout=60)  # VictoriaMetrics answers with what it has flushed
-        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": f"{selector}[1h]", "nocache": "1"}, timeout=30)
+        return sorted({at_ms for at_ms, _ in self.list_samples(selector)})
+
+    def list_samples(self, selector: str) -> list[tuple[int, float]]:
+        """The instants, ms, and values of these series that the server itself keeps, series by series: one each holder."""
+        httpx.get(
+            f"{self.url}/internal/force_flush", timeout=LONGEST_S
+        )  # VictoriaMetrics answers with what it has flushed
+        answer = httpx.get(
+            f"{self.url}/api/v1/query", params={"query": f"{selector}[1h]", "nocache": "1"}, timeout=LONGEST_S
+        )
         assert answer.status_code == httpx.codes.OK, answer.text
         series: list[Any] = json.loads(answer.text)["data"]["result"]
-        return sorted({round(float(at) * 1000) for one in series for at, value in one["values"] if value != "NaN"})
+        return [(round(float(at) * 1000), float(v)) for one in series for at, v in one["values"] if v != "NaN"]
 
 
 def write_scrapes(folder: Path, targets: Mapping[str, str], *further: str) -> Path:
@@ -132,7 +139,7 @@ def make_prometheus(
     folder: Path, targets: Mapping[str, str], write_to: str | None = None, port: int | None = None
 ) -> Component:
     """A Prometheus that scrapes these targets, and sends on what it scraped."""
-    further = ("remote_write:", f"  - url: {write_to}/api/v1/write") if write_to else ()
+    further = ("remote_write:", f"  - url: {write_to}/api/v1/write", *ONE_SHARD) if write_to else ()
     config = write_scrapes(folder, targets, *further)
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn"]
     return Component(folder, "prometheus", arguments, "--web.listen-address=", "/-/ready", port)
@@ -150,7 +157,7 @@ def make_vmagent(folder: Path, targets: Mapping[str, str], write_to: Sequence[st
     """A vmagent that scrapes these targets, and sends what it scraped to each of these servers."""
     config = write_scrapes(folder, targets)
     arguments = [f"-promscrape.config={config}", f"-remoteWrite.tmpDataPath={folder / 'data'}"]
-    arguments += [f"-remoteWrite.url={url}/api/v1/write" for url in write_to]
+    arguments += ["-remoteWrite.queues=1", *(f"-remoteWrite.url={url}/api/v1/write" for url in write_to)]
     return Component(folder, "vmagent", arguments, "-httpListenAddr=", "/health")
 
 

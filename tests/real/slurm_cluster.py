@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.live.up_process import free_port
+from tests.waiting import LONGEST_S
 
 BINARIES = {
     "slurmctld": "slurmctld",
@@ -28,7 +29,6 @@ GPUS = 8
 CLUSTER = "story"
 USERS = {"nobody": "vision", "daemon": "nlp"}
 """Two users that every machine has, and the accounts they are given."""
-LONGEST_START_S = 240.0
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 _PASSWORD = "of-a-test"
 
@@ -82,6 +82,9 @@ GresTypes=gpu
 ReturnToService=2
 SlurmdParameters=config_overrides
 MpiDefault=none
+MessageTimeout=100
+BatchStartTimeout=200
+UnkillableStepTimeout=600
 MailProg=/bin/true
 {further}
 NodeName={host} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=64 RealMemory=8000 Gres=gpu:h100:{gpus} State=UNKNOWN
@@ -153,7 +156,7 @@ class SlurmCluster:
             env={**self.environment, **environment},
             capture_output=True,
             text=True,
-            timeout=LONGEST_START_S,
+            timeout=LONGEST_S,
             check=False,
             cwd="/",
         )
@@ -267,11 +270,14 @@ class SlurmCluster:
             )
 
     def _try(self, *words: str) -> str:
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        try:
+            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        except subprocess.TimeoutExpired:
+            return ""
         return done.stdout if done.returncode == 0 else ""
 
     def _wait(self, is_there: Callable[[], bool], name: str) -> None:
-        end = time.monotonic() + LONGEST_START_S
+        end = time.monotonic() + LONGEST_S
         while not is_there():
             log = self.folder / "log" / f"{name}.out"
             process = self._processes[name]

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 from tests.insight.alerts.delivery.teller import START_MS, list_told
 from tests.real.components import make_alertmanager
+from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.base.clock import now_ms
 from loadfactor.insight.alerts.delivery.board import read_board
@@ -17,12 +18,11 @@ from loadfactor.insight.alerts.delivery.silence import Silence
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 40
-LONGEST_S = 240.0
 
 
 def read_alertmanager(url: str) -> set[tuple[str, str, str]]:
     """Rule, job and team of the alerts that an Alertmanager says are active."""
-    found: list[dict[str, Any]] = httpx.get(f"{url}/api/v2/alerts", params={"active": "true"}, timeout=10).json()
+    found: list[dict[str, Any]] = httpx.get(f"{url}/api/v2/alerts", params={"active": "true"}, timeout=LONGEST_S).json()
     labels = [one["labels"] for one in found if one["status"]["state"] == "active"]
     return {(one["alertname"], one["job"], one["team"]) for one in labels}
 
@@ -54,12 +54,11 @@ def test_alertmanager_ends_as_we_do(tmp_path: Path) -> None:
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "done\n"
-            end = time.monotonic() + LONGEST_S
-            while read_alertmanager(alertmanager.url) != read_ours(folder) and time.monotonic() < end:
-                time.sleep(0.5)
+            ours = read_ours(folder)  # all was told
+            wait_until(
+                lambda: read_alertmanager(alertmanager.url) == ours, lambda: (read_alertmanager(alertmanager.url), ours)
+            )
             process.kill()
-        ours = read_ours(folder)
-        assert read_alertmanager(alertmanager.url) == ours
     _, alive = list_told(STEPS - 1)
     assert ours == {(t.alert.rule, t.alert.by["job"], "red") for t in alive if t.alert.by["job"] != "job-3"}
     assert ours

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from tests.interfaces.digests.mail_server import receive
 from tests.real.slurm_cluster import PATH, SlurmCluster
+from tests.waiting import wait_until
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.enforcement.enforcer import Enforcer
 from loadfactor.settings.config import Settings
-
-LONGEST_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +25,14 @@ def cluster() -> Iterator[SlurmCluster]:
 
 def wait_for(cluster: SlurmCluster, number: str, pattern: str) -> str:
     """Until the controller says something of a job; what it says."""
-    end = time.monotonic() + LONGEST_S
-    while not re.search(pattern, said := cluster.run("scontrol", "show", "job", "-o", number)):
-        assert time.monotonic() < end, said
-        time.sleep(0.2)
+    said = ""
+
+    def is_so() -> object:
+        nonlocal said
+        said = cluster.run("scontrol", "show", "job", "-o", number)
+        return re.search(pattern, said)
+
+    wait_until(is_so, lambda: said)
     return said
 
 

@@ -17,6 +17,7 @@ import uvicorn
 from tests.interfaces.server.conftest import Remembering, write_csv
 from tests.live.up_process import free_port
 from tests.real.components import INTERVAL_S, Component, make_prometheus
+from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.gauges.exposition import SPLITS
@@ -30,8 +31,7 @@ from loadfactor.simulator import DEMO, simulate, write_tables
 from loadfactor.store.tokens import TokenFile
 from loadfactor.tables.schema import DIMENSIONS
 
-LONGEST_S = 180.0
-EVERY_S = 5
+EVERY_S, SCRAPES = 5, 3
 
 
 @contextmanager
@@ -55,11 +55,8 @@ def serve_books(books: Books, at: datetime) -> Iterator[str]:
 def scrape_books(folder: Path, books: Books, at: datetime, until: str) -> Iterator[Component]:
     """A Prometheus that scrapes these books, once it knows the gauge `until` and has scraped a few times more."""
     with serve_books(books, at) as target, _make_patient(folder, target) as prometheus:
-        end = time.monotonic() + LONGEST_S
-        while not query(prometheus, until):
-            assert time.monotonic() < end, f"{until} is not scraped"
-            time.sleep(0.5)
-        time.sleep(2.5 * EVERY_S)
+        counted = f"count_over_time({until}[1h]) >= {SCRAPES}"
+        wait_until(lambda: query(prometheus, counted), lambda: f"{until} is not scraped")
         yield prometheus
 
 
@@ -73,15 +70,20 @@ def _make_patient(folder: Path, target: str) -> Component:
 
 def query_soon(prometheus: Component, expression: str) -> list[dict[str, Any]]:
     """What an instant query answers, once it does: a scrape may be missed on a busy machine, and then nothing is there."""
-    end = time.monotonic() + 6 * EVERY_S
-    while not (found := query(prometheus, expression)) and time.monotonic() < end:
-        time.sleep(1)
+    found: list[dict[str, Any]] = []
+
+    def is_there() -> bool:
+        nonlocal found
+        found = query(prometheus, expression)
+        return bool(found)
+
+    wait_until(is_there, lambda: f"{expression} shows nothing")
     return found
 
 
 def query(prometheus: Component, expression: str) -> list[dict[str, Any]]:
     """What an instant query answers: series with their values. Asserts that Prometheus takes it."""
-    answer = httpx.get(f"{prometheus.url}/api/v1/query", params={"query": expression}, timeout=60)
+    answer = httpx.get(f"{prometheus.url}/api/v1/query", params={"query": expression}, timeout=LONGEST_S)
     assert answer.status_code == httpx.codes.OK, f"{expression}: {answer.text}"
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
     return found
@@ -89,7 +91,7 @@ def query(prometheus: Component, expression: str) -> list[dict[str, Any]]:
 
 def list_labels(prometheus: Component, gauge: str, label: str) -> list[str]:
     """The values of a label, as Grafana's label_values asks for them."""
-    answer = httpx.get(f"{prometheus.url}/api/v1/label/{label}/values", params={"match[]": gauge}, timeout=60)
+    answer = httpx.get(f"{prometheus.url}/api/v1/label/{label}/values", params={"match[]": gauge}, timeout=LONGEST_S)
     assert answer.status_code == httpx.codes.OK, f"{gauge}: {answer.text}"
     found: list[str] = answer.json()["data"]
     return found
@@ -153,7 +155,8 @@ def choose(prometheus: Component, written: dict[str, Any]) -> dict[str, str]:
         ]
         assert offered
         shown = {
-            name: len(query(prometheus, f"{{__name__=~'loadfactor.*', {label}={quote(name)}}}")) for name in offered
+            name: len(query(prometheus, f"last_over_time({{__name__=~'loadfactor.*', {label}={quote(name)}}}[1h])"))
+            for name in offered
         }
         chosen[label] = max(offered, key=lambda name: shown[name])
     return chosen
@@ -168,7 +171,6 @@ def test_every_panel_shows_data_of_its_unit(name: str, prometheus: Component) ->
         for target in panel.get("targets", ()):
             expression = fill_in(target["expr"], values)
             found = query_soon(prometheus, expression)
-            assert found, f"{panel['title']}: {expression} shows nothing"
             low, high = RANGES.get(panel["fieldConfig"]["defaults"]["unit"], (0, float("inf")))
             for series in found:
                 value = float(series["value"][1])
@@ -197,7 +199,7 @@ def test_the_data_is_what_the_books_say(name: str, prometheus: Component, demo: 
                 start = AT - timedelta(seconds=split.window_s)
                 readings = snapshot.show(metric.name, split.by, start, AT)
                 said = {tuple(r.by.values()): r for r in readings}
-                for series in query(prometheus, fill_in(target["expr"], values)):
+                for series in query_soon(prometheus, fill_in(target["expr"], values)):
                     key = tuple(series["metric"][DIMENSIONS[by]] for by in split.by)
                     if "(others)" in key or "(none)" in key:
                         continue

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.live.fake_dcgm_exporter import XID, FakeDcgmExporter, FleetTruth
+from tests.live.scrapes import read_samples
 from tests.live.up_process import UpProcess, free_port
 from tests.real.components import (
     INTERVAL_S,
@@ -26,17 +27,17 @@ from tests.real.components import (
     make_victoria_metrics,
     make_vmagent,
 )
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.tables.schema import IDLE_BELOW
+from loadfactor.tables.schema import IDLE_BELOW, REACH_STEPS
 
 STEP_MS = INTERVAL_S * MS_PER_S
-REACH_MS = 1.4 * STEP_MS
-"""Scrapes are whole steps apart; farther apart than this is a gap."""
+REACH_MS = REACH_STEPS * STEP_MS
+"""Farther apart than this is a gap."""
 JITTER_MS = 50
-LATEST_ANSWER_MS = 950
-"""A scrape is stamped when it begins, the exporter answers a little later."""
+"""A scrape is stamped when it begins, or when it should have."""
 LATE_SHARE = 0.05
 SOURCE = f"dcgm:{JOB}"
 
@@ -50,15 +51,14 @@ class Scrape:
 
 
 def list_scrapes(server: Component, exporter: FakeDcgmExporter) -> list[Scrape]:
-    """The scrapes that a server keeps, each of an answer of its own."""
-    instants = server.list_instants(f'DCGM_FI_DEV_GPU_UTIL{{UUID="{exporter.truth.uuid(0)}"}}')
-    assert instants
-    answers = np.array(exporter.answers)
-    found = [
-        Scrape(at_ms, float(answers[np.searchsorted(answers * MS_PER_S, at_ms - JITTER_MS)])) for at_ms in instants
-    ]
+    """The scrapes that a server keeps, each of an answer of its own: the one with this energy, which grows every millisecond."""
+    truth = exporter.truth
+    answered_s = {truth.energy_mj(0, at_s): at_s for at_s in exporter.answers}
+    kept = server.list_samples(f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{truth.uuid(0)}"}}')
+    found = [Scrape(at_ms, answered_s[round(energy_mj)]) for at_ms, energy_mj in sorted(set(kept))]
+    assert found
     late_ms = [scrape.answered_s * MS_PER_S - scrape.at_ms for scrape in found]
-    assert all(-JITTER_MS <= late <= LATEST_ANSWER_MS for late in late_ms), late_ms
+    assert all(late >= -JITTER_MS for late in late_ms), late_ms
     assert len({scrape.answered_s for scrape in found}) == len(found)
     return found
 
@@ -70,7 +70,7 @@ def check_fleet(store: Path, truth: FleetTruth, scrapes: Sequence[Scrape], is_se
     power of a few rows is the glimpse at their instant, or not known.
     """
     books = Books(store)
-    rows = books.table("samples").execute().sort_values(["device_id", "to_utc"]).reset_index(drop=True)
+    rows = read_samples(store)
     truths = [(gpu, scrape) for gpu in range(truth.gpus) for scrape in scrapes]
     assert set(rows["source"]) == {SOURCE}
     found = list(zip(rows["device_id"], rows["to_utc"].tolist(), strict=True))
@@ -238,10 +238,7 @@ class Parties:
 
     def wait_until_pulled(self, name: str, through_ms: int) -> None:
         """Until everything through an instant was asked for."""
-        end = time.monotonic() + 240
-        while self._read_through_ms(name) < through_ms:
-            assert time.monotonic() < end, self.up.ask("/health")
-            time.sleep(0.3)
+        self.up.wait_until(lambda: self._read_through_ms(name) >= through_ms)
 
     def _read_through_ms(self, name: str) -> float:
         sources = {one["name"]: one["last_sample"] for one in self.up.ask("/health")["sources"]}
@@ -287,7 +284,7 @@ def import_history(server: Component, store: Path) -> str:
         capture_output=True,
         check=False,
         text=True,
-        timeout=120,
+        timeout=LONGEST_S,
         cwd=store.parent,
     )
     assert done.returncode == 0, done.stderr

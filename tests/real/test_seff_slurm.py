@@ -12,6 +12,7 @@ import pytest
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import UpProcess
 from tests.real.slurm_cluster import PATH, SlurmCluster
+from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 SCRIPTS = {"task_epilog.sh": "seff", "epilog_slurmctld.sh": "seff_later"}
@@ -21,7 +22,8 @@ HEAD = '#!/bin/sh\nset -a; . "$(dirname "$0")/here.sh"; SEFF_COMMAND="$(dirname 
 """What an administrator writes into the scripts: where things are."""
 RUN = "from loadfactor.interfaces.cli import main; main()"
 FIELDS = "job|name|user / team|state|GPUs|held|GPU utilization|GPU memory|GPU-hours|cost|finding"
-LONGEST_S = 120.0
+SEEN = r"(?=.*'state': 'running')(?=.*'accelerators': \['h100)(?=.*'utilization': \d)"
+"""What the server says of a job that its first lines can tell of."""
 
 
 class GpusHere(FleetTruth):
@@ -40,7 +42,7 @@ def cluster() -> Iterator[SlurmCluster]:
     """A cluster that runs both epilogs; the later one has its answer when another job has had the GPUs."""
     texts = {name: (EXAMPLES / name).read_text().replace("#!/bin/sh\n", HEAD % SCRIPTS[name], 1) for name in SCRIPTS}
     # a machine may have other things to do
-    files = {name: re.sub(r"timeout \d+ ", "timeout 100 ", text) for name, text in texts.items()}
+    files = {name: re.sub(r"timeout \d+ ", "timeout 600 ", text) for name, text in texts.items()}
     paths = f'PYTHONPATH={os.environ.get("PYTHONPATH", "")} XDG_CACHE_HOME=$(dirname "$0")/outputs'
     run = f'exec env {paths} {sys.executable} -c "{RUN}" "$@"\n'
     wait = 'until [ -e "$(dirname "$0")/outputs/given" ]; do sleep 0.2; done\n'
@@ -77,7 +79,7 @@ def test_seff_stands_in_the_output_of_the_job(cluster: SlurmCluster, tmp_path: P
             following = cluster.submit("nobody", "true", "--gpus=8")
             tasks = {f"{array}_{task}": folder / f"{array}-{task}" for task in (1, 2)}
             for job in (own, *tasks, removed):
-                wait_for(lambda job: ask(up, job), job, "[^ ]")
+                wait_for(lambda job: ask(up, job), job, SEEN)
             (folder / "freed").touch()
             for job in (own, *tasks, removed, without, following):
                 wait_for(lambda job: cluster.run("scontrol", "show", "job", job), job, "JobState=COMPLET(ED|ING)")
@@ -104,10 +106,7 @@ def test_seff_stands_in_the_output_of_the_job(cluster: SlurmCluster, tmp_path: P
 
 def wait_for(read: Callable[[str], str], job: str, pattern: str) -> None:
     """Until something stands in what is read of a job."""
-    end = time.monotonic() + LONGEST_S
-    while not re.search(pattern, text := read(job)):
-        assert time.monotonic() < end, f"{job}: {text}"
-        time.sleep(0.3)
+    wait_until(lambda: re.search(pattern, read(job)), lambda: f"{job}: {read(job)}")
 
 
 def ask(up: UpProcess, job: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.small_disk import mounted_disk
 from tests.store.live_batches import START, acknowledge_until_killed, batch, in_child, numbers, on_disk
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import DamageError, InputError, SourceError, StoreError
 from loadfactor.store import live
@@ -176,7 +177,7 @@ def test_too_much_at_once_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def slow(self: LiveLog, gathered: list[object]) -> list[int]:
         come.set()
-        go.wait(10)
+        go.wait(LONGEST_S)
         return commit(self, gathered)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LiveLog, "_commit", slow)
@@ -185,7 +186,7 @@ def test_too_much_at_once_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
             log.acknowledge([batch(20_000)])
         first = threading.Thread(target=log.acknowledge, args=([batch(50)] * 4,))
         first.start()
-        assert come.wait(10)
+        assert come.wait(LONGEST_S)
         with pytest.raises(StoreError, match="faster than"):
             log.acknowledge([batch(50)] * 4)
         go.set()
@@ -293,13 +294,14 @@ def test_a_deleted_lock_is_held_again(tmp_path: Path, monkeypatch: pytest.Monkey
                 time.sleep(0.01)
             with pytest.raises(StoreError, match=rf"another process takes .*\(process {os.getpid()}\)"):
                 LiveLog.open(tmp_path)
-        monkeypatch.setattr(live, "LOOK_EVERY_S", 60)
+        monkeypatch.setattr(live, "LOOK_EVERY_S", 3600)
+        assert log.acknowledge([batch()]) == 2  # the look that was begun is over
         (tmp_path / LOCK).unlink()
         other = take_lock(tmp_path / LOCK, "{holder}")  # quicker than the next look
         with pytest.raises(StoreError, match="was deleted and another process holds a new one"):
             log.acknowledge([batch()])
         other.close()
-    assert numbers(tmp_path) == [1]
+    assert numbers(tmp_path) == [1, 2]
 
 
 def test_a_full_disk_refuses_until_there_is_room(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.long import rest_long
 from tests.small_disk import mounted_disk
 from tests.store.live_batches import START, batch, in_child
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import BusyError, DamageError, StoreError
 from loadfactor.store import live
@@ -87,7 +88,7 @@ def test_a_body_too_many_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.
 
     def slow(self: LiveLog, gathered: list[object]) -> list[int]:
         come.set()
-        go.wait(10)
+        go.wait(LONGEST_S)
         return commit(self, gathered)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LiveLog, "_commit", slow)
@@ -95,7 +96,7 @@ def test_a_body_too_many_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(live, "MOST_RECEIVED_BYTES", 2000)
     with LiveLog.open(tmp_path) as log:
         first = log.keep([body(bytes(900))])
-        assert come.wait(10)
+        assert come.wait(LONGEST_S)
         assert log.waiting_bytes == 900
         with pytest.raises(BusyError, match="send them again later"):
             log.keep([body(bytes(200))])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Row, batch, source
+from tests.waiting import LONGEST_S
 
 import loadfactor.books.writing as writing_room
 from loadfactor.base.errors import DamageError, StoreError
@@ -93,7 +94,7 @@ def test_a_killed_import_leaves_the_books_as_they_were(
     """kill -9 at a durable step: the same files answer the same, the next import works and sweeps what was left."""
     before, said = json.loads((one_day / "manifest.json").read_text()), totals(Books(one_day))
     process = child(one_day, "die", moment)
-    process.communicate(timeout=120)
+    process.communicate(timeout=LONGEST_S)
     assert process.returncode == -signal.SIGKILL
     assert json.loads((one_day / "manifest.json").read_text()) == before
     assert totals(Books(one_day)) == said
@@ -108,7 +109,7 @@ def test_a_disk_that_fills_up_is_one_line_and_changes_nothing(one_day: Path) -> 
     """When a file cannot grow, the import ends with a StoreError of one line and the books answer as before."""
     before, said = listing(one_day), totals(Books(one_day))
     process = child(one_day, "full")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 0, err
     assert out.startswith("StoreError writing to ")
     assert "the books are as before" in out
@@ -201,7 +202,7 @@ def test_a_second_import_meanwhile_is_refused_in_one_line(
     assert totals(reader) == said
     assert totals(Books(one_day)) == said
     flag.write_text("go")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 0, err
     assert totals(reader)[1] == 2 * float(str(said[1]))
 
@@ -356,7 +357,7 @@ def test_books_on_a_read_only_mount_are_read_and_not_written(tmp_path: Path) -> 
     for name, command in commands.items():
         words = f"{mounted}{sys.executable} -c '{run}' {command} --store {folder}"
         done[name] = subprocess.run(
-            ["unshare", "-m", "sh", "-c", words], check=False, capture_output=True, text=True, timeout=120
+            ["unshare", "-m", "sh", "-c", words], check=False, capture_output=True, text=True, timeout=LONGEST_S
         )
     if done["show"].returncode == 99:
         pytest.skip("mounts are not allowed here")

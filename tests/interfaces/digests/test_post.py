@@ -19,6 +19,7 @@ from tests.commands import Run
 from tests.insight.alerts.delivery.chat_server import ChatServer
 from tests.interfaces.digests.mail_server import Mailbox, receive
 from tests.interfaces.digests.test_digest import WEEKS
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
@@ -307,7 +308,7 @@ def test_kills_lose_and_repeat_nothing(books: Books, tmp_path: Path) -> None:
                 time.sleep(chance.uniform(0.5, 4.0))
                 process.kill()
         assert (
-            subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60).stdout
+            subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=LONGEST_S).stdout
             == "done\n"
         )
     ids: dict[tuple[str, ...], set[str]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.long import rest_long
+from tests.waiting import LONGEST_S
 from typer.testing import CliRunner, Result
 
 import loadfactor
@@ -434,7 +435,7 @@ def test_the_command_exits_with_two_and_one_line(words: list[str], says: str) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=LONGEST_S,
     )
     assert done.returncode == 2
     assert says in done.stderr

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.insight.alerts.small_fleet import HOUR, MINUTE, START, make_books, make_tables
+from tests.waiting import LONGEST_S
 
 import loadfactor.base.clock as base_clock
 from loadfactor.books.books import Books
@@ -29,7 +30,6 @@ from loadfactor.store.live import LiveLog
 from loadfactor.store.source_status import read_statuses
 
 DAY = 24 * HOUR
-LONGEST_S = 60.0
 JUDGE_AFTER = 90_000
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvicorn
 import uvloop
+from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.interfaces.server.connections import Connection, Waiting
@@ -65,7 +66,7 @@ def served(bounds: Bounds) -> Iterator[tuple[int, Waiting]]:
 
 def connect(port: int, start: bytes = b"") -> socket.socket:
     """A connection on which this was sent."""
-    there = socket.create_connection(("127.0.0.1", port), timeout=10)
+    there = socket.create_connection(("127.0.0.1", port), timeout=LONGEST_S)
     there.sendall(start)
     return there
 
@@ -158,7 +159,7 @@ def test_a_head_has_its_time() -> None:
             None,
             None,
         )
-        assert not waiting.open
+        wait_until(lambda: not waiting.open)
 
 
 def test_who_asks_is_served_beside_thousands_who_do_not() -> None:
@@ -176,9 +177,9 @@ def test_who_asks_is_served_beside_thousands_who_do_not() -> None:
 
 def test_connections_that_are_served_are_never_closed_for_others() -> None:
     """Where every place is taken by a request that is served, the next connection is refused with 503."""
-    with served(Bounds(connections=2)) as (port, _):
+    with served(Bounds(connections=2)) as (port, waiting):
         busy = [connect(port, CHUNKED) for _ in range(2)]
-        time.sleep(0.2)
+        wait_until(lambda: len(waiting.open) == 2 and not any(there.cycle_is_over for there in waiting.open.copy()))
         assert ask(port) == 503
         for there in busy:
             there.sendall(b"0\r\n\r\n")
@@ -188,11 +189,10 @@ def test_connections_that_are_served_are_never_closed_for_others() -> None:
 
 def test_an_answer_that_nobody_reads_is_given_up() -> None:
     """Who asks for much and reads nothing holds neither memory nor a place."""
-    with served(Bounds(unread_s=0.3)) as (port, waiting), connect(port, HEAD.replace(b"/a", b"/long") + b"\r\n"):
-        time.sleep(0.2)
-        assert len(waiting.open) == 1
-        time.sleep(0.4)
-        assert not waiting.open
+    start = HEAD.replace(b"/a", b"/long") + b"\r\n"
+    with served(Bounds(unread_s=0.3)) as (port, waiting), connect(port, start) as there:
+        assert there.recv(9) == b"HTTP/1.1 "
+        wait_until(lambda: not waiting.open)
 
 
 def test_a_refusal_is_one_line() -> None:

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOUR, LOCAL, MINE, START, THEIRS, serve, write_csv, write_fleet
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
@@ -226,7 +227,7 @@ def test_one_is_worked_on_and_others_are_told_to_come_back(team_books: Books, mo
 
     def work(*_: Any) -> Any:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(LONGEST_S)
         raise BusyError("over", 1)
 
     monkeypatch.setattr("loadfactor.interfaces.server.endpoints.answer_diagnosis", work)
@@ -234,7 +235,7 @@ def test_one_is_worked_on_and_others_are_told_to_come_back(team_books: Books, mo
         first = threading.Thread(target=client.get, args=("/api/v1/diagnosis",))
         first.start()
         try:
-            assert begun.wait(30)
+            assert begun.wait(LONGEST_S)
             refused = client.get("/api/v1/savings")
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
             assert client.get("/api/v1/readings?metric=cost").status_code == 200

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import MINE, THEIRS, write_fleet
 from tests.interfaces.web.test_web_pages import Elements, serve
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.request import options_of
@@ -104,11 +105,12 @@ def test_a_team_has_a_diagnosis_of_its_own(tmp_path: Path) -> None:
 def test_answers_are_made_once_for_each_state_of_the_books() -> None:
     """Whoever asks; anew when the books went on and it stood long enough; an error stands for a while."""
     made: list[str] = []
-    go_on = threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
     def make(name: str, tell: Progress) -> Document:
         tell("half of it", 0.5)
-        assert go_on.wait(60)
+        begun.set()
+        assert go_on.wait(LONGEST_S)
         made.append(name)
         if name == "refused":
             raise InputError("no such thing")
@@ -119,7 +121,7 @@ def test_answers_are_made_once_for_each_state_of_the_books() -> None:
         answers, patient = StandingAnswers(pool), StandingAnswers(pool, fresh_s=600)
         first = await answers.look("key", 1, "a", lambda tell: make("first", tell), 0)
         assert (first.is_making, first.document) == (True, None)
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(begun.wait, LONGEST_S)
         half = await answers.look("key", 1, "b", lambda tell: make("second", tell), 0)
         assert (half.what, half.share) == ("half of it", 0.5)
         await answers.look("other", 1, "a", lambda tell: make("other", tell), 0)

@@ -42,6 +42,7 @@ with loadfactor.track(experiment="ft-42", job="ft-42") as run:
     for step in range(start, stop):
         time.sleep(0.01)
         if step == die:
+            wait_until(lambda: count_written() == step - start)
             os.kill(os.getpid(), 9)
         run.step(step=step, samples=32, tokens=4096, padded_tokens=5000 + step)
 """
@@ -57,15 +58,15 @@ def test_a_killed_run_that_is_resumed_keeps_each_step_once(tmp_path: Path) -> No
     assert total(progress, "step") == 100
     assert total(progress, "train_token") == 100 * 4096
     assert total(progress, "padded_token") == sum(5000 + step for step in range(100))
-    lost = total(progress, "step", kept=False)
-    assert 15 <= lost <= 30
-    assert total(progress, "train_sample", kept=False) == 32 * lost
+    assert total(progress, "step", kept=False) == 80 - 50
+    assert total(progress, "train_sample", kept=False) == 32 * (80 - 50)
     assert {row["cause"] for row in progress if not row["kept"]} == {"restart"}
 
 
-def test_what_was_said_is_on_the_disk_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+def test_what_was_said_is_on_the_disk_while_the_run_goes_on(tmp_path: Path) -> None:
     """A process that is killed a moment after a step has it in its file, as a whole line."""
-    code = "run = loadfactor.track(job='j').__enter__()\nrun.step(step=1)\ntime.sleep(0.5)\nos.kill(os.getpid(), 9)"
+    wait = "wait_until(lambda: count_written() == 1)"
+    code = f"run = loadfactor.track(job='j').__enter__()\nrun.step(step=1)\n{wait}\nos.kill(os.getpid(), 9)"
     assert run_loop(code, tmp_path).returncode == -9
     assert [line["step"] for line in read_lines(tmp_path) if line["kind"] == "work"] == [1]
 
@@ -204,9 +205,7 @@ for place in range({PROCESSES}):
         run = loadfactor.track(job="many").__enter__()
         for _ in range({STEPS}):
             run.step(samples=1)
-        end = time.monotonic() + 60
-        while not (run._recorder._file and run._recorder._file.size > 300) and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(lambda: run._recorder._file and run._recorder._file.size > 300)
         if place % 2:
             os.kill(os.getpid(), signal.SIGKILL)
         run.__exit__(None, None, None)

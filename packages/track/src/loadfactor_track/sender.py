@@ -78,14 +78,16 @@ class ProgressSender:
         """Send what is left, for so long."""
         self._ending.set()
         self._wake.set()
-        self._done.wait(within_s)
-        self._file.close(remove=self._done.is_set() and self._sent >= self._file.size)
+        is_done = self._done.wait(within_s)
+        self._file.close(remove=is_done and self._sent >= self._file.size)
 
     def _work(self) -> None:
         try:
             self._send_all()
         except Exception as error:  # a defect of ours must not end a run
             say_once("sender", f"progress is not sent ({type(error).__name__}: {error}); it stays in {self._file.path}")
+        finally:
+            self._done.set()
 
     def _send_all(self) -> None:
         wait_s = 0.0
@@ -106,7 +108,6 @@ class ProgressSender:
                 wait_s = min(LONGEST_WAIT_S, 2 * wait_s or FIRST_WAIT_S)
                 self._wake.set()
             if is_last and self._sent >= self._file.size:
-                self._done.set()
                 return
 
     def _send_file(self) -> bool:

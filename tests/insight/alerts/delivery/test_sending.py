@@ -32,7 +32,7 @@ class Hook(LocalServer):
 
 def send(url: str, **more: object) -> str:
     """Send a message; why it was not taken, empty where it was."""
-    (receiver,) = read_receivers({"kind": "webhook", "url": url, "timeout": "5s", **more})
+    (receiver,) = read_receivers({"kind": "webhook", "url": url, "timeout": "60s", **more})
     assert isinstance(receiver, HttpReceiver)
     try:
         asyncio.run(Sender(receiver).send(b"{}", {}, RequestPool()))
