@@ -31,6 +31,6 @@ def test_each_source_says_what_it_reads_gives_and_lacks() -> None:
 def test_what_is_not_read_names_what_to_import_instead() -> None:
     """A tool that prints for people alone is refused with another way."""
     for name, _, instead in NOT_READ:
-        with pytest.raises(InputError, match="not read; import") as error:
+        with pytest.raises(InputError, match="no source of its own; import") as error:
             find_source(name)
         assert instead in str(error.value)

@@ -366,9 +366,22 @@ NOT_READ = (
     ("tpu-info", "a table for people, without times", "`gcp-monitoring`: GKE's duty_cycle and memory_used of TPUs"),
     (
         "nvidia-smi pmon",
-        "processes by PID, which no scheduler knows",
+        "processes by PID without their users, which no scheduler knows",
         "`nvidia-smi`, with `--job` or a scheduler's list",
     ),
+    (
+        "kube-state-metrics",
+        "an exporter",
+        "`prometheus`: its pages, saved as text, and answers of a Prometheus that scrapes it",
+    ),
+    (
+        "node-exporter",
+        "an exporter",
+        "`prometheus`: its pages, saved as text, and answers of a Prometheus that scrapes it",
+    ),
+    ("squeue", "a command of Slurm", "`slurm`: what squeue, sacct, scontrol, sinfo and slurmrestd print"),
+    ("sacct", "a command of Slurm", "`slurm`: what squeue, sacct, scontrol, sinfo and slurmrestd print"),
+    ("kubectl", "a command of Kubernetes", "`kubernetes`: what `kubectl get … -o json` prints"),
     ("npu-smi info", "a table for people, without times", "`npu-smi`: what `npu-smi info watch` prints"),
     ("xpu-smi stats", "a table for people, without times", "`xpu-smi`: what `xpu-smi dump --date` prints"),
     ("neuron-top", "a screen for people", "`neuron-monitor`"),
@@ -397,5 +410,5 @@ def find_source(name: str) -> "Source":
             return name_others(cast("Source", import_module(f"loadfactor.sources.{entry.module}").SOURCE))
     for other, what, instead in NOT_READ:
         if name == other:
-            raise InputError(f"{name} is {what}, and not read; import {instead}")
+            raise InputError(f"{name} is {what}, and no source of its own; import {instead}")
     raise no_such("source", name, (entry.name for entry in SOURCES))

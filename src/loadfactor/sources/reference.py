@@ -32,7 +32,7 @@ def write_sources_page() -> str:
         parts += [f"| {name} | {_escape(text)} |\n" for name, text in rows]
         if entry.page:
             parts.append(f"\nMore: [{entry.page.replace('-', ' ')}]({entry.page}.md).\n")
-    parts.append("\n## Not read\n\n| | what it is | instead |\n|---|---|---|\n")
+    parts.append("\n## No sources of their own\n\n| | what it is | instead |\n|---|---|---|\n")
     parts += [f"| {' | '.join(map(_escape, row))} |\n" for row in NOT_READ]
     return "".join(parts)
 
