@@ -431,3 +431,22 @@ def test_peaks_of_a_framework_that_many_layouts_tell_lie_nearer() -> None:
     )
     assert 0.85 < near.memory_bytes / near.usable_bytes < 0.97
     assert near.out_of_memory_share < wide.out_of_memory_share / 2
+
+
+def test_layers_of_fixed_state_are_not_counted_as_attention() -> None:
+    """Nemotron 3 Nano: 31.6 billion weights; its attention of 6 of 29 layers, and products of Mamba-2 in 23, by hand."""
+    n, on = network("nemotron-3-nano-30b-a3b"), build_machine(accelerator("h100-sxm"))
+    assert n.parameters == pytest.approx(31.6e9, rel=0.002)
+    hybrid, plain = (TrainingJob(one, 8192, 64, on, find_software("nemo")) for one in (n, replace(n, linear=None)))
+    x = TrainingLayout(data=64, expert=16)
+    few, all_layers = (evaluate_layout(job, x) for job in (hybrid, plain))
+    assert few.terms["attention_s"] == pytest.approx(6 / 29 * all_layers.terms["attention_s"])
+    products = 23 * (n.hidden * (2 * 1024 + 2 * 4096 + 2 * 64) + 4096 * n.hidden) + 6 * n.hidden * 128 * (
+        2 * 32 + 2 * 2
+    )
+    ordinary = 29 * n.hidden * 128 * (2 * 32 + 2 * 2)
+    least_s = 6 * 8192 * (products - ordinary) / (on.matmul.peak_flops * on.matmul.matmul_share)
+    assert least_s < few.terms["matmul_s"] - all_layers.terms["matmul_s"] < 1.5 * least_s
+    assert (
+        plan_training(model=n.name, gpus=(64,), tokens=1e12, framework="nemo").data.plans[0].distance == "other stack"
+    )

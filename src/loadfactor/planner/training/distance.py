@@ -11,7 +11,7 @@ from loadfactor.planner.training.job import TrainingJob
 MEANINGS: Final[Mapping[Distance, str]] = {
     "measured nearby": "runs of this stack on this hardware, about as large, are among what was fitted, or one of yours was given",
     "same stack": "runs of this stack on this hardware are, of another size, length, width or method",
-    "other stack": "runs on this hardware are, of other software or of the other kind of network",
+    "other stack": "runs on this hardware are, of other software or another kind of network",
     "never seen": "no run on this hardware is among what was fitted",
 }
 """What each distance says, from the nearest on."""
@@ -68,6 +68,8 @@ def find_distance(job: TrainingJob, gpus: int, fitted: Sequence[FittedRuns] | No
     stack, architecture, attention, experts, adapters, narrow = _name_kind(job)
     here = [one for one in known if one.architecture == architecture]
     alike = [one for one in here if (one.stack, one.experts) == (stack, experts)]
+    if job.network.linear is not None:  # no run with layers of fixed state was fitted
+        alike = []
     nearby = any(
         (one.attention, one.adapters, one.narrow) == (attention, adapters, narrow) and _is_near(job, gpus, one)
         for one in alike

@@ -99,6 +99,17 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
 
 
 def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) -> Real:
+    """Into and out of attention, or of a state that does not grow with context (Mamba-2, gated delta net), by their layers."""
+    ordinary = _attention_projections_s(network, tokens, t, speed)
+    if network.linear is None:
+        return ordinary
+    a, share = network.linear, network.linear_layers / network.layers
+    keys, values = a.key_heads * a.key_dim, a.value_heads * a.value_dim
+    inward = matmul_s(tokens, (2 * keys + 2 * values + 2 * a.value_heads) / t, network.hidden, speed)
+    return (1 - share) * ordinary + share * (inward + matmul_s(tokens, network.hidden, values / t, speed))
+
+
+def _attention_projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) -> Real:
     h, a = network.hidden, network.latent
     out = matmul_s(tokens, h, network.heads * network.value_dim / t, speed)
     if a is None:
@@ -149,6 +160,8 @@ def _expert_kernels(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Rea
 
 
 def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSpeed) -> tuple[Real, Real]:
+    if not width:  # a layer without an MLP
+        return 0.0, 0.0
     up = (2 if network.gated_mlp else 1) * width / t
     return matmul_s(tokens, up, network.hidden, speed), matmul_s(tokens, network.hidden, width / t, speed)
 

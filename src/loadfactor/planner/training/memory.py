@@ -176,7 +176,12 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     cut = np.where(x.sequence_parallel, x.tensor, 1)
     outer = (8 + 2 * job.software.dropout) * n.hidden / cut
     width = (2 * n.kv_heads * n.head_dim) if n.latent is None else n.heads * (n.query_dim + n.value_dim)
-    attention = VALUE_BYTES * (n.heads * n.query_dim + width + n.heads * n.value_dim)
+    attention = float(VALUE_BYTES * (n.heads * n.query_dim + width + n.heads * n.value_dim))
+    if n.linear is not None:
+        share, a = n.linear_layers / n.layers, n.linear
+        # what goes into the short convolution, what comes out of it, the gate, and what is projected out
+        state = 4 * a.key_heads * a.key_dim + 4 * a.value_heads * a.value_dim
+        attention = (1 - share) * attention + share * VALUE_BYTES * state
     gates = _inner_width(n)
     inner = (3 if n.gated_mlp else 2) * VALUE_BYTES * gates
     routed = 0.0 if e is None else n.moe_layers / n.layers * e.per_token * 2 * VALUE_BYTES * n.hidden
