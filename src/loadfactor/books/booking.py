@@ -27,7 +27,8 @@ _OF_NUMBERS: Final = ("numbers", "misnumbered")
 """Steps of the ledger that follow from all rows of the small tables; the latter where allocations say numbers of GPUs."""
 _READ_ONCE: Final = ("rated", "book")
 """Steps that one query reads, when a ledger is written or requested."""
-_INPUTS: Final = ("allocations", "devices", "outages", "prices", "exchange_rates")
+INPUTS: Final = ("allocations", "devices", "outages", "prices", "exchange_rates")
+"""The small tables that booking reads, besides bills."""
 MOST_NAMED: Final = 1000
 """Of more GPUs hardly a part of a file has none."""
 _HAS_DOMAIN: Final = "count(*) FILTER (contains(node, '.'))"
@@ -81,7 +82,7 @@ def _find_facts(session: Session) -> LedgerFacts:
         "numbered_devices": by_number,
     }
     empty = {name for name, count in known.items() if not count}
-    empty |= {name for name in _INPUTS if not session.has_rows(name)}
+    empty |= {name for name in INPUTS if not session.has_rows(name)}
     work_out(session, _recall_facts(_FACTS[:1], renamed=True), empty)
     renamed = "node_names" not in empty
     work_out(session, _recall_facts((*_FACTS[1:], *(_OF_NUMBERS if numbers else ())), renamed), empty)

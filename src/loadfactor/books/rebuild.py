@@ -63,11 +63,8 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
 
 
 def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: str, owned: OwnedPrices) -> None:
-    manifest = writer.manifest
     facts = list_facts(writer)
     inputs = digest_facts(writer, facts, owned)
-    if manifest.ledger_key != key:
-        writer.swap([f for table in ("ledger", *KEPT_SUMS) for f in manifest.of(table)], [])
     hours = find_stale(writer, key, inputs)
     waiting = deque(_batches(writer.manifest, hours, facts.gpus))
     made: list[StoredFile] = []
@@ -85,12 +82,26 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
                 raise
             longest = len(batch) // 2  # what is left is likely to be of the same size
             waiting = deque(chain.from_iterable(_divide(rest, longest) for rest in (batch, *waiting)))
+    keep_booked(writer, hours, made, (), key, inputs)
+    progress("booking", 1.0)
+
+
+def keep_booked(
+    writer: "Writer",
+    hours: tuple[Span, ...],
+    made: list[StoredFile],
+    left: tuple[Span, ...],
+    key: str,
+    inputs: LedgerInputs,
+) -> None:
+    """Put files made of these hours in place of what the ledger has of them, with their sums; hours that are `left` are stale."""
+    if writer.manifest.ledger_key != key:  # what is kept means something else
+        writer.swap([f for table in ("ledger", *KEPT_SUMS) for f in writer.manifest.of(table)], [])
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
     _add_up_untold(writer, hours)
-    writer.manifest = replace(writer.manifest, stale=(), ledger_key=key, sources_key=inputs.write())
-    progress("booking", 1.0)
+    writer.manifest = replace(writer.manifest, stale=left, ledger_key=key, sources_key=inputs.write())
 
 
 def _add_up_untold(writer: "Writer", stale: tuple[Span, ...]) -> None:

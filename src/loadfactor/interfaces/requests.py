@@ -624,5 +624,27 @@ class GrafanaRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LedgerPlanRequest(StoreRequest):
+    all: bool = option("Every day, whether it is stale or not.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebuildRequest(StoreRequest):
+    engine: str | None = option(
+        "Where tasks run: local:N (processes here), spark, ray, slurm or kubernetes (its Job is printed). [default: local:1]",
+        None,
+    )
+    master: str | None = option("Of Spark its master (spark://host:7077), of Ray its address.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookTasksRequest(RebuildRequest):
+    task: tuple[str, ...] = option("Book these tasks alone, in this process; names are of `ledger plan`.", ())
+    all: bool = option("Every day, whether it is stale or not.", default=False)
+    image: str | None = option("kubernetes: the image of its pods.", None)
+    claim: str = option("kubernetes: the claim of the volume that holds the books.", "loadfactor")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoRequest(Request):
     """Nothing: a command without options of its own."""

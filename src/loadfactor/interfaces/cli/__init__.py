@@ -435,6 +435,40 @@ COMMANDS = (
         "loadfactor.interfaces.requests.StoreRequest",
     ),
     CommandEntry(
+        "ledger",
+        "Book the ledger by days, as tasks in processes here or on a cluster.\n\n"
+        "`plan` lists days that are stale, `book` books some, `publish` takes them into the ledger. Without it, imports book what"
+        " they touch.",
+        commands=(
+            CommandEntry(
+                "plan",
+                "List the days that are stale, each a task.",
+                "loadfactor.interfaces.pages.ledger_tasks.build_plan",
+                "loadfactor.interfaces.requests.LedgerPlanRequest",
+            ),
+            CommandEntry(
+                "book",
+                "Book tasks: those named, or all that are stale, here or on an engine.\n\n"
+                "What is booked waits beside the books for `publish`. A task that is booked already is left as it is.",
+                "loadfactor.interfaces.pages.ledger_tasks.build_booking",
+                "loadfactor.interfaces.requests.BookTasksRequest",
+            ),
+            CommandEntry(
+                "publish",
+                "Take what tasks booked into the ledger, in one step.\n\n"
+                "What was booked of rows that have changed since is dropped, and stays stale.",
+                "loadfactor.interfaces.pages.ledger_tasks.build_publication",
+                "loadfactor.interfaces.requests.StoreRequest",
+            ),
+        ),
+    ),
+    CommandEntry(
+        "rebuild",
+        "Book every day of the ledger again, here or on an engine, and publish it.\n\nNo answer changes.",
+        "loadfactor.interfaces.pages.ledger_tasks.build_rebuild",
+        "loadfactor.interfaces.requests.RebuildRequest",
+    ),
+    CommandEntry(
         "repair",
         "Put damaged files into quarantine and make good what can be.\n\n"
         "A lost manifest is rebuilt from the files. Exits with 1 where something is lost, and says which imports "
