@@ -106,7 +106,7 @@ def complete(line: str) -> list[str]:
         ("loadfactor report --format m", ["md"]),
         ("loadfactor show idle_g", ["idle_gpu_hours"]),
         ("loadfactor show --by team,acc", ["team,accelerator"]),
-        ("loadfactor show --where te", ["team="]),
+        ("loadfactor show --where te", ["team=", "tenant="]),
         ("loadfactor show --basis own", ["owned"]),
         ("loadfactor catalog mo", ["models"]),
         ("loadfactor import nv", ["nvidia-smi"]),
