@@ -96,3 +96,9 @@ def test_sums_are_those_of_the_ledger(seed: int, tmp_path: Path) -> None:
     add(books, [batch("prices", [price])], "dearer", tmp_path)
     refresh_ledger(books)
     assert_sums_of_the_ledger(books)
+
+
+def test_a_question_by_gpu_over_days_reads_no_rows_of_hours() -> None:
+    """A sum of days tells what GPUs did and their histogram, which read of the ledger takes ten times as long."""
+    read = {"device_id", "node", "state", "holder", "measured_mask", "gpu_s", "sm_active_s", *HISTOGRAM}
+    assert [kept.table for kept in KEPT if read <= kept.columns] == ["ledger_by_device_day"]

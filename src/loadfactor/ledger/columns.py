@@ -74,5 +74,7 @@ NUMBERED = ":gpu"
 WITHOUT = " without "
 """Between the name of a step and what is empty, in the name of a shorter form of it (`ledger.steps`)."""
 
-KEPT_SUMS = {"ledger_by_team": MS_PER_HOUR, "ledger_by_device": MS_PER_HOUR, "ledger_by_job": MS_PER_DAY}
+KEPT_SUMS = {
+    "ledger_by_team": MS_PER_HOUR, "ledger_by_device": MS_PER_HOUR, "ledger_by_job": MS_PER_DAY, "ledger_by_device_day": MS_PER_DAY,
+}  # fmt: skip
 """The tables of the sums that are kept beside the ledger (`ledger.sums`), and the period of each, ms."""

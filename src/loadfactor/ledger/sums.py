@@ -64,6 +64,13 @@ KEPT: Final = (
         (*(c for c in HOLDER if c != "attempt"), *LOCATION),
         highest=(*HIGHEST, "to_utc"),  # units of work ask until when a job held GPUs
     ),
+    KeptSum(
+        "ledger_by_device_day",
+        ("device_id", *LOCATION),
+        unchanged=("state", "holder", "has_source", "measured_mask"),
+        additive=("gpu_s", *(WEIGHTED[kind.column] for kind in ACTIVITIES), "energy_j", *HISTOGRAM),
+        highest=HIGHEST[:1],
+    ),
 )
 """The sums that are kept; a question is answered by the one with the fewest rows of those that tell what it reads."""
 
