@@ -611,10 +611,8 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit with its code; mistakes are one line on stderr, never a traceback."""
-    from loadfactor.interfaces.cli.arrow_alone import leave_pandas_out
     from loadfactor.interfaces.cli.leave import run_and_leave
 
-    leave_pandas_out()
     try:
         run_and_leave(app)
     finally:

@@ -10,7 +10,8 @@ ARROW, PANDAS = "pyarrow", "pandas"
 
 def leave_pandas_out() -> None:
     """Have Arrow find no pandas when it is imported. What asks it for a data frame later gets one: it looks again."""
-    if not {ARROW, PANDAS} & sys.modules.keys():
+    waits = any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path)
+    if not waits and not {ARROW, PANDAS} & sys.modules.keys():
         sys.meta_path.insert(0, _ArrowFinder())
 
 

@@ -9,7 +9,6 @@ import typer
 from typer.exceptions import TyperException
 
 from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
-from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.render.ascii import write_ascii_where_needed
 
 DONE, NO, MISTAKE, STOPPED = 0, 1, 2, 130
@@ -71,6 +70,8 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _leave(message: str, code: int) -> NoReturn:
+    from loadfactor.base.spelling import spell_out  # its pattern is compiled where something is wrong
+
     try:
         sys.stdout.flush()
     except OSError:

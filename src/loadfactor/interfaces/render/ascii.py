@@ -2,7 +2,6 @@
 
 import codecs
 import sys
-import unicodedata
 
 _INSTEAD = str.maketrans(
     "–—−÷×•…µ≥≤→◆“”‘’·€£¥\u202f\u00a0█▓▒░▚",
@@ -29,6 +28,8 @@ def to_ascii(text: str) -> str:
 
 def _one(character: str) -> str:
     """One ASCII character for one that is not: blocks by their height, braille as a dot, letters without accents."""
+    import unicodedata  # most terminals never need it
+
     code = ord(character)
     if 0x2581 <= code <= 0x2588:  # blocks that fill from below
         return "_.:-=+*#"[code - 0x2581]
