@@ -1,7 +1,9 @@
 """The decoder of training logs: logs of one run, whatever wrote them, become rows of `progress` and `job_sections`."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC
 from itertools import chain
 
@@ -14,7 +16,6 @@ from loadfactor.sources.training_logs.intervals import (
     find_batch,
     list_intervals,
     list_rows,
-    mark_redone,
 )
 from loadfactor.sources.training_logs.iteration import JobSections, RunLog, Values
 from loadfactor.sources.training_logs.run_folders import (
@@ -48,16 +49,17 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     ]
     run = _choose_logs(found, gaps)
     for log in run if options.gpus is not None else ():
-        for one in chain.from_iterable(attempt.iterations for attempt in log.attempts):
-            one.of_run = one.of_run | {"gpus": float(options.gpus or 0)}
+        for attempt in log.attempts:
+            attempt.iterations.tell(lambda known: known | {"gpus": float(options.gpus or 0)})
     for log in run:
         _tell(log, find_batch(log.attempts))
     _note_unknown(run, gaps)
     sections = JobSections()
-    intervals = mark_redone(list_intervals(run, options, gaps, sections))
-    _note_amounts(run, intervals, gaps)
+    intervals = list_intervals(run, options, gaps, sections)
+    seen = _SeenAmounts()
     where = run[0].where if run else ""
-    yield from list_rows(options.held_by, intervals, where)
+    yield from list_rows(options.held_by, seen.pass_on(intervals), where)
+    _note_amounts(run, seen, gaps)
     yield from sections.rows(options.held_by, where)
     yield from gaps.drain()
 
@@ -105,14 +107,16 @@ def _say_the_same(log: RunLog, other: RunLog) -> bool:
     begin, end, other_begin, other_end = (int(t or 0) for t in began)
     if begin >= other_end or other_begin >= end:
         return False
-    steps, others = ([i.step for a in one.attempts for i in a.iterations] for one in (log, other))
-    return min(steps) <= max(others) and min(others) <= max(steps)
+    (first, last), (other_first, other_last) = (
+        (choose(i.step for a in one.attempts for i in a.iterations) for choose in (min, max)) for one in (log, other)
+    )
+    return first <= other_last and other_first <= last
 
 
 def _tell(log: RunLog, of_run: Values) -> None:
     """Add values of the run to all its iterations."""
-    for one in () if not of_run else chain.from_iterable(attempt.iterations for attempt in log.attempts):
-        one.of_run = of_run | one.of_run
+    for attempt in log.attempts if of_run else ():
+        attempt.iterations.tell(lambda known: of_run | known)
 
 
 def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
@@ -131,14 +135,30 @@ METRIC_FILE = re.compile(r"(?P<run>mlruns/.+|[^/]*\b[0-9a-f]{32})/metrics/(?P<me
 NO_TOKENS = "no tokens, so that cost_per_token and MFU are unknown: "
 
 
-def _note_amounts(run: Sequence[RunLog], intervals: Sequence[StepInterval], gaps: Gaps) -> None:
+@dataclass
+class _SeenAmounts:
+    """What intervals that went through say: how many have and estimate an amount of each unit, and steps without tokens."""
+
+    made: Counter[str] = field(default_factory=Counter)
+    estimated: Counter[str] = field(default_factory=Counter)
+    silent_steps: int = 0
+
+    def pass_on(self, intervals: Iterable[StepInterval]) -> Iterator[StepInterval]:
+        """The intervals, each looked at."""
+        for one in intervals:
+            self.made.update(one.amounts.keys())
+            self.estimated.update(one.estimated)
+            self.silent_steps += 0 if "train_token" in one.amounts else one.last - one.first
+            yield one
+
+
+def _note_amounts(run: Sequence[RunLog], seen: _SeenAmounts, gaps: Gaps) -> None:
     """Say which amounts are estimates, and why there are no tokens."""
-    if not intervals:
+    made = seen.made
+    if not made:
         return
     where, values = run[0].where, run[-1].attempts[-1].iterations[-1].of_run
-    made = {unit for one in intervals for unit in one.amounts}
-    for unit in sorted({unit for one in intervals for unit in one.estimated}):
-        count = sum(unit in one.estimated for one in intervals)
+    for unit, count in sorted(seen.estimated.items()):
         rate, batch = "a reported rate × time", values.get("guessed_samples")
         if batch is not None and run[0].family == DEEPSPEED.name and unit != "train_token":
             rate = f"steps × {batch:,.0f} samples, at most, as the engine's own rate × the time between lines is"
@@ -148,8 +168,9 @@ def _note_amounts(run: Sequence[RunLog], intervals: Sequence[StepInterval], gaps
             count,
         )
     if "train_token" in made:
-        silent = sum(one.last - one.first for one in intervals if "train_token" not in one.amounts)
-        gaps.add(where, "steps of which the log says no tokens: cost_per_token is too high by their share", silent)
+        gaps.add(
+            where, "steps of which the log says no tokens: cost_per_token is too high by their share", seen.silent_steps
+        )
         return
     if "padded_token" in made:
         why = "those with padding are known; where samples are packed, [[network]] says packed = true"

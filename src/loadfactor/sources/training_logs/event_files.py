@@ -12,7 +12,7 @@ from loadfactor.sources.base import Gaps, Input
 from loadfactor.sources.parsing.times import SECONDS_BELOW
 from loadfactor.sources.protobuf import VARINT, WireError, walk
 from loadfactor.sources.training_logs.iteration import RunLog
-from loadfactor.sources.training_logs.scalars import Scalar, is_read, make_run
+from loadfactor.sources.training_logs.scalars import Scalars, make_run
 
 _POLYNOMIAL: Final = 0x82F63B78  # Castagnoli's, bits reversed
 _MASK: Final = 0xA282EAD8
@@ -100,16 +100,16 @@ def split_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def read_event_file(source: Input, gaps: Gaps) -> RunLog:
     """The run that an event file tells of: an iteration for each step at which a loss, or else anything, was written."""
-    scalars: list[Scalar] = []
+    scalars = Scalars()
     try:
         for record in split_records(source.chunks):
-            scalars += _read_event(record)
+            _read_event(record, scalars)
     except DamagedRecordError:
         gaps.add(source.label, "damaged record; what comes after it is not in")
     return make_run(source.label, "TensorBoard", scalars)
 
 
-def _read_event(record: bytes) -> list[Scalar]:
+def _read_event(record: bytes, scalars: Scalars) -> None:
     at_s, step, summaries = 0.0, 0, []
     for number, found in split_fields(record):
         if number == _WALL_TIME and isinstance(found, bytes) and len(found) == 8:
@@ -119,15 +119,13 @@ def _read_event(record: bytes) -> list[Scalar]:
         elif number == _SUMMARY and isinstance(found, bytes):
             summaries.append(found)
     if not 0 <= step < _STEP_MAX or not 0 < at_s < SECONDS_BELOW:
-        return []
-    points: list[Scalar] = []
+        return
     for summary in summaries:
         for number, found in split_fields(summary):
             if number == _VALUE and isinstance(found, bytes):
                 tag, value = _read_value(found)
-                if tag and value is not None and abs(value) < float("inf") and is_read(tag):
-                    points.append(Scalar(tag, step, round(at_s * MS_PER_S), value))
-    return points
+                if tag and value is not None and abs(value) < float("inf"):
+                    scalars.add(tag, step, round(at_s * MS_PER_S), value)
 
 
 def _read_value(message: bytes) -> tuple[str, float | None]:

@@ -1,10 +1,12 @@
 """Iterations become intervals: from when to when, which steps, and how much of each unit was done in them."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
@@ -16,7 +18,7 @@ from loadfactor.tables.work import PROGRESS, RATE
 SAY_START: Final = "say when the run began: --start 2026-05-01T12:00:00Z"
 SAY_STEP: Final = "say how many seconds a training step took: --step 0.25"
 RESTART, SKIPPED = "restart", "loss_scale"
-BATCH_ROWS: Final = 50_000
+BATCH_ROWS: Final = 20_000
 _COLUMNS: Final = ("job_id", "from_utc", "to_utc", "unit", "amount", "kept", "cause", "known_from")
 
 
@@ -121,10 +123,10 @@ def find_batch(attempts: Sequence[Attempt]) -> Values:
     `step_samples` where each rate has its own seconds beside it. By the time between lines they are `guessed_samples`, at most so
     many: the rate is that of the time in which the engine trained.
     """
-    each = []
+    each = array("d")
     of_lines = False
     for attempt in attempts:
-        for before, one in zip([None, *attempt.iterations], attempt.iterations, strict=False):
+        for before, one in attempt.iterations.pairs():
             rate, steps = one.values.get("engine_samples_per_s"), one.step - before.step if before else 1
             seconds = find_seconds(before, one, steps) if before or "step_s" in one.values else None
             if seconds is None and before and before.at_ms is not None and one.at_ms is not None:
@@ -134,7 +136,10 @@ def find_batch(attempts: Sequence[Attempt]) -> Values:
     if not each:
         return {}
     of_device = attempts[0].iterations[-1].of_run.get("device_samples", 1.0) or 1.0
-    return {"guessed_samples" if of_lines else "step_samples": max(1.0, round(median(each) / of_device)) * of_device}
+    return {
+        "guessed_samples" if of_lines else "step_samples": max(1.0, round(float(np.median(each)) / of_device))
+        * of_device
+    }
 
 
 def _estimate_samples(values: Values, steps: int, seconds: float) -> float | None:
@@ -173,20 +178,21 @@ class StepInterval:
 
 def list_intervals(
     logs: Sequence[RunLog], options: ReadOptions, gaps: Gaps, sections: JobSections
-) -> list[list[StepInterval]]:
-    """The intervals of every attempt, the logs in the order of their times; the sections between them are added to `sections`.
+) -> Iterator[StepInterval]:
+    """The intervals of a run, the logs in the order of their times; the sections between them are added to `sections`.
 
+    Those before a restart are lost from the step on that the restart began with; one may be cut in two.
     Raises SourceError, saying what to add, where a log says no time at all, or not how long its steps took.
     """
     run = [attempt for log in logs for attempt in log.attempts]
     usual_s = options.step_s or find_usual_step(run)
     end_ms: float | None = None
-    found = []
+    redone = iter(_find_redone(run))
     for log in logs:
         if usual_s is None and not all(
             one.at_ms is not None or {"step_s", "elapsed_s"} & one.values.keys()
             for a in log.attempts
-            for one in a.iterations[1:]
+            for one in islice(a.iterations, 1, None)
         ):
             option = SAY_STEP if end_ms or log.began_ms or options.begun_ms else f"{SAY_START} --step SECONDS_OF_A_STEP"
             raise SourceError(f"{log.where}: no line says how long a step took or when it was written; {option}")
@@ -196,24 +202,43 @@ def list_intervals(
                 begin_ms = _continue_from(log, end_ms, options, gaps)
             elif end_ms is not None and begin_ms is not None:
                 begin_ms = max(begin_ms, int(end_ms))
-            intervals = list(_walk(attempt, begin_ms, usual_s, log.where, gaps, sections))
-            end_ms = intervals[-1].to_ms if intervals else end_ms
-            found.append(intervals)
-    return found
+            again_from = next(redone)
+            for one in _walk(attempt, begin_ms, usual_s, log.where, gaps, sections):
+                end_ms = one.to_ms
+                if again_from is None or one.last <= again_from:
+                    yield one
+                elif one.first < again_from:
+                    done, lost = split_interval(one, again_from)
+                    yield done
+                    yield replace(lost, cause=RESTART)
+                else:
+                    yield replace(one, cause=RESTART)
+
+
+def _find_redone(run: Sequence[Attempt]) -> list[int | None]:
+    """From which step on later attempts do the steps of each attempt again; None where none does."""
+    found: list[int | None] = []
+    least: int | None = None
+    for attempt in reversed(run):
+        found.append(least)
+        first = attempt.iterations[0].step - count_first_steps(attempt)
+        if attempt.iterations[-1].step != first:
+            least = first if least is None else min(least, first)
+    return found[::-1]
 
 
 def find_usual_step(attempts: Sequence[Attempt]) -> float | None:
     """Seconds that a step of these attempts takes, by the median over lines; None where no line tells."""
-    each = []
+    each = array("d")
     for attempt in attempts:
-        for before, one in zip([None, *attempt.iterations], attempt.iterations, strict=False):
+        for before, one in attempt.iterations.pairs():
             steps = one.step - before.step if before else 0
             seconds = one.values.get("step_s") or (find_seconds(before, one, steps) or 0.0) / max(steps, 1)
             if not seconds and before and before.at_ms is not None and one.at_ms is not None and steps:
                 seconds = (one.at_ms - before.at_ms) / MS_PER_S / steps
             if seconds > 0:
                 each.append(seconds)
-    return median(each) if each else None
+    return float(np.median(each)) if each else None
 
 
 def count_first_steps(attempt: Attempt) -> int:
@@ -221,7 +246,7 @@ def count_first_steps(attempt: Attempt) -> int:
     first = attempt.iterations[0]
     if attempt.from_step is not None and attempt.from_step <= first.step:
         return first.step - attempt.from_step
-    apart = [b.step - a.step for a, b in zip(attempt.iterations, attempt.iterations[1:], strict=False)]
+    apart = (after.step - before.step for before, after in pairwise(attempt.iterations))
     between = first.of_run.get("log_interval") or min((steps for steps in apart if steps > 0), default=1)
     return min(int(between), first.step)
 
@@ -266,30 +291,6 @@ def _walk(
             sections.add_parts(one.values, begin, end)
         sections.add(one.pauses, end)
         cursor, before, first, totals = end, one, one.step, totals | one.values
-
-
-def mark_redone(attempts: list[list[StepInterval]]) -> list[StepInterval]:
-    """All intervals of a run, those before a restart lost from the step on that the restart began with; one may be cut in two."""
-    run: list[StepInterval] = []
-    for attempt in attempts:
-        if attempt:
-            _lose_after(run, attempt[0].first)
-            run += attempt
-    return run
-
-
-def _lose_after(run: list[StepInterval], step: int) -> None:
-    place = len(run)
-    while place and (run[place - 1].cause or run[place - 1].last > step):
-        place -= 1
-        one = run[place]
-        if one.cause:
-            continue
-        if one.first < step:
-            run[place : place + 1] = split_interval(one, step)
-            run[place + 1].cause = RESTART
-        else:
-            one.cause = RESTART
 
 
 def split_interval(one: StepInterval, step: int) -> tuple[StepInterval, StepInterval]:

@@ -1,8 +1,10 @@
 """A log as iterations with the values of their lines, and the attempts of a run that they belong to."""
 
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -64,8 +66,8 @@ def add_pause(pauses: Pauses, kind: str, length_s: float, rank: str = "", at_ms:
 class JobSections:
     """The sections of a job, as columns of `job_sections`."""
 
-    from_ms: list[int] = field(default_factory=list)
-    to_ms: list[int] = field(default_factory=list)
+    from_ms: "array[int]" = field(default_factory=lambda: array("q"))
+    to_ms: "array[int]" = field(default_factory=lambda: array("q"))
     kind: list[str] = field(default_factory=list)
 
     def add(self, pauses: Pauses, after_ms: float) -> None:
@@ -117,11 +119,90 @@ class Iteration:
     pauses: Pauses = field(default_factory=dict)  # what came between it and the next one
 
 
+class Iterations:
+    """Iterations in their order, kept as columns: a million of them take as much memory as their numbers.
+
+    What one of them says can be changed as long as it is the last one.
+    """
+
+    def __init__(self, some: Iterable[Iteration] = ()) -> None:
+        self._step, self._at, self._clock, self._run = (array("q") for _ in range(4))
+        self._values: dict[str, array[float]] = {}  # by name, NaN where a line does not say it
+        self._of_run: list[Values] = []
+        self._pauses: dict[int, Pauses] = {}  # by place, of those that have any
+        self._last: Iteration | None = None
+        for one in some:
+            self.append(one)
+
+    @classmethod
+    def of_columns(cls, steps: "array[int]", at_ms: "array[int]", values: "dict[str, array[float]]") -> "Iterations":
+        """Iterations by columns, times of -1 and values of NaN where nothing is known."""
+        made = cls()
+        made._step, made._at, made._values = steps, at_ms, values
+        made._clock, made._run, made._of_run = array("q", [_NONE]) * len(steps), array("q", [0]) * len(steps), [{}]
+        return made
+
+    def append(self, one: Iteration) -> None:
+        """Add an iteration after the others."""
+        last, self._last = self._last, one
+        if last is None:
+            return
+        place = len(self._step)
+        if not self._of_run or self._of_run[-1] is not last.of_run:
+            self._of_run.append(last.of_run)
+        for column, of in ((self._step, last.step), (self._at, last.at_ms), (self._clock, last.clock_ms)):
+            column.append(_NONE if of is None else of)
+        self._run.append(len(self._of_run) - 1)
+        for name in last.values.keys() - self._values.keys():
+            self._values[name] = array("d", [_NAN]) * place
+        for name, numbers in self._values.items():
+            numbers.append(last.values.get(name, _NAN))
+        if last.pauses:
+            self._pauses[place] = last.pauses
+
+    def tell(self, change: Callable[[Values], Values]) -> None:
+        """Change what each of them knows of the run."""
+        self._of_run = [change(known) for known in self._of_run]
+        if self._last is not None:
+            self._last.of_run = change(self._last.of_run)
+
+    def pairs(self) -> "Iterator[tuple[Iteration | None, Iteration]]":
+        """Each of them with the one before it."""
+        return pairwise(_begin_with_none(self))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self._step) + (self._last is not None)
+
+    def __iter__(self) -> Iterator[Iteration]:
+        return (self[place] for place in range(len(self)))
+
+    def __getitem__(self, place: int) -> Iteration:
+        place += len(self) if place < 0 else 0
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        if place == len(self._step):
+            assert self._last is not None
+            return self._last
+        values = {name: numbers[place] for name, numbers in self._values.items() if numbers[place] == numbers[place]}
+        at_ms, clock_ms = (None if of == _NONE else of for of in (self._at[place], self._clock[place]))
+        of_run, pauses = self._of_run[self._run[place]], self._pauses.get(place, {})
+        return Iteration(self._step[place], values, of_run, at_ms, clock_ms, pauses)
+
+
+def _begin_with_none(of: Iterations) -> Iterator[Iteration | None]:
+    yield None
+    yield from of
+
+
+_NONE: Final = -1
+_NAN: Final = float("nan")
+
+
 @dataclass(slots=True)
 class Attempt:
     """Iterations from a start of the run to its end or to the next start."""
 
-    iterations: list[Iteration] = field(default_factory=list)
+    iterations: Iterations = field(default_factory=Iterations)
     from_step: int | None = None  # of the checkpoint that it began with, where the log says so
     began_ms: int | None = None  # when its training began, where the log says so
 
@@ -144,5 +225,5 @@ class RunLog:
     @property
     def ended_ms(self) -> int | None:
         """The last time that a line says."""
-        times = [t for a in self.attempts for i in a.iterations[-1:] for t in (i.at_ms, i.clock_ms) if t is not None]
+        times = [t for a in self.attempts for i in (a.iterations[-1],) for t in (i.at_ms, i.clock_ms) if t is not None]
         return max(times, default=None)

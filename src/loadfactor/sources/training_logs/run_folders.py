@@ -12,17 +12,18 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Gaps, Input
-from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.parsing.times import SECONDS_BELOW
 from loadfactor.sources.training_logs.event_files import split_fields
 from loadfactor.sources.training_logs.families import read_number
 from loadfactor.sources.training_logs.iteration import RunLog
-from loadfactor.sources.training_logs.scalars import STEP, Scalar, is_read, make_run
+from loadfactor.sources.training_logs.scalars import STEP, Scalars, is_read, make_run
 
 WANDB: Final = b":W&B"
 _OPENING: Final = 7  # :W&B, a magic number and a version
@@ -32,13 +33,12 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _LONGEST: Final = 16 * BYTES_PER_MIB  # of a record; larger ones hold pictures
 _HISTORY, _ITEM, _KEY, _NESTED, _JSON, _NUMBER, _AT = 2, 1, 1, 2, 16, 1, 2  # of Record, HistoryRecord and HistoryItem
 _LONGEST_NUMBER: Final = 40  # in JSON; what is longer is a table or a picture
-_LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
 _MOST_STEP: Final = 10**12
 
 
 def read_wandb(source: Input, gaps: Gaps) -> RunLog:
     """The run of a `run-….wandb`: rows of its history, by their global step where they have one."""
-    scalars: list[Scalar] = []
+    scalars = Scalars()
     damaged = 0
     for record in _split_records(source.chunks):
         if record is None:
@@ -46,7 +46,7 @@ def read_wandb(source: Input, gaps: Gaps) -> RunLog:
             continue
         for number, history in split_fields(record):
             if number == _HISTORY and isinstance(history, bytes):
-                scalars += _read_history(history)
+                _read_history(history, scalars)
     gaps.add(source.label, "damaged or very large record of W&B; left out", damaged)
     return make_run(source.label, "W&B", scalars)
 
@@ -92,7 +92,7 @@ def _split_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield bytes(waiting)
 
 
-def _read_history(message: bytes) -> list[Scalar]:
+def _read_history(message: bytes, scalars: Scalars) -> None:
     values: dict[str, float] = {}
     row = 0
     for number, found in split_fields(message):
@@ -114,11 +114,8 @@ def _read_history(message: bytes) -> list[Scalar]:
     steps = [value for tag, value in values.items() if STEP.search(tag)]
     step = int(steps[0]) if steps else row
     at_ms = round(at_s * MS_PER_S) if 0 < at_s < SECONDS_BELOW else None
-    return (
-        [Scalar(tag, step, at_ms, value) for tag, value in values.items() if is_read(tag)]
-        if 0 <= step < _MOST_STEP
-        else []
-    )
+    for tag, value in values.items() if 0 <= step < _MOST_STEP else ():
+        scalars.add(tag, step, at_ms, value)
 
 
 def _read_json_number(text: str) -> float | None:
@@ -133,15 +130,12 @@ def _read_json_number(text: str) -> float | None:
 
 def read_mlflow(metrics: Sequence[tuple[str, Input]], gaps: Gaps) -> RunLog:
     """The run of MLflow's folder: the files of its metrics with their names."""
-    scalars: list[Scalar] = []
+    scalars = Scalars()
     where = ""
     for tag, source in metrics:
         where = where or source.label
         unreadable = 0
-        text = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file").decode(
-            errors="replace"
-        )
-        for line in text.splitlines():
+        for line in _split_lines(piece.decode(errors="replace") for piece in source.chunks):
             parts = line.split()
             if not parts:
                 continue
@@ -150,10 +144,9 @@ def read_mlflow(metrics: Sequence[tuple[str, Input]], gaps: Gaps) -> RunLog:
             if not (at.isdecimal() and step.isdecimal() and len(at) <= 13 and len(step) <= 12):
                 unreadable += 1
             elif value is not None:
-                scalars.append(Scalar(tag, int(step), int(at), value))
+                scalars.add(tag, int(step), int(at), value)
         gaps.add(source.label, "line that is no `timestamp value step`", unreadable)
-    order = sorted(scalars, key=lambda scalar: (scalar.at_ms or 0, scalar.step))
-    return make_run(where, "MLflow", order)
+    return make_run(where, "MLflow", scalars.ordered())
 
 
 SQLITE: Final = b"SQLite format 3\0"
@@ -164,33 +157,38 @@ _METRICS_OF_RUN: Final = (
 
 def read_mlflow_database(source: Input) -> RunLog:
     """The one run of an `mlflow.db`. SourceError where it holds several, or is no such database."""
-    data = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file")
-    database = sqlite3.connect(":memory:")
-    database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    try:
-        database.deserialize(data)
-        runs = database.execute("SELECT DISTINCT run_uuid FROM metrics LIMIT 2").fetchall()
-        rows = database.execute(_METRICS_OF_RUN).fetchall() if len(runs) < 2 else []
-    except sqlite3.Error as error:
-        raise SourceError(
-            f"{source.label} is no database of MLflow that can be read ({str(error).splitlines()[0]}); save its runs again"
-        ) from None
-    finally:
-        database.close()
+    scalars = Scalars()
+    database: sqlite3.Connection | None = None
+    runs: list[str] = []
+    with TemporaryDirectory() as folder:  # an import may be of many files, and of one that is a name in an archive
+        path = Path(folder, "mlflow.db")
+        with path.open("wb") as file:
+            file.writelines(source.chunks)
+        try:
+            database = sqlite3.connect(path)
+            database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            runs = database.execute("SELECT DISTINCT run_uuid FROM metrics LIMIT 2").fetchall()
+            for key, step, at_ms, value in database.execute(_METRICS_OF_RUN) if len(runs) < 2 else ():
+                if (
+                    isinstance(step, int)
+                    and isinstance(at_ms, int)
+                    and isinstance(value, int | float)
+                    and 0 <= step < _MOST_STEP
+                    and 0 < at_ms < SECONDS_BELOW * MS_PER_S
+                ):
+                    scalars.add(str(key), step, at_ms, float(value))
+        except sqlite3.Error as error:
+            raise SourceError(
+                f"{source.label} is no database of MLflow that can be read ({str(error).splitlines()[0]}); save its runs again"
+            ) from None
+        finally:
+            if database is not None:
+                database.close()
     if len(runs) > 1:
         raise SourceError(
             f"{source.label} holds several runs of MLflow, and an import is of one job: `mlflow runs list`, then"
             " `sqlite3 mlflow.db \"DELETE FROM metrics WHERE run_uuid <> 'RUN'\"` on a copy of it"
         )
-    scalars = [
-        Scalar(str(key), step, at_ms, float(value))
-        for key, step, at_ms, value in rows
-        if isinstance(step, int)
-        and isinstance(at_ms, int)
-        and isinstance(value, int | float)
-        and 0 <= step < _MOST_STEP
-        and 0 < at_ms < SECONDS_BELOW * MS_PER_S
-    ]
     return make_run(source.label, "MLflow", scalars)
 
 
@@ -223,7 +221,7 @@ def read_csv_metrics(source: Input, gaps: Gaps) -> RunLog:
     header = next(lines, "").removeprefix("\ufeff")
     rows = csv.reader(chain([header], lines), delimiter=_find_delimiter(header.encode()))
     columns: list[str] = []
-    scalars: list[Scalar] = []
+    scalars = Scalars()
     odd = 0
     try:
         for row in rows:
@@ -241,7 +239,7 @@ def read_csv_metrics(source: Input, gaps: Gaps) -> RunLog:
                 continue
             for name, cell in zip(columns, row, strict=True):
                 if cell and is_read(name) and (value := read_number(cell)) is not None:
-                    scalars.append(Scalar(name, int(step) + offset, None, value))
+                    scalars.add(name, int(step) + offset, None, value)
     except csv.Error:
         odd += 1
     gaps.add(source.label, "row without a step, or of another length than the header", odd)

@@ -3,7 +3,7 @@
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import tzinfo
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -38,6 +38,7 @@ from loadfactor.sources.training_logs.iteration import (
     SECTIONS,
     Attempt,
     Iteration,
+    Iterations,
     RunLog,
     Values,
     add_pause,
@@ -228,7 +229,7 @@ class _Attempts:
         ):
             last.values = one.values | last.values
             return
-        self.attempts.append(Attempt([one]))
+        self.attempts.append(Attempt(Iterations([one])))
         self._last_of = {rank: one.step}
 
     def complete(self, values: Iterable[tuple[str, float]]) -> None:
@@ -249,7 +250,7 @@ class _Attempts:
             return
         chosen = steps if steps in longest else max(longest, key=lambda total: longest[total])
         for attempt in self.attempts:
-            attempt.iterations = [one for one in attempt.iterations if one.values["total"] == chosen]
+            attempt.iterations = Iterations(one for one in attempt.iterations if one.values["total"] == chosen)
 
 
 def find_values(values: Iterable[Value], text: str) -> list[tuple[str, float]]:
@@ -347,6 +348,11 @@ def _decode(source: Input) -> Iterator[str]:
 
 def read_json_log(source: Input) -> RunLog | None:
     """The run that the JSON tells of; None where the input is no JSON of these kinds. SourceError where it is damaged."""
+    begin = next((piece for piece in source.chunks if piece), b"")
+    if _HISTORY.search(begin.decode("utf-8", "replace")):
+        return _read_trainer_state(source)
+    if _is_line_of_json(begin):
+        return None
     text = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file")
     try:
         parsed = json.loads(text)
@@ -357,17 +363,68 @@ def read_json_log(source: Input) -> RunLog | None:
     if not isinstance(parsed, dict):
         return None
     if isinstance(parsed.get("log_history"), list):
-        return _read_trainer_state(source.label, parsed)
+        return _read_trainer_state(source)
     if isinstance(parsed.get(_ITERATION_TIME), dict) and isinstance(parsed[_ITERATION_TIME].get("values"), dict):
         return _read_golden_values(source.label, parsed[_ITERATION_TIME])
     return None
 
 
-def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
+def _is_line_of_json(begin: bytes) -> bool:
+    """Whether more follows after a first line that is JSON by itself."""
+    line, _, rest = begin.partition(b"\n")
+    try:
+        return bool(rest.strip()) and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _split_state(source: Input) -> Iterator[dict[str, Any]]:
+    """The entries of `log_history` one by one, then the state around them. SourceError where it is no JSON."""
+    decode, pieces = codecs.getincrementaldecoder("utf-8-sig")("replace"), iter(source.chunks)
+    text, head, at = "", "", 0
+    scan = json.JSONDecoder().raw_decode
+    try:
+        for piece in pieces:
+            text += decode.decode(piece)
+            if begin := _HISTORY.search(text):
+                head, at = text[: begin.end()], begin.end()
+                break
+        while True:
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            if text[at : at + 1] == "]":
+                break
+            try:
+                entry, at = scan(text, at)
+            except ValueError:
+                more = next(pieces, None)
+                if more is None or len(text) - at > _LONGEST_ENTRY:
+                    raise
+                text, at = text[at:] + decode.decode(more), 0
+                continue
+            if isinstance(entry, dict):
+                yield entry
+        rest = "".join([text[at:], *map(decode.decode, pieces)])
+        yield json.loads(head + rest)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{source.label} is not JSON: {str(error).splitlines()[0]}") from None
+
+
+_HISTORY: Final = re.compile(r'"log_history"\s*:\s*\[')
+_BETWEEN: Final = re.compile(r"[\s,]*")
+_LONGEST_ENTRY: Final = 16 * BYTES_PER_MIB
+
+
+def _read_trainer_state(source: Input) -> RunLog:
     """Lines of `log_history` with a loss or an evaluation, and the last, which says how long training took, of how many samples."""
-    entries = [e for e in state["log_history"] if isinstance(e, dict) and _number(e.get("step")) is not None]
-    ends = [e for e in entries if "train_runtime" in e]
-    end = ends[-1] if ends else {}
+    end: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    last_step, is_padded = 0, False
+    for state in _split_state(source):  # the last one is the state
+        step = _number(state.get("step"))
+        if step is not None and "log_history" not in state:
+            end = state if "train_runtime" in state else end
+            last_step = max(last_step, int(step)) if _tells_of_steps(state) else last_step
+            is_padded |= _tells_of_steps(state) and _read_padded(state) is not None
     last = int(_number(end.get("step")) or 0)
     runtime_s, samples_per_s = _number(end.get("train_runtime")), _number(end.get("train_samples_per_second"))
     of_run: Values = {}
@@ -375,38 +432,48 @@ def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
         is_exact = _ROUNDED * runtime_s < 1  # the rate is rounded, so that samples of a longer training are an estimate
         samples = runtime_s * samples_per_s
         of_run["step_samples" if is_exact else "guessed_samples"] = (round(samples) if is_exact else samples) / last
-    iterations: list[Iteration] = []
-    for entry in entries:
-        step = int(_number(entry["step"]) or 0)
+    sums = {"flops": _number(end.get("total_flos")) or _number(state.get("total_flos"))}
+    if not is_padded:
+        sums["padded_tokens"] = _number(state.get("num_input_tokens_seen"))
+    iterations = Iterations()
+    for entry in _split_state(source):
+        number = _number(entry.get("step"))
+        if number is None or "log_history" in entry:
+            continue
+        step = int(number)
         if "eval_runtime" in entry and iterations:
             add_pause(iterations[-1].pauses, EVALUATION, _number(entry["eval_runtime"]) or 0.0)
-        tells_of_steps = "loss" in entry or "num_tokens" in entry or entry is end
-        if not tells_of_steps or (iterations and step <= iterations[-1].step):
+        if not _tells_of_steps(entry) or (iterations and step <= iterations[-1].step):
             continue
         found = {
             "epoch": _number(entry.get("epoch")),
             "tokens": _number(entry.get("num_tokens")),
-            "padded_tokens": _number(entry.get("num_input_tokens_seen", entry.get("tokens/total"))),
+            "padded_tokens": _read_padded(entry),
             "step_s": runtime_s / last if runtime_s and last else None,
         }
+        found |= {
+            name: total * step / last_step for name, total in sums.items() if total
+        }  # the state keeps the sum alone
         iterations.append(Iteration(step, {k: v for k, v in found.items() if v is not None}, of_run))
-    sums = {"flops": _number(end.get("total_flos")) or _number(state.get("total_flos"))}
-    if not any("padded_tokens" in one.values for one in iterations):
-        sums["padded_tokens"] = _number(state.get("num_input_tokens_seen"))
-    for name, total in sums.items():
-        for one in iterations if total else ():
-            one.values[name] = (total or 0.0) * one.step / iterations[-1].step  # the state keeps the sum alone
-    return RunLog(where, "trainer_state.json", [Attempt(iterations, 0)] if iterations else [])
+    return RunLog(source.label, "trainer_state.json", [Attempt(iterations, 0)] if iterations else [])
+
+
+def _tells_of_steps(entry: Mapping[str, Any]) -> bool:
+    return not {"loss", "num_tokens", "train_runtime"}.isdisjoint(entry)
+
+
+def _read_padded(entry: Mapping[str, Any]) -> float | None:
+    return _number(entry.get("num_input_tokens_seen", entry.get("tokens/total")))
 
 
 def _read_golden_values(where: str, times: dict[str, Any]) -> RunLog:
     """Seconds of an iteration at some of the steps; they stand for the steps since the one before."""
     steps = sorted((int(step), number) for step, number in times["values"].items() if step.isdigit())
-    iterations = [
+    iterations = Iterations(
         Iteration(step, {} if (seconds := _number(number)) is None else {"step_s": seconds}, {})
         for step, number in steps
         if step > 0
-    ]
+    )
     return RunLog(where, "Megatron golden values", [Attempt(iterations, 0)] if iterations else [])
 
 
