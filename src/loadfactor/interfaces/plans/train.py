@@ -327,6 +327,7 @@ def _draw_summary(p: TrainingPlan) -> Section:
         ("paid MFU", percent(p.paid_mfu_share), "over every hour paid for: failures, restarts, checkpoints"),
         ("goodput", percent(p.goodput_share), f"a failure every {duration(c.mtbf_s)}; {first_order} to first order"),
         ("checkpoint every", duration(c.interval_s), f"Daly's optimum at {duration(c.checkpoint_s)} each"),
+        ("spare nodes", f"{p.spare_nodes:,}", "whole in 99 of 100 hours while nodes are repaired (--repair-h)"),
         ("run", write_time(p), f"{number(p.steady_s / S_PER_DAY)} days without failures"),
         ("four of five times", days, unfitted),
         ("GPU-hours", short(p.gpu_hours), ""),

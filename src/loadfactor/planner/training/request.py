@@ -17,6 +17,7 @@ from loadfactor.planner.training.training_plan import ProjectNeeds, Reliability
 
 MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
 MOST_RUNS, MOST_RETRY_PERCENT, MOST_PADDING_PERCENT, MOST_GPU_HOURS = 1_000_000, 10_000, 99, 1e12
+MOST_REPAIR_H = 8_760  # a year
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
 Framework = Literal[
@@ -88,6 +89,7 @@ class TrainingRequest(Request):
     gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, within=WAIT_H)
     checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, within=PAUSE_S)
     restart_s: float = option("Seconds from a failure to training again.", 600, within=PAUSE_S)
+    repair_h: float = option("Hours until a node that failed is back.", 24, at_least=0, at_most=MOST_REPAIR_H)
 
     runs: int = option("Runs of the project that have to succeed.", 1, at_least=1, at_most=MOST_RUNS)
     retry_percent: float = option(
@@ -150,4 +152,4 @@ class TrainingRequest(Request):
 
     @property
     def reliability(self) -> Reliability:
-        return Reliability(self.gpu_mtbf_h, self.checkpoint_s, self.restart_s)
+        return Reliability(self.gpu_mtbf_h, self.checkpoint_s, self.restart_s, self.repair_h)

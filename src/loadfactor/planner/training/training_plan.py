@@ -7,7 +7,13 @@ from loadfactor.base.errors import PlanError
 from loadfactor.base.units import PERCENT, S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, job_mtbf_s, plan_checkpoints
+from loadfactor.planner.hardware.checkpoint import (
+    LEAST_EFFICIENCY_SHARE,
+    CheckpointPlan,
+    count_spares,
+    job_mtbf_s,
+    plan_checkpoints,
+)
 from loadfactor.planner.hardware.distance import Distance
 from loadfactor.planner.training.distance import find_distance, find_range
 from loadfactor.planner.training.explanations import (
@@ -38,11 +44,14 @@ RIVALS = 6  # other ways to cut the job that are shown beside the best
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often a GPU fails and what that costs: hours between failures of one, seconds of a checkpoint and of a restart."""
+    """How often a GPU fails and what that costs: hours between failures of one, seconds of a checkpoint and of a restart, hours
+    until a node is repaired.
+    """
 
     gpu_mtbf_h: float
     checkpoint_s: float
     restart_s: float
+    repair_h: float = 24.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class TrainingPlan:
     hfu_share: float
     causal_mfu_share: float
     checkpoints: CheckpointPlan = field(repr=False)
+    spare_nodes: int
+    """Nodes beside those of the run with which it is whole in 99 of 100 hours, while failed ones are repaired."""
     price_per_gpu_hour: float | None
     currency: str
     framework_range: tuple[float, float] = (1.0, 1.0)
@@ -214,6 +225,7 @@ def plan_run(
         layouts_fitting=int(found.fits.sum()),
         **vars(compute_utilization(job, best.layout, best.step_s)),
         checkpoints=checkpoints,
+        spare_nodes=count_spares(mtbf_s, reliability.repair_h * S_PER_HOUR),
         price_per_gpu_hour=price.per_gpu_hour if price else None,
         currency=price.currency if price else "USD",
         framework_range=_compare_alternatives(job, best),
