@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from loadfactor.base.units import H_PER_DAY, MS_PER_S, S_PER_DAY, TOKENS_PER_MTOK
+from loadfactor.base.units import H_PER_DAY, H_PER_MONTH, MS_PER_S, S_PER_DAY, TOKENS_PER_MTOK
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
@@ -20,6 +20,7 @@ from loadfactor.interfaces.plans.inputs import (
     state_load,
     state_price,
 )
+from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.breakeven import (
     ApiChoice,
@@ -27,6 +28,7 @@ from loadfactor.planner.economics.breakeven import (
     Fleet,
     MeanRequest,
     ReplicaCost,
+    add_replicas,
     choose_api,
     choose_model,
     find_gpu_hour_price,
@@ -35,10 +37,12 @@ from loadfactor.planner.economics.breakeven import (
 )
 from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.economics.request import BreakEvenRequest
+from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.hardware.workload import MODEL
 from loadfactor.planner.serving.demand import peak_over_mean
 from loadfactor.planner.serving.fleet_floor import find_floor_fleet
 from loadfactor.planner.serving.fleet_size import list_layout_options, rank_layouts, size_fleet
+from loadfactor.planner.serving.marginal_fleet import enlarge_fleet
 from loadfactor.planner.serving.service import LayoutOption, measured_tokens_per_s
 from loadfactor.planner.serving.serving_plan import read_ranges
 
@@ -69,10 +73,12 @@ def build_document(request: BreakEvenRequest) -> Document:
     if request.peak_ratio is None:
         request = replace(request, peak_ratio=peak_over_mean(request.shape))
     plan = plan_break_even(replica, api, request, price, stated.fleet, load, stated.range)
+    if request.marginal:
+        plan = replace(plan, marginal=stated.marginal or add_replicas(plan, count_node_gpus(request.accelerator)))
     of_load = () if load is None else (draw_load(load, replica.tokens_per_s / replica.gpus, plan.floor_share),)
     return Document(
         headline=_write_headline(plan),
-        sections=(_draw_ways(plan), _draw_floor(plan), *of_load, *_draw_tables(plan)),
+        sections=(_draw_ways(plan), *_draw_more(plan), _draw_floor(plan), *of_load, *_draw_tables(plan)),
         assumptions=(
             state_price("GPU of the replica", price),
             *(() if load is None else (state_load(load),)),
@@ -126,6 +132,7 @@ class StatedThroughput:
     about: Assumption
     fleet: Fleet | None = None
     range: tuple[float, float] | None = None
+    marginal: tuple[Marginal, ...] = ()
 
 
 def _read_throughput(request: BreakEvenRequest, price: ChosenPrice) -> StatedThroughput:
@@ -150,6 +157,7 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
     each = {"requests_per_user": request.requests_per_user_day, "gpus_per_replica": request.gpus}
     question = ask_serving(request, users, price, model=model, **each)
     mean, fleet = MeanRequest(request.input_tokens, request.output_tokens), None
+    more: tuple[Marginal, ...] = ()
     chosen = rank_layouts(question, list_layout_options(question))[0]
 
     def describe(of: LayoutOption) -> ReplicaCost:
@@ -161,6 +169,10 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
             asked = size_fleet(question, shown.update)
             shown.update("looking for the smallest fleet that pays")
             floor = find_floor_fleet(question, mean.cost(api.price) / mean.tokens * TOKENS_PER_MTOK)
+            if request.marginal:
+                shown.update("looking for the most users whom more GPUs carry")
+                node, per_user = count_node_gpus(request.accelerator), request.requests_per_user_day
+                more = enlarge_fleet(question, asked.chosen, asked.replicas, per_user, node)
         chosen = floor.fleet.chosen if floor else asked.chosen
         fleet = Fleet(describe(asked.chosen), asked.replicas, floor.fleet.replicas if floor else 0)
     replica, engine = describe(chosen), chosen.replica.engine
@@ -171,7 +183,7 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
     )
     status = "estimate" if engine.is_estimate else "equations with constants fitted to measurements"
     about = Assumption("throughput", words, "the serving planner", status)
-    return StatedThroughput(replica, about, fleet, read_ranges(engine)["tokens_per_s"])
+    return StatedThroughput(replica, about, fleet, read_ranges(engine)["tokens_per_s"], more)
 
 
 plan_breakeven = make_function(
@@ -240,6 +252,14 @@ def _draw_ways(plan: BreakEvenPlan) -> Section:
     full = f"{counted(plan.demand.replicas, 'replica')}, {percent(plan.demand.utilization_share)} full"
     lead = f"{number(plan.demand.requests_per_s)} requests/s on average: {full}."
     return Section(f"{short(plan.users)} users, served in each way", lead, tables=(ways,))
+
+
+def _draw_more(plan: BreakEvenPlan) -> tuple[Section, ...]:
+    """Users whom more GPUs carry, beside what the API takes for one."""
+    user = plan.demand.api_price_per_hour * H_PER_MONTH / plan.users
+    return draw_marginal(
+        plan.marginal, plan.currency, " a month", f"At {plan.api} a user costs {money(user, plan.currency)} a month."
+    )
 
 
 def _draw_floor(plan: BreakEvenPlan) -> Section:

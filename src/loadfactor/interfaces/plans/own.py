@@ -1,5 +1,6 @@
 """Page of `plan own`: what an owned GPU-hour costs, the mix of tiers for a demand, and what moving prices would do."""
 
+from dataclasses import replace
 from functools import partial
 
 from loadfactor.base.errors import InputError
@@ -21,10 +22,13 @@ from loadfactor.interfaces.plans.inputs import (
     state_hours,
     state_price,
 )
+from loadfactor.interfaces.plans.marginal import draw_marginal
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import LoadDuration, Tier, load_duration
+from loadfactor.planner.economics.marginal_gpus import keep_more
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
 from loadfactor.planner.economics.request import OwnRequest
+from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.sizing.size_plan import count_demand
 from loadfactor.sources.demand import JobTrace
 
@@ -39,11 +43,15 @@ def build_document(request: OwnRequest) -> Document:
         assumptions.append(state_price("committed", committed))
     demand, about = _read_demand(request, rent)
     plan = plan_own(make_question(request, rent.per_gpu_hour, demand))
+    if request.marginal:
+        plan = replace(plan, marginal=_own_more(plan, demand))
     sections = [_draw_year(plan), _draw_tiers(plan)]
     if demand is not None:
         owned = Reference(float(plan.owned_gpus or 0), f"own {plan.owned_gpus}")
         curve = Section(charts=(draw_load_duration(demand, (owned,)),))
-        sections = [_draw_mix(plan, demand), sections[0], curve, sections[1], _draw_risk(plan)]
+        note = f"A rented GPU-hour costs {money(plan.rent_price_per_used_gpu_hour, plan.currency)}."
+        more = draw_marginal(plan.marginal, plan.currency, " a month", note)
+        sections = [_draw_mix(plan, demand), *more, sections[0], curve, sections[1], _draw_risk(plan)]
     return Document(
         headline=_write_headline(plan),
         sections=(*sections, _draw_accounts(plan)),
@@ -56,6 +64,13 @@ def build_document(request: OwnRequest) -> Document:
 plan_ownership = make_function(
     "plan_ownership", OwnRequest, build_document, "The answer of `loadfactor plan own` as a page."
 )
+
+
+def _own_more(plan: OwnPlan, demand: LoadDuration | None) -> tuple[Marginal, ...]:
+    if demand is None or plan.owned_gpus is None:
+        raise InputError("--marginal needs a demand: give --demand, --demand-gpus, --store or --users")
+    hour, rent = plan.cost_per_available_gpu_hour, plan.rent_price_per_used_gpu_hour
+    return keep_more(demand, plan.owned_gpus, hour, rent, plan.server.gpus, plan.currency)
 
 
 def _read_demand(request: OwnRequest, rent: ChosenPrice) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:

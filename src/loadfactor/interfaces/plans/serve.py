@@ -16,11 +16,15 @@ from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import choose_measured_price, draw_load, find_load, state_load, state_price
+from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
+from loadfactor.planner.serving.fleet_size import ServingInputs
 from loadfactor.planner.serving.levers import EFFICIENT, KAPPA_OF_27, MANY, OPEN_SHARE
+from loadfactor.planner.serving.marginal_fleet import enlarge_fleet
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.serving_plan import RequestTrace, ServingPlan, build_inputs, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
@@ -34,7 +38,7 @@ PEAK_QUANTILE = 0.95
 BUSIER = 1.05  # of the average day: less is chance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredServingPlan(ServingPlan):
     """A plan for the load in a store, and that load."""
 
@@ -58,6 +62,8 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     trace, assumed = _demand(request)
     inputs = build_inputs(request, network, chip, read_engine_constants(chip, request.engine), price, trace)
     plan = plan_fleet(inputs, progress)
+    if request.marginal:
+        plan = replace(plan, marginal=_plan_more(request, inputs, plan, progress))
     users = DemandAxis() if request.trace else DemandAxis("users", request.requests_per_user)
     sections = draw_sections(plan, users, "The trace" if request.trace else "A Tuesday")
     if load is not None and plan.chosen.capacity is not None:
@@ -78,6 +84,18 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
 plan_serving = make_function(
     "plan_serving", ServingRequest, build_document, "The answer of `loadfactor plan serve` as a page."
 )
+
+
+def _plan_more(
+    request: ServingRequest, inputs: ServingInputs, plan: ServingPlan, progress: Callable[[str], None]
+) -> tuple[Marginal, ...]:
+    if request.trace is not None:
+        raise InputError("--marginal looks for the most users: leave --trace out, and give --users and the lengths")
+    if not plan.slo.kept:
+        raise InputError("--marginal needs a fleet that keeps the objective: leave --replicas out, or give more")
+    progress("looking for the most users whom more GPUs carry")
+    node_gpus = count_node_gpus(plan.accelerator)
+    return enlarge_fleet(inputs, plan.chosen, plan.replicas, request.requests_per_user, node_gpus)
 
 
 def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:
@@ -212,6 +230,7 @@ def draw_sections(p: ServingPlan, axis: DemandAxis, day: str) -> tuple[Section, 
     """Every section, the simulated day first. `day` says what was simulated. Headings say what follows from equations alone."""
     return (
         _draw_simulated(p, day),
+        *draw_marginal(p.marginal, p.currency, " a month"),
         _draw_hours(p),
         _draw_causes(p),
         _draw_layouts(p),

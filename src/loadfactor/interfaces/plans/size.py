@@ -1,5 +1,7 @@
 """Page of `plan size`: the size of a cluster that can be kept full, from jobs, or from counts where no jobs are known."""
 
+from dataclasses import replace
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,11 +20,13 @@ from loadfactor.interfaces.plans.inputs import (
     state_hours,
     state_price,
 )
+from loadfactor.interfaces.plans.marginal import draw_marginal
 from loadfactor.interfaces.plans.size_from_jobs import build_jobs_document
 from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.economics.marginal_gpus import keep_more
 from loadfactor.planner.economics.ownership import choose_kept_price
 from loadfactor.planner.sizing.request import SizeRequest
-from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, make_question, plan_size_from_jobs
+from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, add_gpus, make_question, plan_size_from_jobs
 from loadfactor.planner.sizing.state_plan import IdleReasons, StateCounts, StatePlan, plan_size_from_state
 from loadfactor.sources.demand import DemandTrace, JobTrace, StateTrace
 
@@ -43,6 +47,7 @@ def build_state_document(trace: StateTrace | DemandTrace, plan: StatePlan, price
         ),
         sections=(
             _draw_plans(plan),
+            *draw_marginal(plan.marginal, plan.currency, " a month", _write_rent(plan)),
             Section(charts=(Chart("Demand over time", "line", days, series, "days", "GPUs"),)),
             *(() if plan.why_idle is None else (_draw_reasons(plan.why_idle),)),
         ),
@@ -58,6 +63,10 @@ def build_state_document(trace: StateTrace | DemandTrace, plan: StatePlan, price
         ),
         data=plan,
     )
+
+
+def _write_rent(plan: StatePlan) -> str:
+    return f"A rented GPU-hour costs {money(plan.rent_price_per_gpu_hour, plan.currency)}."
 
 
 def _draw_plans(plan: StatePlan) -> Section:
@@ -106,10 +115,19 @@ def build_document(request: SizeRequest) -> Document:
         raise InputError("give the demand once: a CSV file of jobs or hours, --store or --users")
     if isinstance(trace, JobTrace):
         question = make_question(request, price.per_gpu_hour, rent.per_gpu_hour, trace.have_gpus, _name_teams(trace))
-        return build_jobs_document(request, _simulate(trace, question), prices)
+        sized = _simulate(trace, question)
+        if request.marginal:
+            sized = replace(sized, marginal=add_gpus(read_jobs(trace), sized, request.gpus_per_node))
+        return build_jobs_document(request, sized, prices)
     question = make_question(request, price.per_gpu_hour, rent.per_gpu_hour)
     counts = read_counts(trace) if isinstance(trace, StateTrace) else None
-    return build_state_document(trace, plan_size_from_state(trace.name, trace.demand_gpus, question, counts), prices)
+    plan = plan_size_from_state(trace.name, trace.demand_gpus, question, counts)
+    if request.marginal:
+        kept = plan.keep_gpus if plan.have_gpus is None else plan.have_gpus
+        hour, rented = plan.price_per_gpu_hour, plan.rent_price_per_gpu_hour
+        more = keep_more(plan.demand, kept, hour, rented, request.gpus_per_node, plan.currency)
+        plan = replace(plan, marginal=more)
+    return build_state_document(trace, plan, prices)
 
 
 plan_size = make_function("plan_size", SizeRequest, build_document, "The answer of `loadfactor plan size` as a page.")

@@ -6,6 +6,7 @@ from loadfactor.base.units import S_PER_HOUR
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
+from loadfactor.interfaces.plans.marginal import draw_marginal
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import MarginalGpu
 from loadfactor.planner.sizing.cluster import SCHEDULERS
@@ -21,6 +22,7 @@ def build_jobs_document(request: SizeRequest, plan: SizePlan, prices: tuple[Assu
         headline=_write_headline(plan),
         sections=(
             _draw_choice(plan),
+            *draw_marginal(plan.marginal, plan.currency, " a month", _write_wait_price(plan)),
             _draw_sizes(plan),
             _draw_waits(plan),
             _draw_closed_forms(plan),
@@ -31,6 +33,10 @@ def build_jobs_document(request: SizeRequest, plan: SizePlan, prices: tuple[Assu
         notes=_list_changes(request, plan),
         data=plan,
     )
+
+
+def _write_wait_price(plan: SizePlan) -> str:
+    return f"That a job waits an hour for one GPU costs {money(plan.delay_cost_per_gpu_hour, plan.currency)}."
 
 
 def _write_headline(plan: SizePlan) -> str:

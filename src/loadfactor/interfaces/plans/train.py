@@ -1,6 +1,7 @@
 """Page of a training plan: time, cost and utilization of the best layout, what it rests on, and what would change it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from loadfactor.base.quantities import write_share
@@ -14,12 +15,14 @@ from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import about_money, counted, duration, money, number, percent, short
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import state_price
+from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.training.calibration import CalibrationReport
 from loadfactor.planner.training.distance import MEANINGS
 from loadfactor.planner.training.explanations import EvaluatedLayout
 from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.marginal_runs import plan_more
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import (
     NO_PRICE,
@@ -60,12 +63,11 @@ def build_document(request: TrainingRequest) -> Document:
     where = cluster(request.cluster) if request.cluster else None
     card = accelerator(where.accelerator if where else request.accelerator)
     price = find_price(card.id, request.price_per_gpu_hour)
-    answer = plan_runs(
-        request,
-        TrainingFacts(read_network(request.model), card, where, price),
-        partial(show_progress, what="searching layouts"),
-    )
+    facts = TrainingFacts(read_network(request.model), card, where, price)
+    answer = plan_runs(request, facts, partial(show_progress, what="searching layouts"))
     plan, project = answer.plans[-1], answer.projects[-1]
+    if request.marginal:
+        answer = replace(answer, marginal=plan_more(request, facts, plan, count_node_gpus(card.id)))
     whole = request.adapters is not None or request.needs != ProjectNeeds()
     project_page = (_draw_project(project, plan),) if whole else ()
     return Document(
@@ -73,6 +75,7 @@ def build_document(request: TrainingRequest) -> Document:
         sections=(
             _draw_scaling(answer),
             _draw_summary(plan),
+            *draw_marginal(answer.marginal, plan.currency, ""),
             *((_draw_calibration(answer.calibration),) if answer.calibration else ()),
             *project_page,
             draw_step(plan),

@@ -15,7 +15,7 @@ from math import ceil
 
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.limits import MOST_GPUS
-from loadfactor.base.units import H_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
+from loadfactor.base.units import H_PER_DAY, H_PER_MONTH, S_PER_HOUR, TOKENS_PER_MTOK
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.catalog.token_prices import TokenPrice, hosted_prices, token_price
@@ -23,6 +23,7 @@ from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.economics.ownership import find_owned_server
 from loadfactor.planner.economics.request import BreakEvenRequest
 from loadfactor.planner.economics.ways import Turn, Way, find_turn, list_ways
+from loadfactor.planner.hardware.marginal import Marginal, list_enlargements
 from loadfactor.planner.hardware.workload import MODEL
 
 
@@ -342,6 +343,8 @@ class BreakEvenPlan(BreakEven):
     """Factors on a planned throughput between which four of five measured ones lie; None where it was measured."""
     price_range: tuple[float, float] = (1.0, 1.0)
     """Factors on the price of a GPU-hour between which the catalog lists it."""
+    marginal: tuple[Marginal, ...] = ()
+    """What more GPUs bring the fleet of the demand, where requested."""
 
     @property
     def pays(self) -> bool:
@@ -462,3 +465,17 @@ def plan_break_even(
         throughput_range=throughput_range,
         price_range=price.range,
     )
+
+
+def add_replicas(plan: BreakEvenPlan, node_gpus: int) -> tuple[Marginal, ...]:
+    """Users more whose peaks whole replicas carry by a throughput that is given, and what their GPUs cost a month."""
+    replica, replicas = plan.replica, plan.demand.replicas
+    each = plan.saturated_requests_per_s / plan.peak_ratio * S_PER_HOUR / plan.requests_per_user_hour
+    price = replica.cost_per_hour / replica.gpus * H_PER_MONTH
+    found = []
+    for step in list_enlargements(node_gpus, price, plan.currency):
+        added = step.gpus // replica.gpus
+        reason = "" if added else f"one replica takes {replica.gpus} GPUs, and these are {step.gpus}"
+        now, then, gpus = replicas * each, (replicas + added) * each, added * replica.gpus
+        found.append(Marginal(step.name, gpus, "users", now, then, then - now, gpus * price, then / now, reason))
+    return tuple(found)

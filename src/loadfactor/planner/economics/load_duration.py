@@ -52,8 +52,11 @@ class LoadDuration:
         >>> round(day.load_factor(80), 3), round(day.load_factor(60), 3), day.load_factor(0)
         (0.646, 0.775, 1.0)
         """
-        rented = self.mean_gpus - float(self.marginal_share[:kept_gpus].sum())
-        return self.mean_gpus / (kept_gpus + rented)
+        return self.mean_gpus / (kept_gpus + self.rented_gpus(kept_gpus))
+
+    def rented_gpus(self, kept_gpus: int) -> float:
+        """GPUs rented on average, where so many are kept."""
+        return float(self.marginal_share[kept_gpus:].sum())
 
     def utilization_share(self, gpu: int) -> float:
         """Marginal utilization of the `gpu`-th GPU, counted from 1; zero beyond the peak."""
@@ -162,8 +165,7 @@ def cost_own_and_rent(
     [2208, 2304, 2352, 3720]
     """
     _ratio(own_cost_per_hour, rent_price_per_hour)
-    beyond = float(curve.marginal_share[owned_gpus:].sum())
-    return own_cost_per_hour * owned_gpus + rent_price_per_hour * beyond
+    return own_cost_per_hour * owned_gpus + rent_price_per_hour * curve.rented_gpus(owned_gpus)
 
 
 def own_for_normal_demand(

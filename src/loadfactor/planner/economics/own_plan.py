@@ -33,6 +33,7 @@ from loadfactor.planner.economics.renting import (
     vary_rent_price,
 )
 from loadfactor.planner.economics.request import OwnRequest
+from loadfactor.planner.hardware.marginal import Marginal
 
 OWNED, COMMITTED, ON_DEMAND, SPOT = "owned", "committed", "on demand", "spot"
 
@@ -134,6 +135,8 @@ class OwnPlan:
     yearly_charges_cost: dict[str, tuple[float, ...]]
     break_even_yearly_change_share: float | None
     currency: str = "USD"
+    marginal: tuple[Marginal, ...] = ()
+    """What more owned GPUs bring, where requested."""
 
     @property
     def total_cost_per_year(self) -> float:

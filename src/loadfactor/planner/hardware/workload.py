@@ -13,6 +13,7 @@ ACCELERATOR = "h100-sxm"
 MODEL = "llama-3.1-70b"
 USERS = 20_000.0
 TOKENS = Limits(at_least=0, at_most=1e8)  # a fleet needs one of each, what only is priced does not
+MARGINAL = "Say also what the next 8 GPUs, the next node and the next 10,000 of money bring."
 USER_COUNT = Limits(at_least=1, at_most=1e11)
 
 
@@ -30,3 +31,4 @@ class ServiceRequest(Request):
     ttft: float = option("Objective: time to first token, seconds.", 2.0, within=LATENCY_S)
     tpot: float = option("Objective: time per output token, milliseconds.", 50.0, within=LATENCY_MS)
     attainment: float = option("Share of requests that must meet the objective.", 0.95, at_least=0.01, at_most=1)
+    marginal: bool = option(MARGINAL, False)

@@ -16,6 +16,7 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.planner.hardware.kernels import Real
+from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.serving.demand import Lengths, RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import CostMultiplier, FleetRun, Policy
 from loadfactor.planner.serving.fleet_size import Progress, ServingInputs, SizedFleet, size_fleet
@@ -163,6 +164,8 @@ class ServingPlan:
     load_test: LoadTest
     currency: str
     price_range: tuple[float, float]
+    marginal: tuple[Marginal, ...] = ()
+    """What more GPUs or money bring, where requested."""
 
     @property
     def model(self) -> str:

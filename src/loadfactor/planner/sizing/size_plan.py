@@ -13,7 +13,7 @@ import numpy as np
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.limits import MOST_CLUSTER_GPUS
-from loadfactor.base.units import H_PER_YEAR, PERCENT, S_PER_HOUR
+from loadfactor.base.units import H_PER_MONTH, H_PER_YEAR, PERCENT, S_PER_HOUR
 from loadfactor.planner.economics.load_duration import (
     LoadDuration,
     MarginalGpu,
@@ -22,6 +22,7 @@ from loadfactor.planner.economics.load_duration import (
     judge_gpu,
     load_duration,
 )
+from loadfactor.planner.hardware.marginal import Marginal, list_enlargements
 from loadfactor.planner.sizing.closed_forms import (
     HeldGpus,
     Pooling,
@@ -266,6 +267,8 @@ class SizePlan:
     outcome: Outcome = field(repr=False)
     demand: LoadDuration = field(repr=False)
     currency: str = "USD"
+    marginal: tuple[Marginal, ...] = ()
+    """What more kept GPUs bring, where requested."""
 
     @property
     def renting_is_cheaper(self) -> bool:
@@ -364,6 +367,32 @@ def plan_size_from_jobs(
         outcome=outcome,
         demand=demand,
     )
+
+
+def add_gpus(jobs: Jobs, plan: SizePlan, node_gpus: int) -> tuple[Marginal, ...]:
+    """GPU-hours of a month that jobs wait less on more GPUs than today's (the cheapest size where none is known), simulated."""
+    cost, start = SizeCost(plan.price_per_gpu_hour, 1.0), plan.today or plan.cheapest  # an hour waited costs 1
+
+    def run(gpus: int) -> tuple[float, float]:
+        """GPU-hours waited, and what the GPUs cost, in a month."""
+        point, _ = simulate_size(jobs, gpus, cost, plan.policy, plan.gpus_per_node)
+        return point.delay_cost_per_hour * H_PER_MONTH, point.hardware_cost_per_hour * H_PER_MONTH
+
+    (now, paid), found = run(start.gpus), []
+    for step in list_enlargements(node_gpus, plan.price_per_gpu_hour * H_PER_MONTH, plan.currency):
+        then, pays = run(start.gpus + step.gpus) if step.gpus else (now, paid)
+        reason = ""
+        if not step.gpus:
+            reason = "they pay for no GPU"
+        elif then >= now:
+            reason = "jobs wait no less"
+        elif pays - paid > (now - then) * plan.delay_cost_per_gpu_hour:
+            reason = "to wait costs less"
+        gained = max(0.0, now - then)
+        found.append(
+            Marginal(step.name, step.gpus, "GPU-hours not waited", now, then, gained, pays - paid, reason=reason)
+        )
+    return tuple(found)
 
 
 def judge(demand: LoadDuration, gpu: int, question: SizeQuestion) -> MarginalGpu:

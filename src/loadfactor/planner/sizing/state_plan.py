@@ -19,6 +19,7 @@ from loadfactor.planner.economics.load_duration import (
     cost_own_and_rent,
     load_duration,
 )
+from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.sizing.cluster.jobs import Floats
 from loadfactor.planner.sizing.size_plan import SizeQuestion, judge
 
@@ -132,6 +133,8 @@ class StatePlan:
     why_idle: IdleReasons | None
     demand: LoadDuration = field(repr=False)
     currency: str = "USD"
+    marginal: tuple[Marginal, ...] = ()
+    """What more kept GPUs bring, where requested."""
 
     @property
     def cost_per_hour(self) -> float:

@@ -6,7 +6,7 @@ from typing import Literal
 from loadfactor.base.limits import COST, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.base.request import Request, option
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.planner.hardware.workload import ACCELERATOR
+from loadfactor.planner.hardware.workload import ACCELERATOR, MARGINAL
 from loadfactor.planner.training.calibration import read_measured
 from loadfactor.planner.training.job import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
@@ -104,6 +104,7 @@ class TrainingRequest(Request):
     evaluation_gpu_hours: float = option(
         "GPU-hours of evaluation in the whole project.", 0, at_least=0, at_most=MOST_GPU_HOURS
     )
+    marginal: bool = option(MARGINAL, False)
     storage_cost: float = option("Storage of the whole project.", 0, within=COST)
     staff_cost: float = option("Staff of the whole project.", 0, within=COST)
 

@@ -9,6 +9,7 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
+from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.training.calibration import CalibrationReport, calibrate, read_layout, read_measured
 from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
@@ -88,6 +89,8 @@ class TrainingPlans:
     """Days of the last plan in the same layout with other frameworks; empty on TPUs, and where one beside these was asked for."""
     calibration: CalibrationReport | None = None
     """What a measured run changed; None without one."""
+    marginal: Sequence[Marginal] = ()
+    """What more GPUs or money bring beside the last plan, where requested."""
 
     @property
     def currency(self) -> str:
