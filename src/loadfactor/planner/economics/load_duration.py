@@ -49,7 +49,7 @@ class LoadDuration:
         """GPU-hours used over those paid for, where so many GPUs are paid every hour and what exceeds them as it is used.
 
         >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
-        >>> round(day.load_factor(80), 3), round(day.load_factor(60), 3), day.load_factor(0)
+        >>> round(day.load_factor(80), 3), round(day.load_factor(60), 3), round(day.load_factor(0), 3)
         (0.646, 0.775, 1.0)
         """
         return self.mean_gpus / (kept_gpus + self.rented_gpus(kept_gpus))
