@@ -1,88 +1,111 @@
-"""Fit of catalog/engines/constants.toml to measured sweeps: `python -m benchmarks.fit_serving CSV…`.
+"""Fit of the serving constants and their errors on sources left out.
 
-Physical shares are fitted once over all rows, ten times and shares per accelerator and engine; nothing per network or row. Every
-network of an accelerator and engine weighs the square root of its rows, so that no network decides alone. `--leave-out MODEL` keeps
-a network out of the fit and reports its errors: that is how the fit is checked against networks it has not seen.
-The time to the first token is simulated once a round; within it, it is taken to follow the time of one prompt.
-The search is a random walk with a fixed seed: the same rows give the same constants.
+`python -m benchmarks.fit_serving CSV…` writes both data files.
+
+Every constant of catalog/engines/constants.toml is a value with factors for architectures, engines and releases. In
+logarithms all are normal about their priors (value: PRIOR_SPREAD, factor: FACTOR_SPREAD), and rows lie about the equations
+with long tails (Student's t), so that a run with an option nobody wrote down moves little. The mode of that is found by
+Gauss and Newton, from the priors and never from what the file holds: the same rows give the same constants. The time to the
+first token is simulated once a round; within it, it is taken to follow the time of one prompt. Every network of a source
+weighs the square root of its rows.
+
+Then whole sources (accelerator, engine and release) are left out, and what else makes a prediction one far from home: the
+network on an accelerator with an engine, the accelerator with the engine, the architecture.
+catalog/constants/serving_errors.toml gets the ranges by that distance, and by source the error in the fit and left out, and
+the share of its rows inside the range that others give.
 """
 
 import argparse
+import re
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from functools import partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.catalog.engines import EngineConstants
+from loadfactor.catalog.engines import MOST, EngineConstants, list_conditions, list_engine_constants, list_factors
 from loadfactor.catalog.models import find_network
-from loadfactor.planner.serving.latency import ahead_s, predict_latency, predict_tpot, prompt_time
+from loadfactor.planner.serving.latency import ahead_s, predict_latency, predict_offline, predict_tpot, prompt_time
 from loadfactor.planner.serving.step import Replica
 from loadfactor.planner.validation.serving import SweepRow, build_replica, read_layout, read_sweeps
 
-SHARED = (
-    "fp8_matmul_factor",
-    "fp4_matmul_factor",
-    "matmul_half_dim",
-    "cache_share",
-    "expert_skew",
-)
-OWN = (
-    "matmul_share",
-    "memory_share",
-    "kernel_s",
-    "link_latency_s",
-    "step_s",
-    "sequence_s",
-    "link_share",
-    "expert_half_dim",
-    "attention_share",
-    "request_s",
-)
-MOST = {"memory_share": 0.93, "matmul_share": 0.9, "cache_share": 0.93, "attention_share": 0.9, "link_share": 0.9,
-        "fp8_matmul_factor": 1.0, "fp4_matmul_factor": 1.0}  # fmt: skip
-FIRST_TOKEN_WEIGHT = 1.5  # of an error of TTFT beside one of time per token
-PULL = 0.001  # cost of moving a constant by a factor e from where it started
-Pair = tuple[str, str]
+CONSTANTS = Path("src/loadfactor/catalog/engines/constants.toml")
+ERRORS = Path("src/loadfactor/catalog/constants/serving_errors.toml")
+FITTED = list_engine_constants()["constant"]
+NAMES = tuple(FITTED)
+PARAMETERS = [(n, "") for n in NAMES] + [(n, of) for n in NAMES for of in list_factors(FITTED[n])]
+PRIOR = np.array([float(np.log(FITTED[n]["prior"])) for n in NAMES])
+PRIOR_SPREAD, FACTOR_SPREAD = 0.4, 0.3
+SPREAD = np.array([FACTOR_SPREAD if of else PRIOR_SPREAD for _, of in PARAMETERS])
+CEILING = np.array([np.inf if of else np.log(MOST.get(n, np.inf) / FITTED[n]["prior"]) for n, of in PARAMETERS])
+QUANTITIES = ("tpot", "tokens_per_s", "ttft")
+NOISE = np.array([0.1, 0.14, 0.25])  # of the logarithm of a row, by quantity
+WEIGHT = np.array([1.0, 0.5, 1.0])  # throughput follows from the others
+TAIL = 1.5  # noises beyond which a row begins to weigh less
+NUDGE = 0.02
+ROUNDS = 7
+LONGEST_STEP = 0.4
+DAMPING = 0.7  # of a step: weights follow the errors
+STATED_SHARE = 0.8
+TAILS = np.arange(0.1, 0.005, -0.005)
+Array = npt.NDArray[np.float64]
 
 
 @dataclass
 class Sweep:
     """One sweep over concurrency: everything but the concurrency is the same."""
 
-    pair: Pair
+    source: str
     model: str
     replica: Replica
+    release: str
     prompt: int
     output: int
-    ranks: int
-    concurrency: np.ndarray
-    tpot_s: np.ndarray
-    ttft_s: np.ndarray
-    tokens_per_s: np.ndarray
-    weight: float = 1.0
-    prompts_waited: np.ndarray = field(default_factory=lambda: np.zeros(0))  # TTFT over the time of one prompt
+    concurrency: Array
+    measured: Array  # a column a quantity; not a number where there is none
+    requests: float | None = (
+        None  # of a run with all requests there from the start, of which throughput alone is compared
+    )
+    offline: bool = False
+    prompts_waited: Array = field(default_factory=lambda: np.zeros(0))  # TTFT over the time of one prompt
 
-    def simulate(self, constants: EngineConstants) -> np.ndarray:
-        """TTFT, simulated; remembers how many prompts it is."""
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.replica.accelerator.id, self.replica.engine.engine
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return list_conditions(self.replica.accelerator, self.replica.engine.engine, self.release)
+
+    def simulate(self, constants: EngineConstants) -> None:
+        """Remember how many prompts the first tokens wait for."""
+        if self.offline:
+            return
         r = replace(self.replica, engine=constants)
         p = predict_latency(r, self.concurrency, float(self.prompt), float(self.output))
         self.prompts_waited = (p.ttft_s - constants.request_s - ahead_s(r, p.batch, p.tpot_s)) / self._prompt_s(r)
-        return np.asarray(p.ttft_s)
 
-    def errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """ln(predicted ÷ measured) of time per token and throughput, and the relative error of TTFT."""
+    def errors(self, constants: EngineConstants) -> Array:
+        """ln(predicted ÷ measured), a column a quantity; not a number where none was measured."""
         r = replace(self.replica, engine=constants)
+        if self.offline:
+            whole = predict_offline(r, self.requests, float(self.prompt), float(self.output))
+            return np.array([[np.nan, np.log(whole / self.measured[0, 1]), np.nan]])
         token = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output))
-        tpot = token.tpot_s
+        tpot = np.asarray(token.tpot_s)
         ttft = constants.request_s + ahead_s(r, token.batch, tpot) + self.prompts_waited * self._prompt_s(r)
         tokens_per_s = self.concurrency * self.output / (ttft + tpot * (self.output - 1))
-        return np.log(tpot / self.tpot_s), np.log(tokens_per_s / self.tokens_per_s), ttft / self.ttft_s - 1
+        found: Array = np.log(np.stack([tpot, tokens_per_s, ttft], axis=1) / self.measured)
+        return found
 
-    def _prompt_s(self, r: Replica) -> np.ndarray:
+    def _prompt_s(self, r: Replica) -> Array:
         others = np.maximum(self.concurrency - 1, 0) / 2
         return np.asarray(prompt_time(r, float(self.prompt), others, self.prompt + self.output / 2)[1])
 
@@ -92,157 +115,245 @@ def group_sweeps(paths: Iterable[Path]) -> list[Sweep]:
     groups: dict[tuple[object, ...], list[SweepRow]] = {}
     for path in paths:
         for row in read_sweeps(path):
-            if isinstance(row, SweepRow) and row.tpot_s and row.ttft_s:
-                key = (
-                    row.model,
-                    row.system,
-                    row.backend,
-                    row.version,
-                    row.precision,
-                    row.prompt_tokens,
-                    row.output_tokens,
-                )
-                groups.setdefault((*key, row.tp, row.moe_ep, row.attention_dp), []).append(row)
+            if isinstance(row, SweepRow) and (row.concurrency is None or (row.tpot_s and row.ttft_s)):
+                groups.setdefault((*row.sweep, row.concurrency is None), []).append(row)
     found = []
     for rows in groups.values():
         one = rows[0]
         network, chip = find_network(one.model), find_accelerator(one.system)
         if network is None or chip is None:
             continue
-        measured = read_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus, one.pp)
-        replica = build_replica(network, chip, one.backend, one.precision, measured.layout)
-        rows.sort(key=lambda row: row.concurrency)
-        found.append(
-            Sweep(
-                (chip.id, one.backend),
-                one.model,
-                replica,
-                one.prompt_tokens,
-                one.output_tokens,
-                measured.ranks,
-                np.array([row.concurrency * measured.ranks for row in rows], float),
-                np.array([row.tpot_s for row in rows]),
-                np.array([row.ttft_s for row in rows]),
-                np.array([row.output_tokens_per_s for row in rows]) * measured.ranks,
-            )
-        )
-    rows_of: dict[tuple[Pair, str], int] = {}
-    for s in found:
-        rows_of[s.pair, s.model] = rows_of.get((s.pair, s.model), 0) + len(s.concurrency)
-    for s in found:
-        s.weight = rows_of[s.pair, s.model] ** -0.5
+        where = read_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus, one.pp)
+        replica = build_replica(network, chip, one.backend, one.precision, where.layout, one.version)
+        rows.sort(key=lambda row: row.concurrency or 0)
+        measured = np.array([[r.tpot_s, (r.output_tokens_per_s or 0) * where.ranks, r.ttft_s] for r in rows], float)
+        about = one.source, one.model, replica, one.version, one.prompt_tokens, one.output_tokens
+        concurrency = np.array([(r.concurrency or 0) * where.ranks for r in rows], float)
+        found.append(Sweep(*about, concurrency, measured, one.requests, one.concurrency is None))
     return found
 
 
-def loss(some: Sequence[Sweep], constants: EngineConstants) -> tuple[float, float]:
-    """(weighted sum of capped absolute errors, weight): time per token, half for throughput, and TTFT."""
-    total = weight = 0.0
-    for s in some:
-        tpot, tokens, ttft = s.errors(constants)
-        cost = np.minimum(np.abs(tpot), 0.5).sum() + 0.5 * np.minimum(np.abs(tokens), 0.5).sum()
-        total += s.weight * (cost + FIRST_TOKEN_WEIGHT * np.minimum(np.abs(ttft), 1.0).sum())
-        weight += s.weight * len(tpot)
-    return total, weight
+@dataclass
+class Problem:
+    """All rows, how they depend on the parameters, and how much each weighs."""
+
+    sweeps: Sequence[Sweep]
+    rows: list[Sweep] = field(init=False)  # the sweep of each row
+    holds: Array = field(init=False)  # 1 where a parameter is one of a row's
+    weight: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = [s for s in self.sweeps for _ in s.concurrency]
+        self.holds = np.array([[float(not of or of in s.conditions) for s in self.rows] for _, of in PARAMETERS])
+        counts: dict[tuple[str, str], int] = {}
+        for s in self.rows:
+            counts[s.source, s.model] = counts.get((s.source, s.model), 0) + 1
+        weight = np.array([counts[s.source, s.model] ** -0.5 for s in self.rows])
+        self.weight = weight / weight.mean()
+
+    def constants(self, s: Sweep, x: Array, nudged: str = "") -> EngineConstants:
+        """The constants of a sweep, one of them a little smaller (a larger one may be beyond what is physical)."""
+        logs = dict(zip(NAMES, PRIOR, strict=True))
+        for (name, of), by in zip(PARAMETERS, x, strict=True):
+            if not of or of in s.conditions:
+                logs[name] += by
+        if nudged:
+            logs[nudged] -= NUDGE
+        values: dict[str, Any] = {n: min(float(np.exp(v)), MOST.get(n, np.inf)) for n, v in logs.items()}
+        return replace(s.replica.engine, **values)
+
+    def errors(self, x: Array, nudged: str = "", of: Callable[[Sweep], bool] | None = None) -> Array:
+        return np.concatenate([s.errors(self.constants(s, x, nudged)) for s in self.sweeps if of is None or of(s)])
+
+    def slopes(self, x: Array, at: Array) -> Array:
+        """Change of each row's errors by each parameter, in noises."""
+        each = {n: np.nan_to_num((at - self.errors(x, n)) / NUDGE / NOISE) for n in NAMES}
+        return np.stack([each[n] * held[:, None] for (n, _), held in zip(PARAMETERS, self.holds, strict=True)])
+
+    def step(self, x: Array, at: Array, slopes: Array, kept: Array) -> Array:
+        """The step of Gauss and Newton towards the mode that the kept rows and the priors have."""
+        z = np.nan_to_num(at / NOISE)
+        w = (self.weight * kept)[:, None] * WEIGHT / (1 + (z / TAIL) ** 2)
+        stiff = np.einsum("pnq,mnq,nq->pm", slopes, slopes, w, optimize=True) + np.diag(SPREAD**-2)
+        pull = np.einsum("pnq,nq,nq->p", slopes, z, w) + x / SPREAD**2
+        moved: Array = np.minimum(x - DAMPING * np.linalg.solve(stiff, pull).clip(-LONGEST_STEP, LONGEST_STEP), CEILING)
+        return moved
 
 
-def scale_constants(constants: EngineConstants, names: Sequence[str], by: np.ndarray) -> EngineConstants:
-    """The constants with some of them multiplied, kept within what is physical."""
-    values = {n: min(getattr(constants, n) * float(f), MOST.get(n, inf)) for n, f in zip(names, by, strict=True)}
-    return replace(constants, **values)
+def mean_abs(errors: Array) -> Array:
+    """Mean absolute error by quantity, as a share of what was measured; of logarithms of predicted over measured."""
+    with warnings.catch_warnings(action="ignore"):  # of quantities that no row has
+        found: Array = np.nanmean(np.abs(np.expm1(errors)), axis=0)
+    return found
 
 
-def fit(all_sweeps: Sequence[Sweep], rounds: int, quick: bool = False) -> dict[Pair, EngineConstants]:
-    """Random walks in turn: each accelerator and engine on its own constants, then all together on the shared ones."""
-    rng = np.random.default_rng(0)
-    by: dict[Pair, list[Sweep]] = {}
-    for s in all_sweeps:
-        by.setdefault(s.pair, []).append(s)
-    now = {pair: some[0].replica.engine for pair, some in by.items()}
-    start = dict(now)
-
-    def pull(pair: Pair, constants: EngineConstants, names: Sequence[str]) -> float:
-        return PULL * sum(float(np.log(getattr(constants, n) / getattr(start[pair], n)) ** 2) for n in names)
-
-    def total(constants: dict[Pair, EngineConstants], pairs: Iterable[Pair]) -> float:
-        sums = [loss(by[p], constants[p]) for p in pairs]
-        return sum(a for a, _ in sums) / sum(b for _, b in sums)
-
-    def walk(pairs: list[Pair], names: Sequence[str], steps: int) -> None:
-        best = total(now, pairs) + pull(pairs[0], now[pairs[0]], names)
-        size = 0.25
-        for _ in range(steps):
-            by_factor = np.exp(size * rng.normal(size=len(names)) * (rng.random(len(names)) < 0.35))
-            tried = {p: scale_constants(now[p], names, by_factor) for p in pairs}
-            cost = total(tried, pairs) + pull(pairs[0], tried[pairs[0]], names)
-            if cost < best:
-                now.update(tried)
-                best, size = cost, min(size * 1.4, 0.4)
-            else:
-                size = max(size * 0.985, 0.02)
-
-    for number in range(rounds):
-        for s in all_sweeps:
-            s.simulate(now[s.pair])
-        for pair in by:
-            walk([pair], OWN, 40 if quick else 160)
-        walk(list(by), SHARED, 20 if quick else 90)
-        print(f"round {number + 1}: cost {total(now, by):.4f}", file=sys.stderr, flush=True)
-    return now
+def fit(problem: Problem) -> tuple[Array, Array, Array]:
+    """The parameters beside their priors, the errors of all rows there, and their slopes."""
+    x, all_rows = np.zeros(len(PARAMETERS)), np.ones(len(problem.rows))
+    for number in range(ROUNDS + 1):
+        if number % 2 == 0:
+            for s in problem.sweeps:
+                s.simulate(problem.constants(s, x))
+        at = problem.errors(x)
+        slopes = problem.slopes(x, at)
+        said = ", ".join(f"{q} {e:.4f}" for q, e in zip(QUANTITIES, mean_abs(at), strict=True))
+        print(f"round {number}: {said}", file=sys.stderr, flush=True)
+        if number < ROUNDS:
+            x = problem.step(x, at, slopes, all_rows)
+    return x, at, slopes
 
 
-def print_errors(all_sweeps: Sequence[Sweep], constants: dict[Pair, EngineConstants]) -> None:
-    """Mean absolute errors per accelerator, engine and network."""
-    rows: dict[tuple[str, ...], list[np.ndarray]] = {}
-    for s in all_sweeps:
-        if s.pair not in constants:
-            continue
-        simulated = s.simulate(constants[s.pair])
-        tpot, tokens, _ = (np.expm1(e) for e in s.errors(constants[s.pair]))
-        ttft = simulated / s.ttft_s - 1
-        first = np.full(len(tpot), np.nan)
-        first[0] = ttft[0]
-        table = np.stack([tpot, tokens, first, ttft])
-        for key in ((*s.pair, s.model), (*s.pair, "all"), ("all", "all", "all")):
-            rows.setdefault(key, []).append(table)
-    print(f"{'accelerator':10s} {'engine':7s} {'network':36s} {'rows':>5s}  TPOT  tok/s TTFT@low TTFT   signed TPOT")
-    for key in sorted(rows):
-        t = np.concatenate(rows[key], axis=1)
-        e = np.nanmean(np.abs(t), axis=1)
-        print(
-            f"{key[0]:10s} {key[1]:7s} {key[2]:36s} {t.shape[1]:5d} " + " ".join(f"{x:6.3f}" for x in (*e, t[0].mean()))
-        )
+def leave_out(
+    problem: Problem, x: Array, at: Array, slopes: Array, left: Callable[[Sweep], bool]
+) -> tuple[Array, Array]:
+    """Which rows are left out, and ln(measured ÷ predicted) of theirs with the constants that the others give."""
+    mine = np.array([left(s) for s in problem.rows])
+    moved = problem.step(x, at, slopes, 1.0 - mine)
+    for s in problem.sweeps:
+        if left(s):
+            s.simulate(problem.constants(s, moved))
+    return mine, -problem.errors(moved, of=left)
 
 
-def write_toml(constants: dict[Pair, EngineConstants], some: Sequence[Sweep]) -> str:
-    """The fitted values as they stand in the data file."""
-    one = next(iter(constants.values()))
-    lines = [f"{n} = {getattr(one, n):.3g}" for n in SHARED]
-    for pair, c in constants.items():
-        models = sorted({s.model for s in some if s.pair == pair})
-        rows = sum(len(s.concurrency) for s in some if s.pair == pair)
-        lines += ["", "[[fitted]]", f'accelerator = "{pair[0]}"', f'engine = "{pair[1]}"']
-        lines.append(f'fitted_on = "{rows} rows of the aiconfigurator silicon sample: {", ".join(models)}"')
-        lines += [f"{n} = {getattr(c, n):.3g}" for n in OWN]
-    lines += ["", "# defaults: the median over the fitted pairs"]
-    lines += [f"{n} = {np.median([getattr(c, n) for c in constants.values()]):.3g}" for n in OWN]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class LeftOut:
+    """ln(measured ÷ predicted) of the rows of one group that was left out."""
+
+    name: str
+    model: str
+    errors: Array
+
+    def of(self, quantity: int) -> Array:
+        """Those of one quantity, of the rows that have it."""
+        every = self.errors[:, quantity]
+        return every[~np.isnan(every)]
+
+
+def measure_range(groups: Sequence[LeftOut], quantity: int, tail: float) -> tuple[float, float]:
+    """Factors on the prediction between which all but two tails of the errors lie, every group counted alike."""
+    v = np.concatenate([one.of(quantity) for one in groups])
+    w = np.concatenate([np.full(len(e), 1 / len(e)) for e in (one.of(quantity) for one in groups)])
+    order: npt.NDArray[np.intp] = np.argsort(v)
+    place = np.cumsum(w[order]) / w.sum()
+    low, high = (float(np.exp(v[order][min(int(np.searchsorted(place, q)), len(v) - 1)])) for q in (tail, 1 - tail))
+    return low, high
+
+
+def cover(groups: Sequence[LeftOut], quantity: int, tail: float) -> list[float]:
+    """For each group the share of its rows in the range that the others give."""
+    shares = []
+    for one in groups:
+        low, high = measure_range([o for o in groups if o is not one] or groups, quantity, tail)
+        factor = np.exp(one.of(quantity))
+        shares.append(float(((low <= factor) & (factor <= high)).mean()))
+    return shares
+
+
+def choose_tail(groups: Sequence[LeftOut], quantity: int) -> float:
+    return float(next((t for t in TAILS if np.mean(cover(groups, quantity, t)) >= STATED_SHARE), TAILS[-1]))
+
+
+def measure_layout_spread(problem: Problem, at: Array) -> float:
+    """How far the errors of throughput of two layouts of one network lie apart in four of five pairs."""
+    jobs: dict[tuple[object, ...], list[float]] = {}
+    first = 0
+    for s in problem.sweeps:
+        rows = at[first : first + len(s.concurrency), 1]
+        first += len(rows)
+        key = (s.source, s.model, s.replica.precision.name, s.prompt, s.output)
+        jobs.setdefault(key, []).append(float(np.median(rows)))
+    apart = [abs(a - b) for errors in jobs.values() for a, b in combinations(errors, 2)]
+    return float(np.expm1(np.quantile(apart, STATED_SHARE)))
+
+
+def is_of(key: Callable[[Sweep], tuple[str, ...]], name: tuple[str, ...], s: Sweep) -> bool:
+    return key(s) == name
+
+
+def write_errors(problem: Problem, x: Array, at: Array, slopes: Array) -> None:
+    """Write the ranges by distance and the errors by source."""
+    lines = [
+        "# How wrong serving plans are on what their constants were not fitted to: `python -m benchmarks.fit_serving CSV`.",
+        "# Factors are measured over predicted; a range holds four of five rows of a group that was left out of the fit.",
+        "# layout_spread: how far the errors of throughput of two layouts of one network lie apart, in four of five pairs.",
+        f"layout_spread = {measure_layout_spread(problem, at):.3f}",
+        "",
+    ]
+    rows = problem.rows
+    designs: dict[str, Callable[[Sweep], tuple[str, ...]]] = {
+        "same stack": lambda s: (*s.pair, s.model),
+        "other stack": lambda s: s.pair,
+        "never seen": lambda s: (s.replica.accelerator.architecture,),
+    }
+    by_source: dict[str, tuple[Array, Array]] = {}
+    nearby: list[LeftOut] = []
+    for source in dict.fromkeys(s.source for s in problem.sweeps):
+        mine, errors = leave_out(problem, x, at, slopes, partial(is_of, lambda s: (s.source,), (source,)))
+        by_source[source] = mine, errors
+        known = {(s.pair, s.model) for s in problem.sweeps if s.source != source}
+        left = [s for s in rows if s.source == source]
+        for model in dict.fromkeys(s.model for s in left):
+            some = np.array([s.model == model for s in left])
+            if (left[0].pair, model) in known:
+                nearby.append(LeftOut(source, model, errors[some]))
+    found = {"measured nearby": nearby}
+    for word, key in designs.items():
+        found[word] = []
+        for left_out in dict.fromkeys(key(s) for s in problem.sweeps):
+            _, errors = leave_out(problem, x, at, slopes, partial(is_of, key, left_out))
+            models = [s.model for s in rows if key(s) == left_out]
+            for model in dict.fromkeys(models):
+                some = np.array([m == model for m in models])
+                found[word].append(LeftOut(" ".join(left_out), model, errors[some]))
+    for word, every in found.items():
+        for q, name in enumerate(QUANTITIES):
+            groups = [g for g in every if len(g.of(q))]
+            tail = choose_tail(groups, q)
+            low, high = measure_range(groups, q, tail)
+            mean = np.mean([mean_abs(-g.errors)[q] for g in groups])
+            lines += [f'[range."{word}".{name}]', f"low = {low:.3f}", f"high = {high:.3f}"]
+            lines += [f"error = {mean:.3f}", f"covered_share = {np.mean(cover(groups, q, tail)):.3f}", ""]
+    covered: dict[str, dict[str, float]] = {source: {} for source in by_source}
+    for q, name in enumerate(QUANTITIES):
+        groups = [g for g in (LeftOut(s, "", errors) for s, (_, errors) in by_source.items()) if len(g.of(q))]
+        for group, share in zip(groups, cover(groups, q, choose_tail(groups, q)), strict=True):
+            covered[group.name][name] = share
+    for source, (mine, errors) in by_source.items():
+        networks = sorted({s.model for s in rows if s.source == source})
+        lines += ["[[source]]", f'source = "{source}"', f"networks = {networks!r}".replace("'", '"')]
+        lines.append(f"rows = {int(mine.sum())}")
+        means = [dict(zip(QUANTITIES, mean_abs(e), strict=True)) for e in (at[mine], -errors)]
+        for label, values in zip(("in_fit", "left_out", "range_coverage"), (*means, covered[source]), strict=True):
+            lines.append(f"{label} = {{ {', '.join(f'{q} = {values[q]:.3f}' for q in covered[source])} }}")
+        lines.append("")
+    ERRORS.write_text("\n".join(lines))
+
+
+def write_constants(problem: Problem, x: Array) -> None:
+    """Write value and factors over those of the data file, and what was measured."""
+    text = CONSTANTS.read_text().partition("\n[[measured]]")[0]
+    prior = dict(zip(NAMES, PRIOR, strict=True))
+    for (name, of), by in zip(PARAMETERS, x, strict=True):
+        value = float(np.exp(by + (0.0 if of else prior[name])))
+        key = (f'"{of}"' if " " in of else of) or "value"
+        text = re.sub(rf"(\[constant\.{name}\]\n(?:[^\[].*\n)*?{re.escape(key)} = ).*", rf"\g<1>{value:.6g}", text)
+    lines = [text.rstrip()]
+    for pair in dict.fromkeys(s.pair for s in problem.sweeps):
+        networks = sorted({s.replica.network.name for s in problem.sweeps if s.pair == pair})
+        count = sum(len(s.concurrency) for s in problem.sweeps if s.pair == pair)
+        lines += ["", "[[measured]]", f'accelerator = "{pair[0]}"', f'engine = "{pair[1]}"', f"rows = {count}"]
+        lines.append(f"networks = {networks!r}".replace("'", '"'))
+    CONSTANTS.write_text("\n".join(lines) + "\n")
 
 
 def main() -> None:
-    """Fit, print the errors and the constants."""
+    """Fit, and write both data files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("csv", nargs="+", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the search")
-    parser.add_argument("--leave-out", default="", help="a network to keep out of the fit")
-    parser.add_argument("--only-report", action="store_true", help="errors of the constants as they are")
-    given = parser.parse_args()
-    every = group_sweeps(given.csv)
-    kept = [s for s in every if not given.leave_out or given.leave_out not in s.model]
-    constants = {s.pair: s.replica.engine for s in every} if given.only_report else fit(kept, given.rounds, given.quick)
-    print_errors(every, constants)
-    if not given.only_report:
-        print(write_toml(constants, kept))
+    problem = Problem(group_sweeps(parser.parse_args().csv))
+    x, at, slopes = fit(problem)
+    write_constants(problem, x)
+    write_errors(problem, x, at, slopes)
 
 
 if __name__ == "__main__":

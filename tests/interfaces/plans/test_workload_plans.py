@@ -228,7 +228,7 @@ def test_the_headline_is_its_table(small_page: Page) -> None:
         "cost of a token, times that on a replica always full": "{} times what they cost on a replica that is always full",
         "requests within the objective": "{} of requests within",
         "duty: a step is running": "busy {} of the time",
-        "mean batch": "a batch of {}.",
+        "mean batch": "a batch of {} (",
     }
     for what, words in said.items():
         assert words.format(table[what]) in headline

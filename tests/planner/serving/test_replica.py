@@ -138,12 +138,19 @@ def test_every_engine_that_may_be_chosen_is_known() -> None:
 
 
 def test_an_accelerator_nobody_fitted_borrows_from_its_kin() -> None:
-    """An H200 takes the H100's constants, an A100 the medians; both say that they are estimates."""
+    """An H200 takes what the H100's architecture and the engine have; an A100 the values without factors; both are estimates."""
     assert not read_engine_constants(accelerator("h100-sxm"), "vllm").is_estimate
-    kin = read_engine_constants(accelerator("h200-sxm"), "vllm")
+    kin = read_engine_constants(accelerator("h200-sxm"), "sglang")
     assert kin.is_estimate
-    assert kin.matmul_share == read_engine_constants(accelerator("h100-sxm"), "vllm").matmul_share
-    assert "medians" in read_engine_constants(accelerator("a100-sxm"), "vllm").fitted_on
+    assert kin.kin
+    assert kin.kernel_s == read_engine_constants(accelerator("h100-sxm"), "sglang").kernel_s
+    blackwell = read_engine_constants(accelerator("b300-sxm"), "sglang")
+    assert (
+        blackwell.link_latency_s
+        == read_engine_constants(accelerator("b200-sxm"), "trtllm").link_latency_s
+        != kin.link_latency_s
+    )
+    assert not read_engine_constants(accelerator("mi300x"), "vllm").kin
     with pytest.raises(InputError, match="no engine"):
         read_engine_constants(accelerator("h100-sxm"), "abacus")
 

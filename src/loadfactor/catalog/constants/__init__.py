@@ -133,55 +133,54 @@ def read_left_out_errors() -> LeftOutErrors:
 
 
 @dataclass(frozen=True)
-class LeftOutNetwork:
-    """Mean errors on a network's rows on one accelerator and engine, by quantity, with its rows fitted to and without.
+class ServingSource:
+    """Mean errors on the rows of one source (accelerator, engine and release), by quantity: fitted to, and left out of the fit.
 
-    `kind`: `fitted`, the network alone was left out; `borrowed`, the accelerator with the engine was.
+    `range_coverage`: the share of its rows inside the range that other sources give.
     """
 
-    kind: str
-    accelerator: str
-    engine: str
-    model: str
+    source: str
+    networks: Sequence[str]
     rows: int
-    fitted_error: Mapping[str, float]
-    left_out_error: Mapping[str, float]
-    covered_share: Mapping[str, float]
+    in_fit: Mapping[str, float]
+    left_out: Mapping[str, float]
+    range_coverage: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class LeftOutServing:
-    """How wrong serving plans are on what they were not fitted to, by `benchmarks/leave_out_serving.py`.
+    """How wrong serving plans are on what they were not fitted to, by `benchmarks/fit_serving.py`.
 
-    `ranges`: by kind and quantity (`tpot`, `tokens_per_s`, `ttft`), the factors on the prediction between which four of five
-    rows lie. `layout_spread`: how far the errors of throughput of two layouts of one network lie apart in
-    four of five pairs.
+    `ranges`: by how far from home (planner/hardware/distance.py) and quantity (`tpot`, `tokens_per_s`, `ttft`), the factors on the
+    prediction between which four of five rows lie; `errors` and `covered_shares` the mean error of what was left out as far, and
+    its share inside the range that the others give. `layout_spread`: how far the errors of throughput of two layouts of one network
+    lie apart in four of five pairs.
     """
 
     layout_spread: float
     ranges: Mapping[str, Mapping[str, tuple[float, float]]]
-    networks: Sequence[LeftOutNetwork]
-
-    def mean(self, kind: str, name: str, quantity: str) -> float:
-        """Mean over the networks of a kind of one of their fields (`left_out_error`, …)."""
-        values = [getattr(n, name)[quantity] for n in self.networks if n.kind == kind]
-        return float(sum(values) / len(values))
+    errors: Mapping[str, Mapping[str, float]]
+    covered_shares: Mapping[str, Mapping[str, float]]
+    sources: Sequence[ServingSource]
 
 
 @cache
 def read_serving_errors() -> LeftOutServing:
     """The errors as the data file gives them.
 
-    >>> low, high = read_serving_errors().ranges["fitted"]["tpot"]
+    >>> low, high = read_serving_errors().ranges["same stack"]["tpot"]
     >>> 0.5 < low < 1 < high < 2
     True
     """
-    errors: Mapping[str, Any] = read_toml(__name__, "serving_errors.toml")
-    ranges = {
-        kind: {quantity: (float(r["low"]), float(r["high"])) for quantity, r in of.items()}
-        for kind, of in errors["range"].items()
-    }
-    return LeftOutServing(float(errors["layout_spread"]), ranges, [LeftOutNetwork(**one) for one in errors["left_out"]])
+    file: Mapping[str, Any] = read_toml(__name__, "serving_errors.toml")
+
+    def pick(name: str) -> dict[str, dict[str, float]]:
+        return {word: {q: float(r[name]) for q, r in of.items()} for word, of in file["range"].items()}
+
+    low, high = pick("low"), pick("high")
+    ranges = {word: {q: (low[word][q], high[word][q]) for q in low[word]} for word in low}
+    sources = [ServingSource(**one) for one in file["source"]]
+    return LeftOutServing(float(file["layout_spread"]), ranges, pick("error"), pick("covered_share"), sources)
 
 
 def read_constants(name: str) -> Mapping[str, Mapping[str, Any]]:

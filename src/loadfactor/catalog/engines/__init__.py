@@ -1,13 +1,15 @@
 """Constants of serving engines on accelerators: shares of the datasheet and fixed times, from one data file.
 
-constants.toml says what each value was fitted on. Looked up from the most to the least specific: this accelerator and engine,
-the same architecture and engine, the engine anywhere, the defaults. An accelerator nobody measured is predicted from its catalog
-facts with the constants of its nearest kin, and the answer says so.
+constants.toml says what each value means, what was known of it beforehand and what it was fitted on. A fitted constant is
+one value with factors for an architecture, an engine and a release of one, so that what was learnt of an engine on one
+accelerator, and of that accelerator with another engine, is used where nobody measured the two together. The answer says how
+far that is from what was measured.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import Any
 
 from loadfactor.base.errors import no_such
@@ -22,12 +24,17 @@ class EngineConstants:
     # kernels
     matmul_share: float  # of peak, the largest products in 16 bits
     fp8_matmul_factor: float  # of that share, products in 8 bits
+    fp8_block_factor: float  # of that, where every block of weights has a scale
     fp4_matmul_factor: float
     matmul_half_dim: float  # rows (or columns) at which a product loses half its speed
     memory_share: float  # streaming weights
+    fp4_memory_factor: float  # of that, weights of 4 bits
     expert_half_dim: float  # the same of grouped products, one for each expert
     cache_share: float  # of bandwidth, reading the key-value cache
     attention_share: float  # of 16-bit peak, attention itself
+    expert_unevenness: (
+        float  # of how popular experts are: variance over mean squared; popular ones are read once for many tokens
+    )
     expert_skew: float  # how much fuller the fullest expert-parallel rank is than random routing makes it
     # links
     link_share: float
@@ -52,8 +59,15 @@ class EngineConstants:
     )
     # where the numbers come from
     engine: str = ""
+    accelerator: str = ""
     fitted_on: str = ""
-    is_estimate: bool = False
+    networks: tuple[str, ...] = ()  # measured with this engine on this accelerator
+    kin: bool = False  # another accelerator of the same architecture was measured with the engine, or this one with another engine
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether nobody measured the engine on this accelerator."""
+        return not self.networks
 
 
 @cache
@@ -62,32 +76,74 @@ def _read_file() -> Mapping[str, Any]:
 
 
 def list_engine_constants() -> Mapping[str, Any]:
-    """Every constant as the file gives it: defaults, engines, and the pairs of accelerator and engine that were fitted."""
+    """Every constant as the file gives it: the fitted ones, defaults, engines, and what was measured."""
     return _read_file()
 
 
-def read_engine_constants(chip: Accelerator, name: str) -> EngineConstants:
-    """The constants of an engine on an accelerator, with where they come from; raises InputError for an unknown engine."""
+NOT_FACTORS = ("meaning", "prior", "source", "value")
+
+
+def list_factors(constant: Mapping[str, Any]) -> Mapping[str, float]:
+    """The factors of a fitted constant by what they are for: an architecture, an engine, or a release of one."""
+    return {key: float(v) for key, v in constant.items() if key not in NOT_FACTORS}
+
+
+MOST = {"matmul_share": 0.9, "memory_share": 0.93, "cache_share": 0.93, "attention_share": 0.9, "link_share": 0.9,
+        "fp8_matmul_factor": 1.0, "fp4_matmul_factor": 1.0, "fp8_block_factor": 1.0, "fp4_memory_factor": 1.0}  # fmt: skip
+"""What is physical."""
+
+
+def list_conditions(chip: Accelerator, engine: str, release: str = "") -> tuple[str, ...]:
+    """Names of the factors that hold on an accelerator with an engine.
+
+    >>> list_conditions(accelerator("b200-sxm"), "vllm", "0.15.1")
+    ('Blackwell', 'vllm', 'vllm on Blackwell', 'vllm 0.15')
+    """
+    family = chip.architecture
+    return family, engine, f"{engine} on {family}", f"{engine} {'.'.join(release.split('.')[:2])}"
+
+
+def read_run_settings(chip: Accelerator, engine: str) -> Mapping[str, Any]:
+    """What published runs of an engine on an accelerator set for themselves: right for their rows, and no default of a plan."""
+    found: Mapping[str, Any] = _read_file().get("measured_with", {}).get(chip.id, {}).get(engine, {})
+    return found
+
+
+def read_engine_constants(chip: Accelerator, name: str, release: str = "") -> EngineConstants:
+    """The constants of an engine on an accelerator, with where they come from; raises InputError for an unknown engine.
+
+    `release`: as "1.0.0rc3"; the newest when left out.
+    """
     file = _read_file()
     name = name.lower().replace("tensorrt-llm", "trtllm").replace("tensorrt_llm", "trtllm")
     if name not in file["engine"]:
         raise no_such("engine", name, file["engine"])
-    values = {**file["default"], **file["engine"][name]}
-    fitted = file["fitted"]
-    exact = [row for row in fitted if row["accelerator"] == chip.id and row["engine"] == name]
-    kin = [
-        row
-        for row in fitted
-        if row["engine"] == name and accelerator(row["accelerator"]).architecture == chip.architecture
-    ]
-    if exact:
-        origin, rows = exact[0]["fitted_on"], exact
-    elif kin:
-        origin, rows = f"{kin[0]['accelerator']} ({chip.architecture}): {kin[0]['fitted_on']}", kin[:1]
-    else:
-        origin, rows = file["engine"][name].get("fitted_on", file["default"]["fitted_on"]), []
-    for row in rows:
-        values.update({k: v for k, v in row.items() if k not in ("accelerator", "engine")})
-    values.update(engine=name, fitted_on=origin, is_estimate=not exact)
-    known = {f.name for f in fields(EngineConstants)}
-    return EngineConstants(**{k: v for k, v in values.items() if k in known})
+    values = {**file["default"], **file["engine"][name], **file.get("on", {}).get(chip.id, {}).get(name, {})}
+    conditions = list_conditions(chip, name, release)
+    for constant, entry in file["constant"].items():
+        value = float(entry["value"])
+        for condition, factor in list_factors(entry).items():
+            value *= factor if condition in conditions else 1.0
+        values[constant] = min(value, MOST.get(constant, inf))
+    exact = [row for row in file.get("measured", ()) if (row["accelerator"], row["engine"]) == (chip.id, name)]
+    near = [row for row in file.get("measured", ()) if row["engine"] == name and is_kin(row["accelerator"], chip)]
+    other = [row for row in file.get("measured", ()) if row["engine"] == name or is_kin(row["accelerator"], chip)]
+    found = exact or near or other
+    return EngineConstants(
+        **values,
+        engine=name,
+        accelerator=chip.id,
+        fitted_on=("" if exact else "borrowed: ") + "; ".join(describe_measured(row) for row in found),
+        networks=tuple(exact[0]["networks"]) if exact else (),
+        kin=any(is_kin(row["accelerator"], chip) for row in file.get("measured", ())),
+    )
+
+
+def is_kin(measured: str, chip: Accelerator) -> bool:
+    """Whether an accelerator that was measured is of this one's architecture."""
+    return accelerator(measured).architecture == chip.architecture
+
+
+def describe_measured(row: Mapping[str, Any]) -> str:
+    """What was measured of an engine on an accelerator, in words."""
+    return f"{row['rows']} rows of {row['engine']} on {row['accelerator']} ({', '.join(row['networks'])})"

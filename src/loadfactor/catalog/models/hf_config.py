@@ -280,6 +280,7 @@ def _network(c: Config, label: str) -> Network:
         sliding_window=int(window) if window and sliding else None,
         sliding_layers=sliding if window else (),
         quantization=read_quantization(c.get("quantization_config")),
+        fp8_blocks=kind.startswith(_FAMILIES["fp8_blocks"]),
         source="Hugging Face config.json",
     )
 

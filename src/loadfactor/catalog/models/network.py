@@ -110,6 +110,9 @@ class Network:
     sliding_window: int | None = None
     sliding_layers: tuple[int, ...] = ()
     quantization: Quantization | None = None
+    fp8_blocks: bool = (
+        False  # its checkpoints in 8 bits scale every block of 128 × 128 weights, whose products are slower
+    )
     source: str = ""
 
     # ---- which layer is what ----

@@ -39,12 +39,12 @@ from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.economics.request import BreakEvenRequest
 from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.hardware.workload import MODEL
+from loadfactor.planner.serving.calibration import read_ranges
 from loadfactor.planner.serving.demand import peak_over_mean
 from loadfactor.planner.serving.fleet_floor import find_floor_fleet
 from loadfactor.planner.serving.fleet_size import list_layout_options, rank_layouts, size_fleet
 from loadfactor.planner.serving.marginal_fleet import enlarge_fleet
 from loadfactor.planner.serving.service import LayoutOption, measured_tokens_per_s
-from loadfactor.planner.serving.serving_plan import read_ranges
 
 NEVER = "never"
 
@@ -183,7 +183,7 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
     )
     status = "estimate" if engine.is_estimate else "equations with constants fitted to measurements"
     about = Assumption("throughput", words, "the serving planner", status)
-    return StatedThroughput(replica, about, fleet, read_ranges(engine)["tokens_per_s"], more)
+    return StatedThroughput(replica, about, fleet, read_ranges(engine, chosen.replica.network)["tokens_per_s"], more)
 
 
 plan_breakeven = make_function(

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.quantities import write_share
-from loadfactor.base.units import BITS_PER_BYTE, H_PER_DAY, MS_PER_S, S_PER_HOUR
+from loadfactor.base.units import BITS_PER_BYTE, BYTES_PER_MIB, H_PER_DAY, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
@@ -20,14 +21,16 @@ from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.hardware.marginal import Marginal
+from loadfactor.planner.serving.calibration import ServingCalibration, read_load_tests, split_measured
 from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
-from loadfactor.planner.serving.fleet_size import ServingInputs
+from loadfactor.planner.serving.fleet_size import ServingInputs, calibrate_inputs
 from loadfactor.planner.serving.levers import EFFICIENT, KAPPA_OF_27, MANY, OPEN_SHARE
 from loadfactor.planner.serving.marginal_fleet import enlarge_fleet
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.serving_plan import RequestTrace, ServingPlan, build_inputs, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
+from loadfactor.sources.files import read_file
 
 if TYPE_CHECKING:  # imported with a trace: most plans have none
     from loadfactor.sources.public_traces.request_traces import TraceReport
@@ -60,7 +63,11 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
             output_tokens=load.output_tokens_each,
         )
     trace, assumed = _demand(request)
+    files, layout = split_measured(request.measured)
     inputs = build_inputs(request, network, chip, read_engine_constants(chip, request.engine), price, trace)
+    if files:
+        tests = [test for file in files for test in read_load_tests(_read_text(Path(file)), file)]
+        inputs = calibrate_inputs(inputs, tests, layout)
     plan = plan_fleet(inputs, progress)
     if request.marginal:
         plan = replace(plan, marginal=_plan_more(request, inputs, plan, progress))
@@ -98,6 +105,16 @@ def _plan_more(
     return enlarge_fleet(inputs, plan.chosen, plan.replicas, request.requests_per_user, node_gpus)
 
 
+MOST_MEASURED_BYTES = 256 * BYTES_PER_MIB  # of a file of results, which may list every request
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return read_file(path, MOST_MEASURED_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise SourceError(f"{path} is no text; --measured takes the JSON of a load test") from None
+
+
 def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:
     """The requests of the trace, where there is one, and what is assumed about demand."""
     if request.trace is None:
@@ -133,7 +150,7 @@ def _describe_trace(report: "TraceReport") -> str:
 
 def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
     r = p.chosen.replica
-    status = "estimate" if r.engine.is_estimate else "fitted"
+    status = "estimate" if p.distance in ("other stack", "never seen") else "fitted"
     yield Assumption("engine", f"{r.engine.engine}; {r.engine.fitted_on}", "catalog/engines/constants.toml", status)
     bits, tokens = BITS_PER_BYTE * r.precision.kv_bytes_per_value, p.fleet_run.fleet.batching.cache_tokens
     cache = f"{bits:.0f} bits a number, {tokens:,} tokens a replica"
@@ -156,7 +173,7 @@ def write_headline(p: ServingPlan) -> str:
         f"Serve {p.model} in {p.precision} on {fleet}: {most}{money(p.cost_per_hour, p.currency)} an hour, "
         f"{money(t.cost_per_mtok, p.currency)} per million tokens, "
         f"{number(p.multiplier.multiplier)} times what they cost on a replica that is always full; "
-        f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)}."
+        f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)} ({p.distance})."
     )
 
 
@@ -188,7 +205,7 @@ def _write_ranges(p: ServingPlan) -> Iterator[str]:
     """How wrong the plan may be, and which of its decisions that leaves open."""
     times = (("time per token", p.tpot_range), ("time to the first token", p.ttft_range))
     ranges = " and ".join(f"the {name} is {number(low)} to {number(high)} times" for name, (low, high) in times)
-    yield f"In four of five cases {ranges} what is said here."
+    yield f"In four of five cases {ranges} what is said here ({p.distance})."
     if p.cost_per_mtok_range is not None:
         low_cost, high_cost = (money(c, p.currency) for c in p.cost_per_mtok_range)
         at = " at the prices listed" if p.price_range != (1.0, 1.0) else ""
@@ -230,6 +247,7 @@ def draw_sections(p: ServingPlan, axis: DemandAxis, day: str) -> tuple[Section, 
     """Every section, the simulated day first. `day` says what was simulated. Headings say what follows from equations alone."""
     return (
         _draw_simulated(p, day),
+        *((_draw_calibration(p.calibration),) if p.calibration else ()),
         *draw_marginal(p.marginal, p.currency, " a month"),
         _draw_hours(p),
         _draw_causes(p),
@@ -284,6 +302,37 @@ def _draw_simulated(p: ServingPlan, day: str) -> Section:
 def _of_fleet(p: ServingPlan, simulated: float) -> int:
     """A count of the simulated part, of the whole fleet."""
     return round(simulated / p.simulated_share)
+
+
+def _draw_calibration(of: ServingCalibration) -> Section:
+    """The measured runs beside what was predicted of them before and after, and the constants that they moved."""
+    runs = table(
+        of.runs,
+        col("concurrency", "concurrency", "number"),
+        col("tokens in", "prompt_tokens", "number"),
+        col("out", "output_tokens", "number"),
+        col("ms a token, measured", lambda run: run.measured_tpot_s * MS_PER_S, "number"),
+        col("before", lambda run: run.tpot_s_before * MS_PER_S, "number"),
+        col("after", lambda run: run.tpot_s_after * MS_PER_S, "number"),
+        col("s to the first, measured", "measured_ttft_s", "number"),
+        col("before", "ttft_s_before", "number"),
+        col("after", "ttft_s_after", "number"),
+        title=f"The measured replica, as {of.layout}",
+    )
+    constants = table(
+        of.constants,
+        col("constant", lambda c: c.name.replace("_", " ")),
+        col("before", "before", "number"),
+        col("after", "after", "number"),
+        title="Constants that moved",
+        note=f"Beside them every time of the engine is {number(of.stack_factor)} times as long.",
+    )
+    (low, high), (before_low, before_high) = of.ranges_after["tpot"], of.ranges_before["tpot"]
+    lead = (
+        f"The time per token lies between {number(low)} and {number(high)} times what is said here in four of five cases; without "
+        f"these runs ({of.distance_before}) it would between {number(before_low)} and {number(before_high)} times."
+    )
+    return Section("What measurements changed", lead, tables=(runs, *((constants,) if of.constants else ())))
 
 
 def _draw_hours(p: ServingPlan) -> Section:

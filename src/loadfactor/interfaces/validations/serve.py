@@ -1,10 +1,11 @@
 """The page of `validate serve`: mean errors by system, engine and model, rows left out, predicted against measured."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from loadfactor.catalog.constants import read_serving_errors
-from loadfactor.catalog.engines import list_engine_constants
+from loadfactor.catalog.engines import describe_measured, list_engine_constants, list_factors
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import number, percent
@@ -65,69 +66,94 @@ def _draw_errors(v: ServingValidation) -> Section:
         col("tok/s", "throughput_mean_abs_error", "percent"),
         col("speed-up", "speedup_mean_abs_error", "percent"),
     )
+    sources = table(
+        v.sources,
+        col("source", "source"),
+        col("quantity", lambda s: NAMES[s.quantity]),
+        col("rows", "rows", "number"),
+        col("in the fit", "in_fit", "percent"),
+        col("left out", "left_out", "percent"),
+        col("in range", "range_coverage", "percent"),
+    )
     return Section(
         "Mean absolute error, as a share of the measured value",
         "TPOT: time per output token; TTFT: time to first token; speed-up: throughput at the highest concurrency over the lowest.",
         charts=(chart,) if used else (),
-        tables=(errors,),
+        tables=(errors, sources),
     )
-
-
-NOT_CONSTANTS = ("accelerator", "engine", "fitted_on")
 
 
 def build_serving() -> Document:
     constants = list_engine_constants()
-    sections = []
-    for block in (constants["default"], *constants["fitted"]):
-        where = f"{block['engine']} on {block['accelerator']}" if "engine" in block else "Elsewhere"
-        values = table(
-            [(name, value) for name, value in block.items() if name not in NOT_CONSTANTS],
-            col("constant", lambda row: row[0].replace("_", " ")),
-            col("value", lambda row: number(row[1]) if isinstance(row[1], float) else str(row[1]).lower()),
-            note=f"fitted on {block['fitted_on']}",
-        )
-        sections.append(Section(where, tables=(values,)))
-    fitted = len(constants["fitted"])
+    rows = [
+        (name, entry["meaning"], entry["prior"], entry["value"], _write_factors(entry), entry["source"])
+        for name, entry in constants["constant"].items()
+    ]
+    fitted = table(
+        rows,
+        col("constant", lambda row: row[0].replace("_", " ")),
+        col("meaning", lambda row: row[1]),
+        col("prior", lambda row: number(row[2])),
+        col("fitted", lambda row: number(row[3])),
+        col("times", lambda row: row[4]),
+        col("prior's source", lambda row: row[5]),
+        note="fitted: on Hopper and older, with vLLM; times: factors elsewhere",
+    )
+    kept = [(name, block) for name, block in (("every engine", constants["default"]), *constants["engine"].items())]
+    settings = table(
+        [(name, key, value) for name, block in kept for key, value in block.items()],
+        col("engine", lambda row: row[0]),
+        col("setting", lambda row: row[1].replace("_", " ")),
+        col("value", lambda row: number(row[2]) if isinstance(row[2], float) else str(row[2]).lower()),
+    )
+    values = sum(1 + len(list_factors(entry)) for entry in constants["constant"].values())
+    measured = "; ".join(describe_measured(row) for row in constants["measured"])
     return Document(
-        f"{fitted} pairs of accelerator and engine have constants of their own; others take those of their kin, then the medians.",
-        (*_tabulate_left_out(), *sections),
+        f"{values} fitted values, each from a prior by `python -m benchmarks.fit_serving CSV`; measured: {measured}.",
+        (
+            *_tabulate_left_out(),
+            Section("Constants", tables=(fitted,)),
+            Section("How engines schedule, as they ship", tables=(settings,)),
+        ),
         notes=_write_ranges(),
         data=constants,
     )
 
 
-LEFT_OUT = {"fitted": "Each network left out in turn", "borrowed": "Each accelerator and engine left out in turn"}
-QUANTITIES = {"tpot": "time per token", "tokens_per_s": "tokens per second", "ttft": "time to first token"}
+def _write_factors(entry: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number(value)}" for name, value in list_factors(entry).items())
+
+
+NAMES = {"tpot": "time per token", "tokens_per_s": "tokens per second", "ttft": "time to first token"}
 
 
 def _tabulate_left_out() -> Iterator[Section]:
     errors = read_serving_errors()
-    for kind, title in LEFT_OUT.items():
-        networks = table(
-            [n for n in errors.networks if n.kind == kind],
-            col("accelerator", "accelerator"),
-            col("engine", "engine"),
-            col("network", lambda n: n.model.rpartition("/")[2]),
-            col("rows", "rows", "number"),
-            col("TPOT, fitted", lambda n: n.fitted_error["tpot"], "percent"),
-            col("left out", lambda n: n.left_out_error["tpot"], "percent"),
-            col("in range", lambda n: n.covered_share["tpot"], "percent"),
-            col("TTFT, left out", lambda n: n.left_out_error["ttft"], "percent"),
-            col("in range", lambda n: n.covered_share["ttft"], "percent"),
-            note="in range: inside the range that the other networks give, which should hold 80 %",
-        )
-        yield Section(title, tables=(networks,))
+    sources = table(
+        errors.sources,
+        col("source", "source"),
+        col("rows", "rows", "number"),
+        col("TPOT, in the fit", lambda s: s.in_fit.get("tpot"), "percent"),
+        col("left out", lambda s: s.left_out.get("tpot"), "percent"),
+        col("in range", lambda s: s.range_coverage.get("tpot"), "percent"),
+        col("tok/s, in the fit", lambda s: s.in_fit.get("tokens_per_s"), "percent"),
+        col("left out", lambda s: s.left_out.get("tokens_per_s"), "percent"),
+        col("TTFT, in the fit", lambda s: s.in_fit.get("ttft"), "percent"),
+        col("left out", lambda s: s.left_out.get("ttft"), "percent"),
+        col("in range", lambda s: s.range_coverage.get("ttft"), "percent"),
+        note="in range: inside the range that the other sources give, which should hold 80 %",
+    )
+    yield Section("Each source left out in turn", tables=(sources,))
 
 
 def _write_ranges() -> list[str]:
     errors, found = read_serving_errors(), []
-    for kind, title in LEFT_OUT.items():
-        for quantity, name in QUANTITIES.items():
-            low, high = errors.ranges[kind][quantity]
+    for word, ranges in errors.ranges.items():
+        for quantity, name in NAMES.items():
+            low, high = ranges[quantity]
             found.append(
-                f"{title}: {name} {percent(errors.mean(kind, 'left_out_error', quantity))} off on average, "
+                f"{word.capitalize()}: {name} {percent(errors.errors[word][quantity])} off on average, "
                 f"{number(low)} to {number(high)} times the prediction in four of five cases "
-                f"({percent(errors.mean(kind, 'covered_share', quantity))} of the rows)."
+                f"({percent(errors.covered_shares[word][quantity])} of the rows)."
             )
     return found

@@ -4,7 +4,7 @@ Equations order the layouts and the simulation has the last word: the first is s
 GPUs than equations find for it. Recommended by `plan serve`, and asked by the other plans.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -16,12 +16,14 @@ from loadfactor.base.units import H_PER_DAY, S_PER_DAY
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
+from loadfactor.planner.serving.calibration import LoadTestResult, ServingCalibration, calibrate
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import FleetRun, Policy, find_fewest_replicas, run_fleet
 from loadfactor.planner.serving.layouts import EVERY_LAYOUT, FixedLayout, Precision, ReplicaLayout
 from loadfactor.planner.serving.service import LayoutOption, Traffic, count_replicas, list_options, rank_by_gpus
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
+from loadfactor.planner.serving.step import Replica, check_fits
 
 MOST_SIMULATED_REQUESTS = 600_000
 MOST_SIMULATED_STEPS = (
@@ -56,6 +58,7 @@ class ServingInputs:
     trace: Callable[[], Iterable[Arrivals]] | None = None
     days: float = 1.0
     seed: int = 1
+    calibration: ServingCalibration | None = None  # what measurements taught of `engine`
 
     @property
     def mean_traffic(self) -> Traffic:
@@ -100,6 +103,19 @@ def rank_layouts(q: ServingInputs, considered: tuple[LayoutOption, ...]) -> tupl
 def count_by_equation(q: ServingInputs, option: LayoutOption) -> int:
     """Replicas of a layout that carry the demand's peak, by equation."""
     return count_replicas(q.demand.peak_rate_per_s(), option.require_capacity(), q.headroom_share)
+
+
+def calibrate_inputs(
+    q: ServingInputs, measured: Sequence[LoadTestResult], layout: ReplicaLayout | None
+) -> ServingInputs:
+    """The question with the engine as measurements know it. PlanError when no layout is given and none keeps the objective."""
+    if layout is None:
+        replica = rank_layouts(q, list_layout_options(q))[0].replica
+    else:
+        replica = Replica(q.network, q.accelerator, layout, q.precision, q.engine)
+        check_fits(replica, max(one.prompt_tokens + one.output_tokens for one in measured))
+    found = calibrate(replica, measured)
+    return replace(q, engine=found.engine, calibration=found)
 
 
 def size_fleet(

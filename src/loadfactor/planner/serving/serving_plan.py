@@ -15,8 +15,10 @@ from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
+from loadfactor.planner.hardware.distance import Distance
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.hardware.marginal import Marginal
+from loadfactor.planner.serving.calibration import Ranges, ServingCalibration, read_ranges, tell_distance
 from loadfactor.planner.serving.demand import Lengths, RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import CostMultiplier, FleetRun, Policy
 from loadfactor.planner.serving.fleet_size import Progress, ServingInputs, SizedFleet, size_fleet
@@ -166,6 +168,14 @@ class ServingPlan:
     price_range: tuple[float, float]
     marginal: tuple[Marginal, ...] = ()
     """What more GPUs or money bring, where requested."""
+    calibration: ServingCalibration | None = None
+    """What measured runs changed, where there are any."""
+
+    @property
+    def distance(self) -> Distance:
+        """How far from home the plan is: what was measured of the like."""
+        replica = self.chosen.replica
+        return tell_distance(replica.engine, replica.network) if self.calibration is None else "measured nearby"
 
     @property
     def model(self) -> str:
@@ -236,19 +246,15 @@ class ServingPlan:
         return tuple(o.layout for o, c in able if c is not None and c.requests_per_gpu_s >= enough)
 
     @property
-    def _ranges(self) -> Mapping[str, tuple[float, float]]:
-        return read_ranges(self.chosen.replica.engine)
+    def _ranges(self) -> Ranges:
+        replica = self.chosen.replica
+        return self.calibration.ranges_after if self.calibration else read_ranges(replica.engine, replica.network)
 
     @property
     def multiplier(self) -> CostMultiplier:
         """Of an average day: the quiet ones are paid for the peaks of the busiest."""
         simulated = self.fleet_run.multiplier
         return replace(simulated, peaks_factor=simulated.peaks_factor * self.total.busy_factor)
-
-
-def read_ranges(engine: EngineConstants) -> Mapping[str, tuple[float, float]]:
-    """Factors on what is predicted between which four of five measured rows lie that the equations were not fitted to."""
-    return read_serving_errors().ranges["borrowed" if engine.is_estimate else "fitted"]
 
 
 def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> ServingPlan:
@@ -283,6 +289,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
         traffic=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
         currency=q.currency,
         price_range=q.price_range,
+        calibration=q.calibration,
         load_test=LoadTest(CONCURRENCIES, seen.ttft_s, seen.tpot_s, seen.output_tokens_per_s),
     )
 

@@ -32,6 +32,7 @@ from loadfactor.planner.serving.matrices import (
 )
 
 ACTIVATION_BYTES = 2
+NARROW_BITS = 8  # below, weights are unpacked and scaled as they are read
 EXCHANGES_PER_LAYER = 2  # after attention and after the MLP, each the volume of an all-reduce
 
 
@@ -76,7 +77,11 @@ class Replica:
     def speed(self, datatype: str) -> KernelSpeed:
         """Speed of kernels that multiply in `datatype` here."""
         e = self.engine
-        narrow = {"fp8": e.fp8_matmul_factor, "int8": e.fp8_matmul_factor, "fp4": e.fp4_matmul_factor}.get(
+        by_hand = self.network.fp8_blocks and not self.accelerator.get(
+            "peak_fp4_flops"
+        )  # hardware with fp4 scales blocks itself
+        blocks = e.fp8_block_factor if by_hand else 1.0
+        narrow = {"fp8": e.fp8_matmul_factor * blocks, "int8": e.fp8_matmul_factor, "fp4": e.fp4_matmul_factor}.get(
             datatype, 1.0
         )
         return KernelSpeed(
@@ -87,6 +92,10 @@ class Replica:
             e.memory_share,
             e.kernel_s,
         )
+
+    def stream_bytes(self, bits: float) -> float:
+        """Bytes that take as long to read as one weight of so many bits."""
+        return bits / BITS_PER_BYTE / (self.engine.fp4_memory_factor if bits < NARROW_BITS else 1.0)
 
     @property
     def sequence_s(self) -> float:
@@ -193,7 +202,7 @@ def dense_s(r: Replica, tokens: Real) -> Real:
     for m in r.dense:
         rows = tokens if m.rows == "all" else mine
         speed = r.speed(m.datatype)
-        total = total + matmul_s(rows, m.out, m.into, speed, m.count, m.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+        total = total + matmul_s(rows, m.out, m.into, speed, m.count, r.stream_bytes(m.bits), ACTIVATION_BYTES)
     return total * fullest_stage(r.network, r.layout)
 
 
@@ -201,19 +210,24 @@ def head_s(r: Replica, rows: Real) -> Real:
     m = r.head
     rows = part_rows(r, rows)
     rows = rank_rows(r, rows) if r.layout.attention_dp > 1 else rows
-    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, m.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, r.stream_bytes(m.bits), ACTIVATION_BYTES)
 
 
-def experts_touched(held: float, assignments: Real) -> Real:
-    """Expected distinct experts among `held` that `assignments` random ones hit: held·(1 − (1 − 1/held)^assignments).
+def experts_touched(held: float, assignments: Real, uneven: float) -> Real:
+    """Expected distinct experts among `held` that `assignments` hit: held·(1 − (1 + u·assignments/held)^(−1/u)).
 
-    >>> round(float(experts_touched(128, 8)), 2), round(float(experts_touched(128, 1024)), 1)
-    (7.78, 128.0)
+    `uneven` u is the variance of how popular experts are over their mean squared (gamma-distributed): a few popular ones take many
+    tokens, and the rest are touched later than if all were alike (u → 0).
+
+    >>> round(float(experts_touched(128, 8, 1e-6)), 2), round(float(experts_touched(128, 1024, 1e-6)), 1)
+    (7.75, 128.0)
+    >>> round(float(experts_touched(128, 1024, 1.0)), 1)
+    113.8
     """
     if held <= 1:
         low: Real = np.minimum(assignments, held)
         return low
-    result: Real = -held * np.expm1(assignments * np.log1p(-1 / held))
+    result: Real = -held * np.expm1(-np.log1p(uneven * assignments / held) / uneven)
     return result
 
 
@@ -232,11 +246,11 @@ def experts_s(r: Replica, tokens: Real) -> Real:
     if x is None:
         return 0.0
     load = expert_load(r, x, part_rows(r, tokens))
-    touched = np.maximum(experts_touched(x.count / x.ranks, load), 1e-9)
+    touched = np.maximum(experts_touched(x.count / x.ranks, load, r.engine.expert_unevenness), 1e-9)
     speed = replace(r.speed(x.datatype), matmul_half_dim=r.engine.expert_half_dim)
     inner = x.weights / x.into  # gate, up and down as one product of this many columns
     layers = x.layers * fullest_stage(r.network, r.layout)
-    return matmul_s(load / touched, inner, x.into, speed, layers * touched, x.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+    return matmul_s(load / touched, inner, x.into, speed, layers * touched, r.stream_bytes(x.bits), ACTIVATION_BYTES)
 
 
 def passes_s(r: Replica, tokens: Real) -> Real:

@@ -19,9 +19,12 @@ from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.limits import Limits
 from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
-from loadfactor.catalog.engines import read_engine_constants
+from loadfactor.catalog.constants import read_serving_errors
+from loadfactor.catalog.engines import read_engine_constants, read_run_settings
 from loadfactor.catalog.models import Network, find_network, from_hf_config
 from loadfactor.catalog.serving import SOURCE, published_sweeps
+from loadfactor.planner.hardware.distance import Distance, share_inside
+from loadfactor.planner.serving.calibration import Ranges, read_ranges, tell_distance
 from loadfactor.planner.serving.latency import predict_latency, predict_offline
 from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.step import Replica, most_sequences
@@ -63,9 +66,25 @@ class SweepRow:
             self.prompt_tokens,
             self.output_tokens,
         )
-        return (*what, self.tp, self.pp, self.moe_ep, self.attention_dp)
+        return (*what, *self.layout)
+
+    @property
+    def layout(self) -> tuple[int, int, int, int]:
+        return self.tp, self.pp, self.moe_ep, self.attention_dp
+
+    @property
+    def source(self) -> str:
+        """Who measured, as far as the row says it: accelerator, engine and release stand for laboratory and month."""
+        return f"{self.system.replace('_', '-')} {self.backend} {self.version or 'of no named release'}"
+
+    @property
+    def measurement(self) -> tuple[object, ...]:
+        """What two rows have in common that are one measurement, whatever names of network and version it is published under."""
+        what = (self.system, self.backend, self.prompt_tokens, self.output_tokens, *self.layout, self.concurrency)
+        return (*what, self.ttft_s, self.tpot_s, self.output_tokens_per_s)
 
 
+SAME = "the same measurement under another name as"
 NAMES = {
     "model": ("model", "model_path"),
     "system": ("system", "accelerator"),
@@ -89,7 +108,7 @@ NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp")
 
 
 def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
-    """Every row of a CSV (gzip allowed), in its order: a `SweepRow`, or (line, why it cannot be used).
+    """Every row of a CSV (gzip allowed), in its order: a `SweepRow`, or (line, why it cannot be used). A measurement counts once.
 
     Raises SourceError when the file is missing or lacks a column without which no row can be used.
     """
@@ -97,8 +116,12 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
         text = read_file(path, LIMIT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
+    first: dict[tuple[object, ...], int] = {}
     try:
-        yield from _read_rows(csv.DictReader(io.StringIO(text)), path)
+        for row in _read_rows(csv.DictReader(io.StringIO(text)), path):
+            line = row.line if isinstance(row, SweepRow) else row[0]
+            before = line if isinstance(row, tuple) else first.setdefault(row.measurement, line)
+            yield row if before == line else (line, f"{SAME} line {before}")
     except csv.Error as error:
         raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
 
@@ -198,10 +221,11 @@ def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int, sta
 
 
 def build_replica(
-    network: Network, chip: Accelerator, engine: str, weights: str | None, layout: ReplicaLayout
+    network: Network, chip: Accelerator, engine: str, weights: str | None, layout: ReplicaLayout, release: str = ""
 ) -> Replica:
     """The replica of a row: the engine's constants, and how wide it keeps the cache."""
-    constants = read_engine_constants(chip, engine)
+    constants = read_engine_constants(chip, engine, release)
+    constants = replace(constants, **read_run_settings(chip, constants.engine))
     if not constants.windows_all_layers and len(network.sliding_layers) == network.layers:
         network = replace(network, sliding_window=None, sliding_layers=())
     kept = choose_precision(network, weights)
@@ -233,6 +257,9 @@ class ComparedRow:
     predicted_tpot_s: float | None = None
     predicted_output_tokens_per_s: float | None = None
     constants: str = ""
+    source: str = ""
+    distance: Distance | None = None
+    ranges: Ranges = field(default_factory=dict, repr=False)
     sweep: tuple[object, ...] = field(default=(), repr=False)
     skipped: str | None = None
 
@@ -319,14 +346,61 @@ def mean_abs(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+@dataclass(frozen=True)
+class SourceErrors:
+    """Mean error of one quantity on the rows of one source, as `TrainingErrors` has them: fitted to, and left out of the fit.
+
+    A source that was never fitted has the latter alone, as measured here. `range_coverage`: the share of its rows inside the range
+    stated for rows as far from what was fitted.
+    """
+
+    source: str
+    quantity: str
+    rows: int
+    in_fit: float | None
+    left_out: float | None
+    range_coverage: float | None
+
+
+QUANTITIES = {"tpot": "tpot_s", "tokens_per_s": "output_tokens_per_s", "ttft": "ttft_s"}
+
+
+def list_source_errors(rows: Sequence[ComparedRow]) -> tuple[SourceErrors, ...]:
+    """The errors of every source among the rows, quantity by quantity; what was not measured has none."""
+    known, found = {one.source: one for one in read_serving_errors().sources}, []
+    for source in dict.fromkeys(r.source for r in rows):
+        mine = [r for r in rows if r.source == source]
+        for quantity, name in QUANTITIES.items():
+            factors = [
+                (measured / predicted, r.ranges[quantity])
+                for r in mine
+                if (measured := getattr(r, f"measured_{name}")) and (predicted := getattr(r, f"predicted_{name}"))
+            ]
+            if not factors:
+                continue
+            one = known.get(source)
+            found.append(
+                SourceErrors(
+                    source,
+                    quantity,
+                    len(factors),
+                    one.in_fit.get(quantity) if one else None,
+                    one.left_out.get(quantity) if one else mean_abs(1 / factor - 1 for factor, _ in factors),
+                    one.range_coverage.get(quantity) if one else share_inside(factors),
+                )
+            )
+    return tuple(found)
+
+
 CONFIG_SUFFIX = "_config.json"
 
 
 @dataclass(frozen=True)
 class ServingValidation:
-    """Errors of groups and of all rows, and the rows themselves."""
+    """Errors of groups, of sources and of all rows, and the rows themselves."""
 
     groups: tuple[ServingErrors, ...]
+    sources: tuple[SourceErrors, ...]
     overall: ServingErrors
     rows: tuple[ComparedRow, ...]
     source: str = field(repr=False)
@@ -343,7 +417,10 @@ def validate_serving(request: ServingValidationRequest) -> ServingValidation:
         raise InputError(f"{path}: no rows; it needs measurements under its header")
     groups = group_errors([row for row in rows if row.model])
     source = SOURCE if request.rows is None else str(path)
-    return ServingValidation(groups, summarize_errors("all", "all", "all", rows), rows, source)
+    used = [row for row in rows if row.skipped is None]
+    return ServingValidation(
+        groups, list_source_errors(used), summarize_errors("all", "all", "all", rows), rows, source
+    )
 
 
 def compare_rows(rows: Iterable[SweepRow | tuple[int, str]], configs: Mapping[str, Path]) -> tuple[ComparedRow, ...]:
@@ -405,6 +482,7 @@ def _compare(row: SweepRow | tuple[int, str], configs: Mapping[str, Path]) -> Co
         measured_tpot_s=row.tpot_s,
         measured_output_tokens_per_s=row.output_tokens_per_s,
         sweep=row.sweep,
+        source=row.source,
     )
     try:
         return _predict(measured, row, configs)
@@ -422,11 +500,16 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     if network is None:
         raise InputError(f"unknown model {row.model!r}; give its config.json with --model-config")
     where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus, row.pp)
-    replica = build_replica(network, chip, row.backend, row.precision, where.layout)
+    replica = build_replica(network, chip, row.backend, row.precision, where.layout, row.version)
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {where.layout} of {chip.name}")
     known = replace(
-        measured, precision=replica.precision.name, layout=str(where.layout), constants=replica.engine.fitted_on
+        measured,
+        precision=replica.precision.name,
+        layout=str(where.layout),
+        constants=replica.engine.fitted_on,
+        distance=tell_distance(replica.engine, network),
+        ranges=read_ranges(replica.engine, network),
     )
     lengths = float(row.prompt_tokens), float(row.output_tokens)
     if row.concurrency is None:

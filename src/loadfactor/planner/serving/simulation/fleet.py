@@ -67,7 +67,7 @@ def tokens_bytes(r: Replica, tokens: Real) -> Real:
     total: Real = weights + values * tokens / r.layout.attention_dp
     if r.experts is not None:
         x = r.experts
-        touched = experts_touched(x.count / x.ranks, expert_load(r, x, tokens))
+        touched = experts_touched(x.count / x.ranks, expert_load(r, x, tokens), r.engine.expert_unevenness)
         total = total + x.layers * touched * x.weights * x.bits / BITS_PER_BYTE
     return total
 
