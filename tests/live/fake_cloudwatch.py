@@ -12,6 +12,7 @@ import httpx
 from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult
 from moto.server import DomainDispatcherApplication, create_backend_app
+from tests.waiting import LONGEST_S
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
@@ -107,7 +108,7 @@ class FakeCloudWatch:
     def __enter__(self) -> "FakeCloudWatch":
         CloudWatchResponse.get_metric_data = partialmethod(_give_page, self)  # type: ignore
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        httpx.post(f"{self.url}/moto-api/reset")  # what it was told lives as long as the process
+        httpx.post(f"{self.url}/moto-api/reset", timeout=LONGEST_S)  # what it was told lives as long as the process
         self.requests.clear()
         return self
 

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from tests.live.local_server import LocalServer
+from tests.waiting import wait_until
 
 PAGE = """# HELP python_gc_objects_collected_total Objects collected during gc
 # TYPE python_gc_objects_collected_total counter
@@ -87,12 +88,10 @@ class FakeEngine(LocalServer):
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return 200, {"Content-Type": kind}, process.expose(self.says_start, self.has_cache)
 
-    def wait_for_pages(self, count: int = 3, longest_s: float = 240.0) -> None:
+    def wait_for_pages(self, count: int = 3) -> None:
         """Until so many more pages were asked for."""
-        end, before = time.monotonic() + longest_s, self.pages
-        while self.pages < before + count:
-            assert time.monotonic() < end, "it is not scraped"
-            time.sleep(0.02)
+        before = self.pages
+        wait_until(lambda: self.pages >= before + count, lambda: "it is not scraped")
 
     def rest(self) -> None:
         """Work no more, and wait until all that was made was told."""

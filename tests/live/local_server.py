@@ -1,5 +1,6 @@
 """An HTTP server of a test on loopback, in threads of its own; what it answers is for its kinds to say."""
 
+import socket
 import time
 from contextlib import suppress
 from email.utils import formatdate
@@ -7,6 +8,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from types import TracebackType
 from typing import Self
+
+
+def _is_left(connection: socket.socket) -> bool:
+    """Whether who asked waits no more: what would be answered counts nowhere."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 class LocalServer:
@@ -63,6 +74,8 @@ class LocalServer:
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         time.sleep(self.delay_s)
         body = request.rfile.read(int(request.headers.get("Content-Length", 0))).decode()
+        if _is_left(request.connection):
+            return
         status, headers, content = self.respond(
             request.path, body, {name.lower(): value for name, value in request.headers.items()}
         )

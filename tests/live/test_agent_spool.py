@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.small_disk import mounted_disk
+from tests.waiting import LONGEST_S
 
 from loadfactor_agent.notices import Notices
 from loadfactor_agent.sender import Sender
@@ -94,7 +95,7 @@ def test_a_day_away_on_a_full_disk_through_two_kills(small_disk: Path) -> None:
     spool = Spool(folder, CAP)
     sender = Sender(f"http://127.0.0.1:{server.server_address[1]}", None, spool, Notices(lambda _: None))
     sender.start()
-    sender.stop(120)  # sends what there is, then ends
+    sender.stop(LONGEST_S)  # sends what there is, then ends
     server.shutdown()
     assert server.taken == list(range(dropped, EVERY_10_S))
     assert spool.counts.dropped_bodies == spool.counts.damaged_segments == 0

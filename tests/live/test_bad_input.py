@@ -16,6 +16,7 @@ from tests.live.scrapes import Fleet
 from tests.live.test_kills import NO_CONTENT, ROUNDS
 from tests.live.up_process import UpProcess
 from tests.sources.prometheus.sender import SentSeries, pack_request, pack_snappy, pack_varint
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
@@ -84,7 +85,7 @@ def test_what_is_refused_or_skipped_degrades_the_server(up: UpProcess) -> None:
     assert up.write(pack_request(odd)) == NO_CONTENT
     assert up.write(pack_request([SentSeries(GPU, [(week_ms, 1.0)])])) == NO_CONTENT  # held until then
     assert up.write(b"no request") == 400
-    lines = httpx.get(f"{up.url}/metrics", timeout=60).text.splitlines()
+    lines = httpx.get(f"{up.url}/metrics", timeout=LONGEST_S).text.splitlines()
     start = "loadfactor_server_skipped_total{"
     counted = {line.split('"')[1]: float(line.split()[-1]) for line in lines if line.startswith(start)}
     assert counted == {"long_labels": 1, "many_labels": 1, "no_name": 2, "no_instant": 2}
@@ -101,7 +102,7 @@ def test_a_body_of_a_gigabyte_is_refused_before_it_is_there(up: UpProcess, chunk
     head = "POST /api/v1/write HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Encoding: snappy\r\n"
     head += "Transfer-Encoding: chunked\r\n\r\n" if chunked else f"Content-Length: {GIB}\r\n\r\n"
     piece = b"100000\r\n" + bytes(MIB) + b"\r\n" if chunked else bytes(MIB)
-    with socket.create_connection(("127.0.0.1", up.port), timeout=60) as s:
+    with socket.create_connection(("127.0.0.1", up.port), timeout=LONGEST_S) as s:
         s.sendall(head.encode())
         for _ in range(64):
             s.sendall(piece)
@@ -113,7 +114,7 @@ def test_a_gzip_bomb_is_refused(up: UpProcess) -> None:
     """An upload that unpacks to nine gigabytes gets 413."""
     bomb = gzip.compress(bytes(64 * MIB)) * 144
     question = {"source": "tables", "filename": "samples.csv.gz"}
-    answer = httpx.post(f"{up.url}/api/v1/imports", params=question, content=bomb, timeout=300)
+    answer = httpx.post(f"{up.url}/api/v1/imports", params=question, content=bomb, timeout=2 * LONGEST_S)
     assert answer.status_code == 413, answer.text
 
 
@@ -132,7 +133,7 @@ def test_many_label_values_fill_no_memory(up: UpProcess) -> None:
 
 def test_what_is_no_http_is_a_line_of_the_log(up: UpProcess) -> None:
     """The log is JSON, what libraries write of themselves too."""
-    with socket.create_connection(("127.0.0.1", up.port), timeout=10) as there:
+    with socket.create_connection(("127.0.0.1", up.port), timeout=LONGEST_S) as there:
         there.sendall(b"hello\r\n\r\n")
         while there.recv(1000):
             pass

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,6 @@ class FakeEc2:
         return str(said["SpotInstanceRequests"][0]["InstanceId"])
 
 
-LONGEST_S = 240.0
 ACCOUNT = CloudWatchAccount(name="prod", region=REGION)
 
 
@@ -73,14 +72,6 @@ def read(books: Path, table: str) -> dict[str, dict[str, Any]]:
     return {row["device_id"]: {k: v for k, v in row.items() if v == v and v is not None} for row in rows}
 
 
-def wait(up: UpProcess, is_there: Callable[[], bool]) -> None:
-    """Until it is so."""
-    end = time.monotonic() + LONGEST_S
-    while not is_there():
-        assert time.monotonic() < end, (up.ask("/health"), up.log.read_text()[-2000:])
-        time.sleep(0.5)
-
-
 @pytest.mark.long
 def test_the_books_follow_what_users_and_amazon_do(tmp_path: Path, server: FakeCloudWatch) -> None:
     """Throttled, refused in part, killed and started again: what runs is open, what ended has its end, each once."""
@@ -96,11 +87,12 @@ def test_the_books_follow_what_users_and_amazon_do(tmp_path: Path, server: FakeC
     )
     up = UpProcess(tmp_path / "books", config=config, environment=os.environ)
     with up:
-        wait(up, lambda: len(read(up.store, "devices")) == 10)
+        up.wait_until(lambda: len(read(up.store, "devices")) == 10)
         assert all("to_utc" not in row for row in read(up.store, "devices").values())
-        said = {one["name"]: (one["status"], one["error"] or "") for one in up.ask("/health")["sources"]}
+        wanted = {("ec2 prod: instances", "ok"), ("ec2 prod: spot prices", "absent")}
+        health = up.wait_for_health(lambda said: wanted <= {(one["name"], one["status"]) for one in said["sources"]})
+        said = {one["name"]: (one["status"], one["error"] or "") for one in health["sources"]}
         assert said["ec2 prod: instances"] == ("ok", "")
-        assert said["ec2 prod: spot prices"][0] == "absent"
         assert '"Action": "ec2:DescribeSpotPriceHistory"' in said["ec2 prod: spot prices"][1]
         up.kill()
         fake.client.stop_instances(InstanceIds=[small])
@@ -112,8 +104,8 @@ def test_the_books_follow_what_users_and_amazon_do(tmp_path: Path, server: FakeC
             (b"<updateTime>2015-01-01T00:00:00.000Z</updateTime>", b"<updateTime>" + now + b"</updateTime>"),
         ]
         up.start()
-        wait(up, lambda: read(up.store, "allocations")[f"{spot}/0"].get("end_state") == "preempted")
-        wait(up, lambda: "team" in read(up.store, "allocations")[f"{large}/0"]["tags"])
+        up.wait_until(lambda: read(up.store, "allocations")[f"{spot}/0"].get("end_state") == "preempted")
+        up.wait_until(lambda: "team" in read(up.store, "allocations")[f"{large}/0"]["tags"])
         held = read(up.store, "allocations")
     assert sorted(held) == sorted([*(f"{large}/{i}" for i in range(8)), f"{small}/0", f"{spot}/0"])
     assert {name for name, row in held.items() if "to_utc" in row} == {f"{small}/0", f"{spot}/0"}

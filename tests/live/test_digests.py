@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.interfaces.digests.mail_server import receive
 from tests.live.up_process import UpProcess
+from tests.waiting import LONGEST_S
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.books import Books
@@ -16,13 +17,15 @@ from loadfactor.interfaces.digests.post import Post
 from loadfactor.settings.config import read_settings
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "3"))
-LONGEST_S = 90.0
 
 
 @pytest.mark.long
 def test_digests_outlast_kills(tmp_path: Path) -> None:
     """Yesterday's digest for the fleet and for each of two users comes, each of them once but for what a kill cut off."""
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    now = datetime.now(UTC)
+    ahead_h = 12 - now.hour  # of a zone in which it is noon: no day ends meanwhile
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(hours=now.hour - 12)
+    zone = f"Etc/GMT{-ahead_h:+d}"
     start, end = (f"{at:%Y-%m-%dT%H:%MZ}" for at in (midnight - timedelta(days=1), midnight))
     tables = {
         "devices": f"device_id,from_utc,to_utc\ng0,{start},{end}\ng1,{start},{end}\n",
@@ -35,7 +38,9 @@ def test_digests_outlast_kills(tmp_path: Path) -> None:
     Books(folder).add("tables", [tmp_path / f"{name}.csv" for name in tables])
     with receive() as (mailbox, server):
         config.write_text(
-            f'[mail]\nhost = "127.0.0.1"\nport = {server.port}\ntls = "none"\nfrom = "lf@here.example"\n'
+            f'timezone = "{zone}"\n'
+            f'[mail]\ntimeout = "{LONGEST_S:g}s"\n'
+            f'host = "127.0.0.1"\nport = {server.port}\ntls = "none"\nfrom = "lf@here.example"\n'
             '[[digest]]\nname = "day"\nevery = "day"\nat = "00:00"\nto = ["cto@here.example"]\n'
             '[[digest]]\nname = "own"\nevery = "day"\nat = "00:00"\nuser = "*"\nto = ["{user}@here.example"]\n'
         )
@@ -47,10 +52,7 @@ def test_digests_outlast_kills(tmp_path: Path) -> None:
                 time.sleep(chance.uniform(0, 3))
                 up.kill()
                 up.start()
-            by_s = time.monotonic() + LONGEST_S
-            while up.ask("/health")["digests"]["letters"]["sent"] < 3 and time.monotonic() < by_s:
-                time.sleep(0.3)
-            health = up.ask("/health")["digests"]
+            health = up.wait_for_health(lambda said: said["digests"]["letters"]["sent"] >= 3)["digests"]
             assert health == {"letters": {"pending": 0, "sent": 3, "refused": 0, "given up": 0}, "error": None}
             up.kill()
             up.start()

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tests.live.scrapes import Fleet
 from tests.live.test_kills import BEGAN_MS, NO_CONTENT, check_books, fill
 from tests.live.up_process import UpProcess
 from tests.small_disk import mounted_disk
+from tests.waiting import LONGEST_S, wait_until
 
 FAILING_SYNC = """
 #define _GNU_SOURCE
@@ -25,14 +25,6 @@ int fsync(int fd) { if (ill()) { errno = EIO; return -1; } return ((int (*)(int)
 int fdatasync(int fd) { if (ill()) { errno = EIO; return -1; } return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
 """
 """A library that has every sync fail while a file is there."""
-LONGEST_S = 90.0
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONGEST_S
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 def send_until_ill(up: UpProcess, bodies: list[bytes], first: int) -> int:
@@ -45,7 +37,7 @@ def send_until_ill(up: UpProcess, bodies: list[bytes], first: int) -> int:
 
 
 def send_again(up: UpProcess, body: bytes) -> None:
-    wait_for(lambda: up.write(body) == NO_CONTENT)
+    wait_until(lambda: up.write(body) == NO_CONTENT)
 
 
 @pytest.mark.long
@@ -74,7 +66,7 @@ def test_a_write_error_heals(tmp_path: Path, how: str) -> None:
             limit_files(up.process.pid, 10_000)
         refused = send_until_ill(up, bodies, 8)
         time.sleep(3)  # flushes and bookings fail as well
-        answer = httpx.post(f"{up.url}/api/v1/write", content=bodies[refused], timeout=20)
+        answer = httpx.post(f"{up.url}/api/v1/write", content=bodies[refused], timeout=LONGEST_S)
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         assert int(answer.headers["Retry-After"]) > 0
         health = up.ask("/health")
@@ -87,7 +79,7 @@ def test_a_write_error_heals(tmp_path: Path, how: str) -> None:
         send_again(up, bodies[refused])
         assert {up.write(body) for body in bodies[refused + 1 :]} == {NO_CONTENT}
         up.wait_until_booked()
-        wait_for(lambda: up.ask("/health")["error"] is None)
+        wait_until(lambda: up.ask("/health")["error"] is None)
         assert up.stop() == 0
     check_books(up.store, fleet, 400)
 
@@ -111,12 +103,14 @@ def test_a_disk_that_stays_ill_ends_the_process(tmp_path: Path) -> None:
         filler = fill(disk)
         refused = send_until_ill(up, bodies, 8)
         assert up.process
-        end = time.monotonic() + LONGEST_S
-        while up.process.poll() is None:
-            assert time.monotonic() < end
+
+        def is_over() -> bool:
             with suppress(httpx.HTTPError):
                 up.write(bodies[refused])
-            time.sleep(0.3)
+            assert up.process
+            return up.process.poll() is not None
+
+        wait_until(is_over)
         assert up.process.returncode == 1
         filler.unlink()
         up.start()

@@ -11,6 +11,7 @@ import pytest
 from tests.live.fake_kubernetes import FakeKubernetes
 from tests.live.up_process import UpProcess
 from tests.sources.kubernetes.objects import Object, condition, container, ms, node, owned, owner, pod, workload
+from tests.waiting import wait_until
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
@@ -146,25 +147,21 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: json.dumps(row, sort_keys=True, default=str))
 
 
-def wait_for(what: Callable[[], bool], longest_s: float = 240.0) -> None:
-    """Until it is so."""
-    end = time.monotonic() + longest_s
-    while not what():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
+def list_states(health: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["name"], one["status"]) for one in health["sources"]]
 
 
 def wait_until_seen(up: UpProcess, api: FakeKubernetes) -> None:
     """Until everything that happened was told to those who watch, kept by them, and booked."""
     plurals = ("nodes", "pods", *(() if "workloads" in api.forbidden else ("workloads",)))
-    wait_for(lambda: all(api.delivered.get(plural, 0) >= api.version for plural in plurals))
+    wait_until(lambda: all(api.delivered.get(plural, 0) >= api.version for plural in plurals))
     told = datetime.now(UTC).isoformat()
 
-    def is_kept() -> bool:
-        heard = {one["name"].rpartition(" ")[2]: one["last_sample"] or "" for one in up.ask("/health")["sources"]}
+    def is_kept(health: dict[str, Any]) -> bool:
+        heard = {one["name"].rpartition(" ")[2]: one["last_sample"] or "" for one in health["sources"]}
         return all(heard.get(plural, "") > told for plural in plurals)
 
-    wait_for(is_kept)
+    up.wait_for_health(is_kept)
     up.wait_until_booked()
 
 
@@ -185,8 +182,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Story
                 wait_until_seen(up, api)
                 api.cut()
             wait_until_seen(up, api)
-            wait_for(lambda: up.ask("/health")["status"] == "ok")  # every watch that was cut is answered again
-            health = up.ask("/health")
+            health = up.wait_for_health(
+                lambda said: said["status"] == "ok"
+            )  # every watch that was cut is answered again
             up.kill()
             api.cut()
             story.go_on_unseen()
@@ -269,9 +267,9 @@ def test_pods_that_vanish_unseen_end_when_they_were_seen_last(tmp_path: Path) ->
         began = time.time() * 1000
         with UpProcess(tmp_path / "books", config=config) as up:
             wait_until_seen(up, api)
-            health = up.ask("/health")
-            seen = time.time() * 1000
+            health = up.wait_for_health(lambda said: ("kubernetes prod: workloads", "failing") in list_states(said))
             up.kill()
+            seen = time.time() * 1000
             api.cut()
             api.delete(ghost, silently=True)
             api.forget_history()

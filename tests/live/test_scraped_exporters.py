@@ -18,6 +18,7 @@ from tests.live.scrapes import read_samples
 from tests.live.server_farm import STEP_S, Question, ServerFarm, answer_range
 from tests.live.test_kills import ROUNDS
 from tests.live.up_process import UpProcess, free_port
+from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
@@ -26,7 +27,6 @@ from loadfactor.settings.config import read_settings
 from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
 from loadfactor.store.source_status import read_statuses
 
-LONGEST_S = 240.0
 GPUS = 64
 MIB = 2**20
 DEAD = ("never", "drip", "html", "endless", "unreachable")
@@ -45,23 +45,18 @@ def configure(folder: Path, text: str) -> Path:
 
 def wait_for_pages(exporter: FakeDcgmExporter, count: int) -> None:
     """Until so many more pages were served."""
-    end, before = time.monotonic() + LONGEST_S, len(exporter.answers)
-    while len(exporter.answers) < before + count:
-        assert time.monotonic() < end, "it is not scraped"
-        time.sleep(0.05)
+    before = len(exporter.answers)
+    wait_until(lambda: len(exporter.answers) >= before + count, lambda: "it is not scraped")
 
 
-def find_group(up: UpProcess, name: str) -> dict[str, object]:
-    return next(source for source in up.ask("/health")["sources"] if source["name"] == name)
+def find_group(health: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(source for source in health["sources"] if source["name"] == name)
 
 
-def wait_for_group(up: UpProcess, name: str, **expected: object) -> dict[str, object]:
+def wait_for_group(up: UpProcess, name: str, **expected: object) -> dict[str, Any]:
     """Until /health says this of a group; all that it says."""
-    end = time.monotonic() + LONGEST_S
-    while (found := find_group(up, name)) | expected != found:
-        assert time.monotonic() < end, found
-        time.sleep(0.1)
-    return found
+    health = up.wait_for_health(lambda said: (group := find_group(said, name)) | expected == group)
+    return find_group(health, name)
 
 
 @pytest.mark.long
@@ -148,11 +143,13 @@ def test_lists_that_change_while_it_runs(tmp_path: Path) -> None:
             said = wait_for_group(
                 up, "dcgm file", targets=2, answering=1, error=f"1 of 2 do not answer: {closed} (connection refused)"
             )
-            assert said["status"] == up.ask("/health")["status"] == "degraded"
+            assert said["status"] == "degraded"
+            up.wait_for_health(lambda said: said["status"] == "degraded")
             file.unlink()
             wait_for_group(up, "dcgm file", status="failing", targets=0)
+            wait_for_pages(second, 1)  # what was under way is over
             pages = len(first.answers)
-            wait_for_pages(second, 3)
+            wait_for_pages(second, 2)
             assert len(first.answers) == pages
             up.wait_until_booked()
             assert up.stop() == 0
@@ -193,12 +190,11 @@ def test_dead_exporters_disturb_no_live_one(tmp_path: Path, capsys: pytest.Captu
                 most_rss = max(most_rss, resident * os.sysconf("SC_PAGE_SIZE"))
                 time.sleep(0.25)
                 asked = [len(farm.asked[f"good/{number}"]) for number in range(ALIVE)]
-            said = find_group(up, "scrape all")
+            said = wait_for_group(up, "scrape all", status="degraded", targets=TARGETS, answering=ALIVE)
             clock = Path(f"/proc/{up.process.pid}/stat").read_text().rpartition(")")[2].split()
             cpu_s = (int(clock[11]) + int(clock[12])) / os.sysconf("SC_CLK_TCK")
             up.wait_until_booked()
             assert up.stop() == 0
-    assert (said["status"], said["targets"], said["answering"]) == ("degraded", TARGETS, ALIVE)
     assert f"and {TARGETS - ALIVE - 3} more" in str(said["error"])
     books = Books(tmp_path / "books")
     rows = read_samples(up.store)
@@ -240,15 +236,11 @@ def read_totals(books: Books, job: str) -> dict[tuple[str, str], float]:
     return found
 
 
-def wait_for_unknown(up: UpProcess, name: str, what: str) -> dict[str, Any]:
-    """Until /health says that this is unknown of a group; all that it says of it."""
-    end = time.monotonic() + LONGEST_S
-    while True:
-        found: dict[str, Any] = next(s for s in up.ask("/health")["sources"] if s["name"] == name)
-        if what in found.get("unknown", {}):
-            return found
-        assert time.monotonic() < end, found
-        time.sleep(0.1)
+def wait_for_unknown(up: UpProcess, name: str, what: str, **expected: object) -> None:
+    """Until /health says that this is unknown of a group, and what else is expected."""
+    up.wait_for_health(
+        lambda said: (group := find_group(said, name)) | expected == group and what in group.get("unknown", {})
+    )
 
 
 @pytest.mark.long
@@ -282,8 +274,7 @@ def test_tokens_are_right_to_the_unit_over_restarts(tmp_path: Path) -> None:
         one.rest()
         two.rest()
         up.wait_until_booked()
-        said = next(s for s in up.ask("/health")["sources"] if s["name"] == "serving chat")
-        assert (said["status"], said["targets"], said["answering"]) == ("ok", 2, 2)
+        wait_for_group(up, "serving chat", status="ok", targets=2, answering=2)
         assert up.stop() == 0
     assert read_totals(Books(up.store), "chat") == {
         (one.address, "prompt_token"): one.processes[0].prompt - made[0],
@@ -304,9 +295,11 @@ def test_what_cannot_be_told_apart_is_unknown(tmp_path: Path) -> None:
     with FakeEngine(says_start=False, processes=twins, works=True) as two, FakeEngine(says_start=False) as one:
         config = configure(tmp_path, write_group("twins", two) + write_group("alone", one))
         with UpProcess(tmp_path / "books", config=config) as up:
-            assert wait_for_unknown(up, "serving twins", SEVERAL)["status"] == "ok"
+            wait_for_unknown(up, "serving twins", SEVERAL, status="ok")
+            wait_for_group(up, "serving alone", status="ok")
             one.__exit__(None, None, None)
-            time.sleep(3)
+            wait_for_group(up, "serving alone", status="failing")
+            time.sleep(2)
             one.__enter__()
             wait_for_unknown(up, "serving alone", GAP)
             up.wait_until_booked()
@@ -336,6 +329,11 @@ ASKED_OF_MANY = 10
 """So often each good one is asked before the books are looked at."""
 
 
+def wait_for_states(up: UpProcess, states: dict[str, str]) -> None:
+    """Until /health says these states of sources."""
+    up.wait_for_health(lambda said: states.items() <= {s["name"]: s["status"] for s in said["sources"]}.items())
+
+
 @pytest.mark.long
 def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The good ones are asked as often as configured and their samples booked once; /health answers; the healed come back."""
@@ -355,27 +353,23 @@ def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureF
         with UpProcess(tmp_path / "books", config=settings) as up:
             assert up.process
             took, most_rss, start = [], 0, time.monotonic()
-            asked, health = [0], {}
+            asked = [0]
             while min(asked) < ASKED_OF_MANY:
                 assert time.monotonic() < start + LONGEST_S, (asked, fake.kinds)
                 began = time.monotonic()
-                health = up.ask("/health")
+                up.ask("/health")
                 took.append(time.monotonic() - began)
                 pages = int(Path(f"/proc/{up.process.pid}/statm").read_text().split()[1])
                 most_rss = max(most_rss, pages * os.sysconf("SC_PAGE_SIZE"))
                 time.sleep(0.25)
                 asked = [len(fake.asked[f"good/{number}"]) for number in range(GOOD)]
             watched_s = time.monotonic() - start
-            states = {s["name"].removeprefix("prometheus "): s["status"] for s in health["sources"]}
-            assert {states[f"s{number}"] for number in range(GOOD)} == {"ok"}
-            assert states[f"s{BAD.index('html') + len(BAD) + 1}"] == "failing"
+            states = dict.fromkeys((f"prometheus s{number}" for number in range(GOOD)), "ok")
+            states |= {f"prometheus s{BAD.index('html') + len(BAD) + 1}": "failing"}
+            wait_for_states(up, states)
             fake.healed.add("turns")
-            turned = [f"s{n}" for n in range(GOOD, SERVERS) if n % (len(BAD) + 1) == BAD.index("turns")]
-            end = time.monotonic() + LONGEST_S
-            while not all(states.get(name) == "ok" for name in turned):
-                assert time.monotonic() < end, [name for name in turned if states.get(name) != "ok"]
-                time.sleep(1)
-                states = {s["name"].removeprefix("prometheus "): s["status"] for s in up.ask("/health")["sources"]}
+            turned = [n for n in range(GOOD, SERVERS) if n % (len(BAD) + 1) == BAD.index("turns")]
+            wait_for_states(up, dict.fromkeys((f"prometheus s{n}" for n in turned), "ok"))
             assert up.stop() == 0
         rows = read_samples(up.store)
         for number in range(GOOD):
