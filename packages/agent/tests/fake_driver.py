@@ -53,7 +53,7 @@ class FakeDriver:
         """For processes that shall find this driver."""
         return {**os.environ, "LD_LIBRARY_PATH": str(self._library), "FAKE_NVML_STATE": str(self._state)}
 
-    def run(self, *command: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout_s: float = 240.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *command],
             env=self.environment,

@@ -204,7 +204,7 @@ class TestKubeletThatFails:
     @pytest.fixture(autouse=True)
     def _ask_always(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "EVERY_S", 0.0)
-        monkeypatch.setattr(module, "WAIT_S", 20.0)
+        monkeypatch.setattr(module, "WAIT_S", 240.0)
 
     def test_started_anew(self) -> None:
         """A kubelet that is started anew is asked again on its new socket; pods that ended meanwhile hold nothing."""

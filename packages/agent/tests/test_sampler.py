@@ -37,7 +37,7 @@ class Watched:
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen([sys.executable, "-c", LOOK], env=driver.environment, text=True, **pipes)
 
-    def look(self, within_s: float = 30.0) -> str:
+    def look(self, within_s: float = 240.0) -> str:
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write(f"{within_s}\n")

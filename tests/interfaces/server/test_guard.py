@@ -355,7 +355,7 @@ def test_slow_bodies_hold_up_nobody_else(empty: Books, bounds: Bounds, statuses:
     async def send() -> list[int]:
         app, _ = make(empty, bounds)
         slow = [asyncio.create_task(send_write(app, part_of(100))) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await slow[2]  # refused at once
         whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"x"}]
         other = await send_write(app, whole, "::1")
         return [(await task)[0] for task in slow] + [other[0], (await send_write(app, whole))[0]]
