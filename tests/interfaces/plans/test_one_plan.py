@@ -77,7 +77,7 @@ def test_no_smaller_fleet_keeps_the_objective(seed: int) -> None:
 def test_a_layout_that_equations_rank_later_is_taken_where_the_first_needs_more_gpus() -> None:
     """Two ranks that equations choose miss the objective on 4 GPUs of theirs; one replica of four ranks keeps it."""
     service = ServiceRequest(**draw_service(Random(156)))
-    question = replace(ask_serving(service, 2_027, choose_price("h100-sxm", None)), days=0.7)
+    question = replace(ask_serving(service, 1_900, choose_price("h100-sxm", None)), days=0.7)
     two, four = (replace(question, fixed=FixedLayout(tp=(ranks,))) for ranks in (2, 4))
     fleets = [size_fleet(q) for q in (question, two, four)]
     assert [fleet.gpus for fleet in fleets] == [4, 6, 4]
