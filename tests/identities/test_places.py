@@ -56,6 +56,7 @@ COMMANDS_WITHOUT = {
     "pseudonym of": TOKENS,
     "pseudonym reveal": TOKENS,
     "compact": KEEPS,
+    **dict.fromkeys(("ledger plan", "ledger book", "ledger publish", "rebuild"), KEEPS),
     "repair": KEEPS,
     "backup": KEEPS,
     "generate grafana": "writes the dashboards, which are in the table",
