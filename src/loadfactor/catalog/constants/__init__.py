@@ -123,10 +123,10 @@ def read_left_out_errors() -> LeftOutErrors:
         for kind, by_distance in errors["range"].items()
     }
     names = [f.name for f in fields(FittedRuns)]
-    fitted = [
-        FittedRuns(**{n: tuple(one[n]) if isinstance(one[n], list) else one[n] for n in names})
-        for one in errors["fitted"]
+    described: list[dict[str, Any]] = [
+        {n: tuple(one[n]) if isinstance(one[n], list) else one[n] for n in names} for one in errors["fitted"]
     ]
+    fitted = [FittedRuns(**one) for one in described]
     return LeftOutErrors(
         float(errors["layout_spread"]), ranges, [LeftOutSource(**one) for one in errors["source"]], fitted
     )
