@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from math import fsum
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import duckdb
 from tests.identities import judged
 from tests.identities.documents import read_file
 from tests.identities.fleet import Fleet, Row
@@ -53,6 +55,28 @@ def print_statements(face: str) -> Reader:
 
     def read(fleet: Fleet) -> Values:
         return list_charged(fleet, fleet.rows(face, "chargeback", **fleet.of_month))
+
+    return read
+
+
+def read_states(fleet: Fleet) -> Values:
+    """GPU-hours of each state, and of all."""
+    found = {
+        row["by"]["state"]: row["value"] for row in fleet.show("all", ("state",), ("paid_gpu_hours",)) if row["value"]
+    }
+    return {**found, "": fsum(found.values())}
+
+
+def export(subject: str, files: str) -> Reader:
+    """The same of what `export` writes, added up by another program."""
+
+    def read(fleet: Fleet) -> Values:
+        with TemporaryDirectory() as folder:
+            fleet.build("export", subject=subject, output=f"{folder}/out")
+            pattern = f"{folder}/out/{files if '/' in files else f'*/{files}'}"
+            sql = f"SELECT state, sum(gpu_s) / 3600 FROM '{pattern}' GROUP BY state HAVING sum(gpu_s) > 0"
+            found = dict(duckdb.sql(sql).fetchall())
+        return {**found, "": fsum(found.values())}
 
     return read
 
@@ -823,6 +847,14 @@ WAYS: Final = (
         },
     ),
     Quantity("the last hour", {"`show`": read_hour_of_top, "`top`": read_top}),
+    Quantity(
+        "GPU-hours paid, by state, as exported",
+        {
+            "`show paid_gpu_hours --by state`": read_states,
+            "`export ledger`": export("ledger", "*.parquet"),
+            "`export sums`": export("sums", "ledger_by_team/*/*.parquet"),
+        },
+    ),
 )
 PLANS: Final = (
     Quantity(

@@ -6,9 +6,12 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
 import pytest
+from tests.commands import Run
 from tests.ledger.spark_cluster import SparkCluster
 from tests.ledger.test_books_balance import ledger_of
 
@@ -74,3 +77,30 @@ def test_days_on_spark_are_the_whole(cluster: SparkCluster, demo_books: Books, t
         for name, value in sums.items()
     )
     assert worst <= 1e-12
+
+
+def test_spark_reads_what_is_exported(demo_books: Books, tmp_path: Path, run: Run) -> None:
+    """The statement of docs/in-your-warehouse.md in Spark and in DuckDB, over exported Parquet: the same, and as the books say."""
+    from pyspark.sql import SparkSession
+
+    text = (Path(__file__).parents[2] / "docs" / "in-your-warehouse.md").read_text(encoding="utf-8")
+    statement = text.partition("```sql\n")[2].partition("```")[0]
+    assert run("export", "ledger", "--store", demo_books.store.folder, "--output", tmp_path / "out")[0] == 0
+    duckdb.sql(
+        f"CREATE VIEW ledger AS SELECT * FROM read_parquet('{tmp_path}/out/*/*.parquet', hive_partitioning = true)"
+    )
+    here = {row[0]: row[1:] for row in duckdb.sql(statement).fetchall()}
+    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        session.read.parquet(str(tmp_path / "out")).createOrReplaceTempView("ledger")
+        there = {row[0]: tuple(row)[1:] for row in session.sql(statement).collect()}
+    finally:
+        session.stop()
+    assert len(here) > 1
+    assert {team: pytest.approx(values, rel=1e-9) for team, values in here.items()} == there
+    start, end = (datetime(2026, month, 1, tzinfo=UTC) for month in (10, 11))
+    readings = demo_books.show(["allocated_gpu_hours", "utilization", "idle_cost"], "team", start, end)
+    for reading in readings:
+        if reading.by["team"] in here:
+            index = ("allocated_gpu_hours", "utilization", "idle_cost").index(reading.metric)
+            assert here[reading.by["team"]][index] == pytest.approx(reading.value, rel=1e-9), reading

@@ -5,6 +5,8 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.labels import drop_repeats
+from loadfactor.ledger.states import measures
+from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.sums import KEPT, add_up
 from loadfactor.ledger.waits import list_jobs
 from loadfactor.metrics.query.queries import (
@@ -44,6 +46,12 @@ def write_queries(question: Question) -> dict[str, str]:
 def write_sums() -> dict[str, str]:
     """SQL of the kept sums of the table `ledger_rows`, by their tables."""
     return {kept.table: write_sql(add_up(kept)) for kept in KEPT}
+
+
+def write_measured_ledger() -> dict[str, str]:
+    """SQL of the table `ledger` with every measure that follows from a row."""
+    rows = ibis.table(ledger_columns(), name="ledger")
+    return {"ledger": write_sql(rows.mutate(**measures(rows)))}
 
 
 def write_step_rows(question: Question) -> dict[str, str]:

@@ -646,5 +646,15 @@ class BookTasksRequest(RebuildRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportRequest(StoreRequest):
+    subject: Literal["ledger", "sums", "readings", "statements"] = option(
+        "The ledger with all its measures, its sums by team, GPU and job, every metric by day and team, or statements.",
+        is_argument=True,
+    )
+    output: str = option("Folder to write into: a new one, or that of an earlier export.", short="-o")
+    output_format: Literal["parquet", "csv", "delta", "iceberg"] = option("As what.", "parquet", name="--format")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoRequest(Request):
     """Nothing: a command without options of its own."""

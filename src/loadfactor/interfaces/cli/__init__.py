@@ -485,6 +485,13 @@ COMMANDS = (
         "loadfactor.interfaces.requests.BackupRequest",
     ),
     CommandEntry(
+        "export",
+        "Write the ledger, sums, readings or statements for other systems: Parquet, CSV, Delta Lake, Iceberg.\n\n"
+        "A UTC day a part. Days whose rows are as they were are not written again, and a run that was ended goes on.",
+        "loadfactor.interfaces.exports.page.build_page",
+        "loadfactor.interfaces.requests.ExportRequest",
+    ),
+    CommandEntry(
         "generate",
         "Write dashboards for Grafana and alerting rules for Prometheus.",
         commands=(

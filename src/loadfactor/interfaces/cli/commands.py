@@ -118,7 +118,7 @@ def _make_command(entry: CommandEntry) -> Callable[..., None]:
         show = {name: given.pop(name) for name in shared}
         fields = {name: value for name, value in given.items() if value is not None}
         page = find(entry.build)(make_request(request, fields))
-        output_format = "json" if show.get("json") else show["output_format"]
+        output_format = "json" if show.get("json") else show.get("output_format", "terminal")
         formats = {name: find(dotted) for name, dotted in entry.formats.items()}
         present(page, output_format, show.get("output"), show.get("brief", False), formats)
 

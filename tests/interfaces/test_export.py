@@ -1,0 +1,173 @@
+"""Exports are what the books say, read back by other programs; a rerun writes nothing, and late rows their own day alone."""
+
+import json
+import signal
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from tests.commands import Run
+from tests.ledger.fleets import HOUR, add, batch
+
+from loadfactor.books.books import Books
+from loadfactor.interfaces.exports.lake_tables import CATALOG
+from loadfactor.interfaces.exports.page import STATE
+
+START = 1_767_225_600_000  # a midnight
+DAYS = 3
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Books:
+    """Two GPUs of a team over three days, at a price."""
+    books = Books(tmp_path / "books")
+    of = {"from_utc": START, "to_utc": START + DAYS * 24 * HOUR}
+    items = [
+        batch("devices", [{"device_id": g, "node": "n", "accelerator": "h100-sxm", **of} for g in "ab"]),
+        batch("allocations", [{"job_id": "j", "team": "vision", "device_id": "a", **of}]),
+        batch("prices", [{"basis": "contracted", "price_per_gpu_hour": 2.5, "currency": "USD"}]),
+        batch(
+            "samples",
+            [
+                {"device_id": "a", "source": "s", "to_utc": START + n * HOUR // 4, "busy_share": n % 4 / 4}
+                for n in range(1, DAYS * 96)
+            ],
+        ),
+    ]
+    add(books, items, "all", tmp_path)
+    books.compact()
+    return books
+
+
+def read_back(kind: str, output: Path, column: str, name: str = "ledger") -> float:
+    """The sum of a column, as another program reads it."""
+    if kind == "delta":
+        rows = DeltaTable(output if name == "ledger" else output / name).to_pyarrow_table()
+    elif kind == "iceberg":
+        catalog = SqlCatalog("loadfactor", uri=f"sqlite:///{output / CATALOG}", warehouse=output.as_uri())
+        rows = catalog.load_table(f"loadfactor.{name}").scan().to_arrow()
+    else:
+        folder = output if name == "ledger" else output / name
+        sql = f"SELECT * FROM read_{kind}('{folder}/date=*/*.{kind}', hive_partitioning = true)"
+        rows = duckdb.sql(sql).to_arrow_table()
+    return sum(value or 0 for value in rows[column].to_pylist())
+
+
+def list_files(output: Path) -> dict[str, int]:
+    """The files of an export and when they were changed."""
+    return {str(path.relative_to(output)): path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "delta", "iceberg"])
+def test_the_ledger_is_read_back(kind: str, books: Books, run: Run, tmp_path: Path) -> None:
+    """Its sums are those of the books; again nothing is written; a late row changes its day alone, and one taken back too."""
+    output, store = tmp_path / "out", books.store.folder
+
+    def export() -> dict[str, Any]:
+        code, out, err = run("export", "ledger", "--format", kind, "--output", output, "--store", store, "--json")
+        assert (code, err) == (0, "")
+        (found,) = json.loads(out)["tables"]
+        return dict(found)
+
+    def compare() -> None:
+        said = {reading.metric: reading.value for reading in books.show(["paid_gpu_hours", "cost"])}
+        assert read_back(kind, output, "gpu_s") / 3600 == pytest.approx(said["paid_gpu_hours"], rel=1e-12)
+        assert read_back(kind, output, "cost_contracted") == pytest.approx(said["cost"], rel=1e-12)
+
+    first = export()
+    assert (first["written"], first["days"]) == (DAYS, DAYS)
+    assert first["columns"]["date"] == "DATE"
+    compare()
+    files = list_files(output)
+    assert export()["written"] == 0
+    assert list_files(output) == files
+    late = {"device_id": "b", "node": "n", "from_utc": START + 30 * HOUR, "to_utc": START + 40 * HOUR}
+    add(books, [batch("outages", [late])], "late", tmp_path)
+    assert export()["written"] == 1
+    compare()
+    assert export()["written"] == 0
+
+
+def test_sums_readings_and_statements_are_what_pages_say(books: Books, run: Run, tmp_path: Path) -> None:
+    """Each kept sum has all GPU-seconds, readings are those of `show`, lines of statements sum to what is charged, exactly."""
+    where = ("--store", books.store.folder, "--output")
+    assert run("export", "sums", *where, tmp_path / "sums")[0] == 0
+    paid = books.show(["paid_gpu_hours"])[0].value
+    for name in ("ledger_by_team", "ledger_by_device", "ledger_by_job"):
+        assert read_back("parquet", tmp_path / "sums", "gpu_s", name) / 3600 == pytest.approx(paid, rel=1e-12)
+    assert run("export", "readings", *where, tmp_path / "readings")[0] == 0
+    rows = duckdb.sql(f"FROM read_parquet('{tmp_path}/readings/readings/*/*.parquet')").to_arrow_table().to_pylist()
+    found = {(row["metric"], row["day"][:10], row["team"]): row["value"] for row in rows if row["values"] is None}
+    for reading in books.show(["cost", "utilization"], ("day", "team", "pool", "accelerator")):
+        assert found[reading.metric, str(reading.by["day"])[:10], reading.by["team"]] == reading.value
+    assert run("export", "statements", *where, tmp_path / "statements", "--format", "delta")[0] == 0
+    lines = DeltaTable(tmp_path / "statements" / "statements").to_pyarrow_table().to_pylist()
+    charged = sum((line["EffectiveCost"] for line in lines), Decimal(0))
+    with books.snapshot() as snapshot:
+        assert charged == sum(found.amounts["EffectiveCost"] for found in snapshot.read_statements("2026-01"))
+    assert charged == Decimal("360.00")  # 2 GPUs, 72 h, $2.50
+
+
+def test_an_export_that_is_killed_goes_on(books: Books, run: Run, tmp_path: Path) -> None:
+    """Killed after a day, before the next is noted: the next run writes the rest, and no row is there twice."""
+    output = tmp_path / "out"
+    script = f"""
+import os, signal, sys
+from loadfactor.interfaces.exports import page
+kept, done = page._write_state, []
+def write(*given):
+    done.append(1)
+    if len(done) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    kept(*given)
+page._write_state = write
+sys.argv = ["loadfactor", "export", "ledger", "--store", {str(books.store.folder)!r}, "--format", "delta", "-o", {str(output)!r}]
+from loadfactor.interfaces.cli import main
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(json.loads((output / STATE).read_text())["tables"]["ledger"]["days"]) == 1
+    words = ("export", "ledger", "--store", books.store.folder, "--format", "delta", "-o", output, "--json")
+    assert json.loads(run(*words)[1])["tables"][0]["written"] == DAYS - 1
+    assert read_back("delta", output, "gpu_s") == 2 * DAYS * 24 * 3600
+
+
+def test_an_old_reader_reads_a_new_column(books: Books, run: Run, tmp_path: Path) -> None:
+    """An export that lacked a column gets it, and who names the columns of before reads the same."""
+    words = ("export", "ledger", "--store", books.store.folder, "--format", "delta", "-o", tmp_path / "out")
+    run(*words)
+    state = json.loads((tmp_path / "out" / STATE).read_text())
+    before = DeltaTable(tmp_path / "out").to_pyarrow_table().drop_columns(["cost_list"])
+    from deltalake import write_deltalake
+
+    write_deltalake(tmp_path / "out", before, mode="overwrite", schema_mode="overwrite", partition_by=["date"])
+    del state["tables"]["ledger"]["columns"]["cost_list"]
+    (tmp_path / "out" / STATE).write_text(json.dumps(state))
+    run(*words)
+    after = DeltaTable(tmp_path / "out").to_pyarrow_table()
+    assert "cost_list" in after.column_names
+    assert sum(after["gpu_s"].to_pylist()) == sum(before["gpu_s"].to_pylist())
+
+
+def test_refusals_are_a_line(books: Books, run: Run, tmp_path: Path) -> None:
+    """A folder of something else, another format in one, a bucket: nothing is written."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("mine")
+    where = ("export", "ledger", "--store", books.store.folder, "--output")
+    run(*where, tmp_path / "out")
+    for words, expected in (
+        ((tmp_path / "other",), "something else"),
+        ((tmp_path / "out", "--format", "delta"), "as parquet"),
+        (("s3://bucket/prefix",), "only folders"),
+    ):
+        code, out, err = run(*where, *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert expected in err
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
