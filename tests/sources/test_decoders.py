@@ -44,6 +44,7 @@ READERS = {
     "public_traces/request_traces.py",
     "recognition.py",  # looks at how a file begins that a reader refused
     "training_logs/__init__.py",  # finds the files of a run
+    "training_logs/run_folders.py",  # a database of MLflow, which only its library opens
     "traces/nsight.py",  # databases and folders of tables, which only their libraries open
     "traces/pieces.py",
     "traces/read.py",
