@@ -851,8 +851,8 @@ WAYS: Final = (
         "GPU-hours paid, by state, as exported",
         {
             "`show paid_gpu_hours --by state`": read_states,
-            "`export ledger`": export("ledger", "*.parquet"),
-            "`export sums`": export("sums", "ledger_by_team/*/*.parquet"),
+            "`export`, ledger": export("ledger", "*.parquet"),
+            "`export`, sums": export("sums", "ledger_by_team/*/*.parquet"),
         },
     ),
 )

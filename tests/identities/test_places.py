@@ -56,6 +56,7 @@ COMMANDS_WITHOUT = {
     "pseudonym of": TOKENS,
     "pseudonym reveal": TOKENS,
     "compact": KEEPS,
+    "plan books": "what books take, which stands nowhere else",
     **dict.fromkeys(("ledger plan", "ledger book", "ledger publish", "rebuild"), KEEPS),
     "repair": KEEPS,
     "backup": KEEPS,

@@ -536,6 +536,12 @@ COMMANDS = (
                 "loadfactor.planner.sizing.request.SizeRequest",
             ),
             CommandEntry(
+                "books",
+                "Plan the books themselves: rows, bytes, cores and cost of a fleet's size, and where one machine ends.",
+                "loadfactor.interfaces.plans.books.build_document",
+                "loadfactor.interfaces.plans.books.BooksPlanRequest",
+            ),
+            CommandEntry(
                 "own",
                 "Compare owning GPUs with renting them.\n\n"
                 "What an owned GPU-hour costs, and how many to own for a demand.",
