@@ -216,6 +216,7 @@ def test_policies_and_budgets_are_read(tmp_path: Path) -> None:
         "storage": "apart",
         "network": "included",
         "egress": "included",
+        "served": "holder",
     }
     research, llm = settings.budget
     assert (research.label, research.amount) == ("research", Decimal("12000.5"))
