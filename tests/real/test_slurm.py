@@ -29,6 +29,8 @@ IMPORTED += "AllocTRES,ReqTRES,NodeList,Comment,JobName"
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
 REASONS = {"after": "Dependency", "held": "JobHeldUser", "dropped": "(Resources|Priority)", "later": "BeginTime"}
 """Why jobs wait."""
+CLEAN_UP = {"epilog": "#!/bin/sh\nwhile [ -e ${0%/*}/dirty ]; do sleep 0.2; done\n"}
+"""So long as a file is there, jobs whose run is over stay COMPLETING."""
 TWICE = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 600; else sleep 2; fi'
 
 
@@ -75,7 +77,12 @@ class Story:
         self.told.ids["twice"] = self.cluster.submit("daemon", TWICE, "--gpus=4", "--requeue")
         self.wait_for(self.told.ids["twice"], "RUNNING")
         wait_until_heard(up, *PARTS)
+        dirty = self.cluster.folder / "dirty"
+        dirty.touch()
         self.cluster.run("scontrol", "requeue", self.told.ids["twice"])
+        self.wait_for(self.told.ids["twice"], "COMPLETING")
+        wait_until_heard(up, *PARTS)
+        dirty.unlink()
         self.wait_for(self.told.ids["twice"], "PENDING")
 
     def go_on_unseen(self) -> None:
@@ -185,7 +192,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("slurm")
     config = folder / "loadfactor.toml"
     config.write_text('[server]\nflush_every = "5s"\n[[slurm]]\nevery = "1s"\ntimeout = "20s"\n')
-    with SlurmCluster() as cluster:
+    with SlurmCluster("Epilog={folder}/epilog", CLEAN_UP) as cluster:
         told = Told(folder)
         story = Story(cluster, told)
         up = UpProcess(folder / "books", config=config, environment=cluster.environment)

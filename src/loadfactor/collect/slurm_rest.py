@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx
 import pyarrow as pa
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import SourceError, say_why
 from loadfactor.collect.slurm_commands import (
     MOST_BYTES,
@@ -62,7 +63,8 @@ class SlurmRest:
 
     def list_queue(self) -> Answer:
         """The GPU jobs that the controller knows."""
-        return _read_jobs(self._ask(self._find_path("slurm")[0], {}))
+        document = self._ask(self._find_path("slurm")[0], {})
+        return _read_jobs(document, now_ms())
 
     def list_nodes(self) -> NodeAnswer:
         """The nodes, as the controller knows them."""
@@ -147,15 +149,15 @@ def _show_errors(content: bytes) -> str:
     return f": {str(text)[:_SHOWN_CHARACTERS]}" if text else ""
 
 
-def _read_jobs(document: Document) -> Answer:
+def _read_jobs(document: Document, at_ms: int | None = None) -> Answer:
     """The GPU jobs of a document; jobs that cannot be read are left out and counted."""
     tables, unread, why = [JOBS.empty_table()], 0, ""
     try:
-        tables.append(decode_rest_jobs(document, "slurmrestd"))
+        tables.append(decode_rest_jobs(document, "slurmrestd", at_ms))
     except SourceError:
         for job in document["jobs"]:
             try:
-                tables.append(decode_rest_jobs({"jobs": [job]}, "slurmrestd"))
+                tables.append(decode_rest_jobs({"jobs": [job]}, "slurmrestd", at_ms))
             except SourceError as error:
                 unread, why = unread + 1, why or str(error)
     jobs = pa.concat_tables(tables)

@@ -100,13 +100,30 @@ Row = dict[str, Any]
 def make_jobs(records: list[dict[str, Any]], queried_ms: int | None = None) -> pa.Table:
     """Records with any of these columns as a table with all of them; of a job that runs the end is what it may last to at most.
 
-    `queried_ms`: when Slurm was queried, where that is known.
+    `queried_ms`: when Slurm was queried, where that is known; a record's `ran_ms`, how long its job has run, may say it as well.
     """
     for record in records:
+        if record.get("state") in OPEN_STATES and None not in (record.get("started"), record.get("ran_ms")):
+            queried_ms = max(queried_ms or 0, record["started"] + record["ran_ms"])
+    for record in records:
         record["known_until"] = queried_ms
+        if _is_requeued(record, queried_ms):
+            record |= {"state": "pending", "started": None}
         if record.get("state") in EXPECTED_END:
             record["ended"] = None
     return pa.Table.from_pylist([{name: record.get(name) for name in JOBS.names} for record in records], schema=JOBS)
+
+
+def _is_requeued(record: Row, queried_ms: int | None) -> bool:
+    """Whether a job that completes was requeued: nodes are cleaned up after its run, and its times are those expected of the next.
+
+    The controller reports it as begun in the second of the query, with an end that is unknown or to come.
+    """
+    if record.get("state") != "completing" or record.get("ran_ms"):
+        return False
+    if record.get("ended") is None:  # a table of squeue may lack the column
+        return record.get("ran_ms") == 0 or bool(record.get("restarts"))
+    return queried_ms is not None and record["ended"] > queried_ms
 
 
 def name_job(number: str, array: str | None, task: str | None, het: str | None, offset: str | None) -> str:

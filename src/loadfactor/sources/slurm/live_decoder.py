@@ -196,7 +196,7 @@ class KnownJobs:
         _merge(known, report, is_accounting, at_ms)
         if report.get("started") is not None:
             runs[:] = [run for run in runs if run is known or not _is_wait_of(run, known.facts)]
-        if known != before:
+        if _end_earlier(runs, report, is_accounting, at_ms) or known != before:
             self.touched.add(report["job_id"])
 
     def _name_task(self, report: JobReport) -> JobReport:
@@ -268,6 +268,8 @@ def _drop_expected(report: JobReport, is_accounting: bool, at_ms: int) -> JobRep
     wrong: tuple[str, ...] = ()
     if report.get("state") == "pending":
         wrong = ("started", "ended", *(("eligible",) if (report.get("eligible") or 0) > at_ms else ()))
+        # requeued, and the nodes of the run before are not cleaned up: what it has is that run's, the count is the next one's
+        wrong += ("held", "nodes", *_CONTROLLER_ALONE) if report.get("nodes") else ()
     else:
         wrong += () if is_accounting else ("reason",)
         wrong += ("started",) if report.get("state") == "cancelled" and not report.get("held") else ()
@@ -276,12 +278,40 @@ def _drop_expected(report: JobReport, is_accounting: bool, at_ms: int) -> JobRep
 
 def _find_run(runs: Iterable[Run], report: JobReport) -> Run | None:
     """The run that a report is of: the one with its start, else the one submitted with it that had none."""
-    cluster, started = report.get("cluster"), report.get("started")
-    alike = [run for run in runs if run.facts.get("cluster") in (None, cluster) or not cluster]
+    started = report.get("started")
+    alike = _list_alike(runs, report)
     if started is not None:
         found = next((run for run in alike if run.facts.get("started") == started), None)
         return found or next((run for run in alike if _is_wait_of(run, report)), None)
     return next((run for run in alike if run.facts.get("submitted") == report.get("submitted")), None)
+
+
+def _list_alike(runs: Iterable[Run], report: JobReport) -> list[Run]:
+    """The runs that may be of the job of a report, as far as its cluster is known."""
+    cluster = report.get("cluster")
+    return [run for run in runs if run.facts.get("cluster") in (None, cluster) or not cluster]
+
+
+def _end_earlier(runs: Iterable[Run], report: JobReport, is_accounting: bool, at_ms: int) -> bool:
+    """End the open runs that are over because their job was submitted or began again, or waits again; whether there were any.
+
+    A requeue submits a job again once its nodes are cleaned up; before, a run is over by the time of the report. Accounting, which
+    knows the end itself, corrects it.
+    """
+    waits = not is_accounting and report.get("state") == "pending"
+    alike, found = _list_alike(runs, report), False
+    for run in alike:
+        start = run.facts.get("started")
+        if start is None or not is_open(run.facts):
+            continue
+        times = [one.facts.get(name) for one in alike if one is not run for name in ("submitted", "started")]
+        over_ms = min(
+            (ms for ms in times if ms is not None and ms > start), default=max(at_ms, start) if waits else None
+        )
+        if over_ms is not None:
+            run.facts |= {"state": "requeued", "ended": over_ms}
+            found = True
+    return found
 
 
 def _is_wait_of(run: Run, started: JobReport) -> bool:
@@ -291,9 +321,9 @@ def _is_wait_of(run: Run, started: JobReport) -> bool:
 def _merge(run: Run, report: JobReport, is_accounting: bool, at_ms: int) -> None:
     """Put what is reported into what is known: accounting counts before the controller, but for what that knows alone or sooner."""
     facts = run.facts
-    _count_wait(run, report, is_accounting, at_ms)
     if report.get("started") is None and facts.get("started") is not None:
         return  # an older report
+    _count_wait(run, report, is_accounting, at_ms)
     may_replace = {name for name in report if not run.is_accounted or name in _CONTROLLER_ALONE}
     if is_accounting:
         may_replace = {name for name in report if name not in _CONTROLLER_ALONE}

@@ -115,9 +115,12 @@ def say_kind(found: Any) -> str:
     )
 
 
-def decode_rest_jobs(document: Document, label: str) -> pa.Table:
-    """The jobs of a document of slurmctld (squeue) or slurmdbd (sacct). SourceError names a job whose resources are none."""
-    rows, queried_ms = [], [read_seconds(document.get(name)) for name in ("last_update", "last_backfill")]
+def decode_rest_jobs(document: Document, label: str, at_ms: int | None = None) -> pa.Table:
+    """The jobs of a document of slurmctld (squeue) or slurmdbd (sacct), queried `at_ms` where that is known.
+
+    SourceError names a job whose resources are none.
+    """
+    rows, queried_ms = [], [at_ms, *(read_seconds(document.get(name)) for name in ("last_update", "last_backfill"))]
     for number, job in enumerate(_list(document, "jobs"), 1):
         try:
             row = _read_recorded(job) if isinstance(job.get("time"), dict) else _read_queued(job)
@@ -126,7 +129,7 @@ def decode_rest_jobs(document: Document, label: str) -> pa.Table:
         if row["job_id"]:
             rows.append(row)
             queried_ms.append(_find_known(job, row))
-    return make_jobs(rows, max((at_ms for at_ms in queried_ms if at_ms is not None), default=None))
+    return make_jobs(rows, max((known_ms for known_ms in queried_ms if known_ms is not None), default=None))
 
 
 def _find_known(job: Document, row: dict[str, Any]) -> int | None:

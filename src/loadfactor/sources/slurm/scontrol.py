@@ -25,7 +25,6 @@ from loadfactor.sources.slurm.gpus import (
 )
 from loadfactor.sources.slurm.jobs import (
     INSTANTS,
-    OPEN_STATES,
     JobTimes,
     make_jobs,
     name_job,
@@ -68,17 +67,14 @@ def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa
     fields = [record.first() for record in records]
     texts = {ours: pa.array([of.get(theirs) for of in fields], pa.string()) for ours, theirs in _TIMES.items()}
     times = JobTimes(source.label, zone, notes).convert(texts, lines, None)
-    rows, queried_ms = [], list[int]()
+    rows = []
     for number, record in enumerate(records):
         try:
             row = _read_job(record, fields[number])
         except ValueError as error:
             raise SourceError(f"{source.label}, line {record.line}: {error}") from None
         rows.append(row | {name: times[name][number].as_py() for name in INSTANTS})
-        ran_s = parse_elapsed_s(fields[number].get("RunTime"))
-        if row["state"] in OPEN_STATES and ran_s is not None and rows[-1]["started"] is not None:
-            queried_ms.append(rows[-1]["started"] + ran_s * MS_PER_S)
-    return make_jobs(rows, max(queried_ms, default=None))
+    return make_jobs(rows)
 
 
 def decode_scontrol_nodes(source: Input, zone: tzinfo | None, notes: Notes) -> Iterator[NodeRecord]:
@@ -140,6 +136,7 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
     nodes = len(expand_hostlist(texts.get("NodeList") or "")) or 1
     per_node = texts.get("TresPerNode") or texts.get("Gres")
     held = texts.get("AllocTRES") or texts.get("TRES")
+    ran_s = parse_elapsed_s(of.get("RunTime"))
     wckey = (texts.get("WCKey") or "").lstrip("*")
     return {
         "job_id": name,
@@ -162,6 +159,7 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
         "indices": write_indices(gres),
         "gres": ",".join(gres.values()) or texts.get("JOB_GRES") or per_node,
         "restarts": int(of["Restarts"]) if of.get("Restarts", "").isdigit() else None,
+        "ran_ms": None if ran_s is None else ran_s * MS_PER_S,
         "line": record.line,
     }
 

@@ -21,7 +21,6 @@ from loadfactor.sources.parsing.text_blocks import split_lines
 from loadfactor.sources.slurm.gpus import BREAKS_OFF, Notes, expand_hostlist, find_grant
 from loadfactor.sources.slurm.jobs import (
     INSTANTS,
-    OPEN_STATES,
     JobTimes,
     make_jobs,
     name_job,
@@ -84,17 +83,14 @@ def decode_squeue(source: Input, zone: tzinfo | None, notes: Notes) -> pa.Table:
     fields = [of for _, of in records]
     texts = {ours: pa.array([of.get(theirs) for of in fields], pa.string()) for ours, theirs in _TIMES.items()}
     times = JobTimes(source.label, zone, notes).convert(texts, lines, None)
-    rows, queried_ms = [], list[int]()
+    rows = []
     for number, (line, of) in enumerate(records):
         try:
             row = _read_job(of) | {"line": line, **{name: times[name][number].as_py() for name in INSTANTS}}
         except ValueError as error:
             raise SourceError(f"{source.label}, line {line}: {error}") from None
         rows.append(row)
-        ran_s = parse_elapsed_s(of.get("TIME"))
-        if row["state"] in OPEN_STATES and ran_s is not None and row["started"] is not None:
-            queried_ms.append(row["started"] + ran_s * MS_PER_S)
-    return make_jobs(rows, max(queried_ms, default=None))
+    return make_jobs(rows)
 
 
 def _read_job(of: dict[str, str]) -> dict[str, Any]:
@@ -110,6 +106,7 @@ def _read_job(of: dict[str, str]) -> dict[str, Any]:
     if tres is None and per_node is None:
         per_node, nodes = texts.get("TRES_PER_JOB"), 1
     asked = find_grant(tres, {}, per_node, nodes)
+    ran_s = parse_elapsed_s(of.get("TIME"))
     state = _STATES.get(of.get("STATE", ""), of.get("STATE", ""))
     return {
         "job_id": name,
@@ -121,6 +118,7 @@ def _read_job(of: dict[str, str]) -> dict[str, Any]:
         "requested": asked,
         "nodes": listed,
         "gres": per_node,
+        "ran_ms": None if ran_s is None else ran_s * MS_PER_S,
     }
 
 
