@@ -130,8 +130,8 @@ class _ChargedMonths:
         charged = self.charge(month, by, budget.column)
         if charged is None:
             return Decimal(0), [], []
-        wanted = tuple(getattr(budget, name) for name in by)
-        is_own: Callable[[Sequence[str | None]], bool] = lambda names: not any(wanted) or tuple(names) == wanted  # noqa: E731
+        owner = tuple(getattr(budget, name) for name in by)
+        is_own: Callable[[Sequence[str | None]], bool] = lambda names: not any(owner) or tuple(names) == owner  # noqa: E731
         column = budget.column if budget.column in charged.found.totals else None
         spent = add_exactly(
             of.amounts[column] for of in charged.found.statements if column and is_own(tuple(of.by.values()))

@@ -306,8 +306,8 @@ def _list_outages(session: Session) -> dict[tuple[str | None, str | None], list[
         )
         for device, node, since, number in session.raw.execute(sql).fetchall():
             numbers[device, node, since].add(number)
-    wanted = sorted({number for of in numbers.values() for number in of})
-    records = list_imports(session, f"import_no IN ({', '.join(map(str, wanted))})") if wanted else []
+    listed = sorted({number for of in numbers.values() for number in of})
+    records = list_imports(session, f"import_no IN ({', '.join(map(str, listed))})") if listed else []
     sources = {record.number: f"{record.source}, import {record.number}" for record in records}
     called = dict(session.raw.execute("SELECT node, called FROM node_names").fetchall())
     found: dict[tuple[str | None, str | None], list[ListedOutage]] = defaultdict(list)

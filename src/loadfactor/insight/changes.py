@@ -41,7 +41,7 @@ _DUST: Final = 1e-13
 
 @dataclass(frozen=True)
 class ChangedHolder:
-    """What of a part is of one holder, by the dimensions that were asked for: None where nobody held the GPUs."""
+    """What of a part is of one holder, by the dimensions that were requested: None where nobody held the GPUs."""
 
     by: Mapping[str, str | None]
     amount: float
@@ -196,9 +196,9 @@ def _read_amounts(
         return _read_work(ask, metric, factors, holders, span)
     dimensions = (*holders, *(name for name in _CELLS if name not in holders))
     sums = list(dict.fromkeys(factor.amount for factor in factors.all if isinstance(factor.amount, Sum)))
-    asked = [Metric(f"amount_{at}", "", "", "", "neither", kind) for at, kind in enumerate(sums)]
-    found: Readings = ask(asked, dimensions, span)
-    columns = [found.column(of.name) for of in asked]
+    amounts = [Metric(f"amount_{at}", "", "", "", "neither", kind) for at, kind in enumerate(sums)]
+    found: Readings = ask(amounts, dimensions, span)
+    columns = [found.column(of.name) for of in amounts]
     places = [sums.index(factor.amount) for factor in factors.all if isinstance(factor.amount, Sum)]
     return {
         tuple(key): [float(columns[place][at] or 0.0) for place in places]  # type: ignore[arg-type]

@@ -13,10 +13,10 @@ LONGEST_SCRAPE_S = 10.0
 
 
 class ScheduledSource(SettingsTable):
-    """A source that is asked on a schedule: what servers, clouds and clusters have in common."""
+    """A source that is queried on a schedule: what servers, clouds and clusters have in common."""
 
     name: str = Field(default="", max_length=100, description="Its name in answers, where several are configured.")
-    every: Duration = Field(default=Duration("60s"), description="How often it is asked: 30s, 5min.")
+    every: Duration = Field(default=Duration("60s"), description="How often it is queried: 30s, 5min.")
     backfill: Duration = Field(default=Duration("1h"), description="How far back to begin the first time: 14d.")
 
 
@@ -30,7 +30,7 @@ def name_server(url: str) -> str:
 
 
 class PrometheusSettings(ScheduledSource):
-    """A Prometheus-compatible server that is asked for samples: a table [[prometheus]]."""
+    """A Prometheus-compatible server that is queried for samples: a table [[prometheus]]."""
 
     name: str = Field(default="", max_length=100, description="Its name in answers. By default its host and port.")
     url: str = Field(pattern=URL, description="Address of the server: what comes before /api/v1/query.")
@@ -69,7 +69,7 @@ class ExporterGroup(SettingsTable):
     every: Duration = Field(default=Duration("15s"), description="How often each is scraped: 15s, 1min.")
     path: str = Field(default="/metrics", pattern=r"^/\S*$", description="Path of the page of metrics.")
     scheme: Literal["http", "https"] = Field(
-        default="http", description="Whether they are asked with TLS: http or https."
+        default="http", description="Whether they are queried with TLS: http or https."
     )
     ca_file: HomePath | None = Field(
         default=None, description="File with the certificates that theirs are checked against."
@@ -148,7 +148,7 @@ class KubernetesCluster(SettingsTable):
 
 
 class SlurmCluster(ScheduledSource):
-    """A Slurm cluster that is asked for jobs and nodes: a table [[slurm]]. By default with the commands in PATH."""
+    """A Slurm cluster that is queried for jobs and nodes: a table [[slurm]]. By default with the commands in PATH."""
 
     backfill: Duration = Field(
         default=Duration("1d"), description="How far back in accounting to begin the first time: 30d."
@@ -158,7 +158,7 @@ class SlurmCluster(ScheduledSource):
     url: str = Field(
         default="",
         pattern=r"^(|https?://[^\s/]+\S*|unix:/\S+)$",
-        description="Where slurmrestd listens, asked in place of the commands: http://slurm:6820 or unix:/run/slurmrestd.sock.",
+        description="Where slurmrestd listens, queried in place of the commands: http://slurm:6820 or unix:/run/slurmrestd.sock.",
     )
     token_file: HomePath | None = Field(default=None, description="File with the token that slurmrestd asks for.")
     user: str = Field(default="", description="The user whose token that is.")
@@ -177,10 +177,10 @@ class SlurmCluster(ScheduledSource):
 
 
 class CloudSource(ScheduledSource):
-    """A cloud that is asked for what it keeps of GPUs: what all clouds have in common."""
+    """A cloud that is queried for what it keeps of GPUs: what all clouds have in common."""
 
     instances: bool = Field(
-        default=True, description="Whether it is asked for instances as well, where that is permitted."
+        default=True, description="Whether it is queried for instances as well, where that is permitted."
     )
 
     @property
@@ -190,7 +190,7 @@ class CloudSource(ScheduledSource):
 
 
 class CloudWatchAccount(CloudSource):
-    """An account in a region whose CloudWatch is asked: a table [[cloudwatch]]. Credentials are found as Amazon's tools do."""
+    """An account in a region whose CloudWatch is queried: a table [[cloudwatch]]. Credentials are found as Amazon's tools do."""
 
     region: str = Field(default="", description="The region. By default, that of the profile or the environment.")
     profile: str = Field(default="", description="A profile of ~/.aws. By default, whatever Amazon's client finds.")
@@ -205,7 +205,7 @@ class CloudWatchAccount(CloudSource):
     stream: str = Field(
         default="",
         pattern=r"^(s3://[a-z0-9][a-z0-9.-]+(/\S*)?)?$",
-        description="Where a metric stream is delivered, s3://bucket/prefix: then that is read, and no metric is asked for.",
+        description="Where a metric stream is delivered, s3://bucket/prefix: then that is read, and no metric is queried.",
     )
 
     @field_validator("period")
@@ -222,7 +222,7 @@ class CloudWatchAccount(CloudSource):
 
 
 class GcpProject(CloudSource):
-    """A project whose Cloud Monitoring is asked: a table [[gcp-monitoring]]. Credentials are found as Google's tools do."""
+    """A project whose Cloud Monitoring is queried: a table [[gcp-monitoring]]. Credentials are found as Google's tools do."""
 
     project: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:_-]*$", description="The id or number of the project.")
     credentials_file: HomePath | None = Field(default=None, description="File of a service account. By default, none.")

@@ -132,18 +132,18 @@ def _read_and_name(read: ReadFiles, name: str) -> ReadFiles:
         try:
             yield from read(paths, options)
         except SourceError as error:
-            said = str(error)
-            found = None if "`loadfactor " in said else _look(paths, said)
+            message = str(error)
+            found = None if "`loadfactor " in message else _look(paths, message)
             if found is None or f"import {name}" in found[1] or f"`{name}`" in found[1]:
                 raise
-            raise type(error)(f"{said}; this is {found[0]}: {found[1]}") from None
+            raise type(error)(f"{message}; this is {found[0]}: {found[1]}") from None
 
     return read_named
 
 
-def _look(paths: Iterable[Path], said: str) -> tuple[str, str] | None:
+def _look(paths: Iterable[Path], message: str) -> tuple[str, str] | None:
     """What the file is that a refusal names."""
-    path = next((path for path in paths if str(path) in said and path.is_file()), None)
+    path = next((path for path in paths if str(path) in message and path.is_file()), None)
     if path is None:
         return None
     try:

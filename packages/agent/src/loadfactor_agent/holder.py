@@ -135,13 +135,13 @@ class HolderFinder:
         self._proc, self._pods = proc, pods
         self._labels = {name: name.lower() for name in RUNS} | {name: _OTHERS + name.lower() for name in variables}
         self._known: dict[int, Holder | None] = {}
-        self._asked: dict[int, int] = {}
+        self._lookups: dict[int, int] = {}
 
     def find(self, pid: int) -> Holder | None:
         """The holder; None where the process cannot be seen."""
-        asked = self._asked[pid] = self._asked.get(pid, 0) + 1
+        lookups = self._lookups[pid] = self._lookups.get(pid, 0) + 1
         known = self._known.get(pid)
-        if pid not in self._known or (known is not None and not known.experiment and asked & (asked - 1) == 0):
+        if pid not in self._known or (known is not None and not known.experiment and lookups & (lookups - 1) == 0):
             self._known[pid] = self._read(pid)
         return self._known[pid]
 
@@ -149,7 +149,7 @@ class HolderFinder:
         """Forgets processes that are gone: their numbers are given again."""
         for pid in set(self._known) - pids:
             self._known.pop(pid, None)
-            self._asked.pop(pid, None)
+            self._lookups.pop(pid, None)
 
     def _read(self, pid: int) -> Holder | None:
         folder = self._proc / str(pid)

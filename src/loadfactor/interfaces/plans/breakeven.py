@@ -166,15 +166,15 @@ def _plan_throughput(request: BreakEvenRequest, model: str, api: ApiChoice, pric
 
     if request.peak_ratio is None:
         with show_search() as shown:
-            asked = size_fleet(question, shown.update)
+            sized = size_fleet(question, shown.update)
             shown.update("looking for the smallest fleet that pays")
             floor = find_floor_fleet(question, mean.cost(api.price) / mean.tokens * TOKENS_PER_MTOK)
             if request.marginal:
                 shown.update("looking for the most users whom more GPUs carry")
                 node, per_user = count_node_gpus(request.accelerator), request.requests_per_user_day
-                more = enlarge_fleet(question, asked.chosen, asked.replicas, per_user, node)
-        chosen = floor.fleet.chosen if floor else asked.chosen
-        fleet = Fleet(describe(asked.chosen), asked.replicas, floor.fleet.replicas if floor else 0)
+                more = enlarge_fleet(question, sized.chosen, sized.replicas, per_user, node)
+        chosen = floor.fleet.chosen if floor else sized.chosen
+        fleet = Fleet(describe(sized.chosen), sized.replicas, floor.fleet.replicas if floor else 0)
     replica, engine = describe(chosen), chosen.replica.engine
     words = (
         f"{number(replica.tokens_per_s)} tokens/s in and out on {counted(replica.gpus, 'GPU')}, {model} in "

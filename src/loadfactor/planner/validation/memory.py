@@ -55,7 +55,7 @@ class MemoryComparison:
 
     @property
     def is_right(self) -> bool:
-        """True where it is said to fit and ran, or said not to and ran out of memory."""
+        """True where it is predicted to fit and ran, or predicted not to and ran out of memory."""
         return self.fits == self.ran
 
     @property
@@ -88,7 +88,7 @@ class MemoryValidation:
 
     @property
     def right(self) -> int:
-        """Runs that are said to fit and ran, or said not to and ran out of memory."""
+        """Runs that are predicted to fit and ran, or predicted not to and ran out of memory."""
         return sum(row.is_right for row in self.rows)
 
     @property
@@ -160,7 +160,7 @@ def _compare_run(file: str, number: int, row: Row, run: MeasuredRun) -> MemoryCo
 
 
 def _choose_layout(members: Sequence[MemoryComparison]) -> MemoryComparison:
-    """Of those that are said to fit the one of least expected time, as the plan chooses; of alike ones the leanest."""
+    """Of those that are predicted to fit the one of least expected time, as the plan chooses; of alike ones the leanest."""
     return min(
         [one for one in members if one.fits] or members,
         key=lambda one: (expect_step_s(one.predicted_step_s, 1 - one.fits_probability), one.predicted_bytes, one.row),

@@ -105,7 +105,7 @@ def _read_job(of: dict[str, str]) -> dict[str, Any]:
     tres = texts.get("TRES_ALLOC")
     if tres is None and per_node is None:
         per_node, nodes = texts.get("TRES_PER_JOB"), 1
-    asked = find_grant(tres, {}, per_node, nodes)
+    grant = find_grant(tres, {}, per_node, nodes)
     ran_s = parse_elapsed_s(of.get("TIME"))
     state = _STATES.get(of.get("STATE", ""), of.get("STATE", ""))
     return {
@@ -114,8 +114,8 @@ def _read_job(of: dict[str, str]) -> dict[str, Any]:
         **{ours: texts.get(theirs) for ours, theirs in _PLAIN.items()},
         "reason": texts.get("REASON"),
         "state": read_state(state),
-        "held": asked if listed or "NODELIST" not in of else None,
-        "requested": asked,
+        "held": grant if listed or "NODELIST" not in of else None,
+        "requested": grant,
         "nodes": listed,
         "gres": per_node,
         "ran_ms": None if ran_s is None else ran_s * MS_PER_S,

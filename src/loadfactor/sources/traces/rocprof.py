@@ -152,9 +152,9 @@ def _look_up(keys: Int64s, values: Mapping[int, int], missing: int) -> Int64s:
 
 
 def _read_process(tables: SqliteTables, end: str, first_key: int, columns: _Columns) -> None:
-    def rows(table: str, *wanted: str) -> Int64s:
+    def rows(table: str, *names: str) -> Int64s:
         name = f"rocpd_{table}{end}"
-        return read_columns(tables, name, wanted) if name in tables.names() else np.empty((0, len(wanted)), np.int64)
+        return read_columns(tables, name, names) if name in tables.names() else np.empty((0, len(names)), np.int64)
 
     unnamed = columns.number(UNNAMED)
     texts = _map_texts(tables, f"rocpd_string{end}", "string")
