@@ -139,8 +139,12 @@ def test_late_points():
     assert decoder.done() == 4
 
 
-def test_errors_of_a_series_that_comes_late() -> None:
-    """A sender that backed off brings the errors of a minute after its other series: they are dated by themselves, each once."""
+@pytest.mark.parametrize("batches", [((0, 31), (0, 31, 31, 0), (0, 31, 31)), ((0, 31, 31, 0, 0, 0),)])
+def test_errors_of_a_series_that_comes_late(batches: tuple[tuple[float, ...], ...]) -> None:
+    """A sender that backed off brings the errors of a minute after its other series, by themselves or before those of now.
+
+    They are dated by themselves, each once.
+    """
     decoder, booked = PrometheusDecoder(), Booked()
 
     def send(number: int, name: str, *values: float) -> None:
@@ -148,9 +152,8 @@ def test_errors_of_a_series_that_comes_late() -> None:
         booked.take(decoder)
 
     send(1, "DCGM_FI_DEV_GPU_UTIL", 50, 50, 50, 50)
-    send(2, "DCGM_FI_DEV_XID_ERRORS", 0, 31)
-    send(3, "DCGM_FI_DEV_XID_ERRORS", 0, 31, 31, 0)
-    send(4, "DCGM_FI_DEV_XID_ERRORS", 0, 31, 31)
+    for number, values in enumerate(batches, 2):
+        send(number, "DCGM_FI_DEV_XID_ERRORS", *values)
     found = [((e["at_utc"] - AT_MS) // STEP_MS, e["kind"], e["detail"]) for e in booked.list("device_events")]
     assert found == [(1, "xid", "31"), (3, "reset", "xid")]
 

@@ -316,7 +316,10 @@ class PrometheusDecoder:
         `where` of rows and gaps is their source. Devices and allocations are given as far as they were seen by now.
         """
         complete, late = self._pending.drain(complete_s)
-        for points, is_late in ((complete, False), (late, True)):
+        for points, is_late in (
+            (late, True),
+            (complete, False),
+        ):  # errors of a series are found in the order of its readings
             if not len(points.series):
                 continue
             source = self._facts.of[points.series, SOURCE_NUMBER]

@@ -93,7 +93,8 @@ class WatchedRows:
     def list_devices(self, line: Timeline) -> Iterator[Rows]:
         """The devices of these scrapes, and those that they were until now."""
         begins = np.flatnonzero(line.is_first)
-        gpus, to_ms = line.gpu[begins], line.at_ms[np.append(begins[1:], len(line.gpu)) - 1]
+        ends = np.append(begins[1:], len(line.gpu))[: len(begins)]  # none, where errors came alone
+        gpus, to_ms = line.gpu[begins], line.at_ms[ends - 1]
         seen = set(gpus.tolist())
         slow = (self._rows.changed | self._divided) & seen
         fast = _exclude(gpus, slow)
