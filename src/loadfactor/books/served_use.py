@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.base.units import MS_PER_DAY, US_PER_S
+from loadfactor.base.units import MS_PER_DAY, S_PER_HOUR, US_PER_S
 from loadfactor.metrics.work import CACHED, OUTPUT, PROMPT, SPLIT
 from loadfactor.settings.config import settings
 from loadfactor.store.sample_files import quote
@@ -138,23 +138,38 @@ def divide_use(
         ).fetchall()
     }
     cost, idle = costs
-    busy = None if cost is None else cost - (idle or 0.0)
-    by = 0 if busy is None or any(of[1] is None for of in held.values()) else 1
+    is_priced = cost is not None and all(of[1] is not None for of in held.values())
+    by = 1 if is_priced else 0
     whole = sum(of[by] or 0.0 for of in held.values()) or 1.0
-
-    def charge(share: float) -> float | None:
-        return None if busy is None else busy * share
-
     uses = []
     for team, key, feature, model, requests, prompt, cached, output, _ in used:
-        share = (held.pop((team, key, feature, model), (0.0, 0.0))[by] or 0.0) / whole
-        uses.append(Use(team, key, feature, model, requests, prompt, cached, output, share, charge(share)))
+        own = held.pop((team, key, feature, model), (0.0, None if cost is None else 0.0))
+        uses.append(
+            Use(
+                team,
+                key,
+                feature,
+                model,
+                requests,
+                prompt,
+                cached,
+                output,
+                (own[by] or 0.0) / whole,
+                _read_cost(own[1]),
+            )
+        )
     unlogged = sum(of[by] or 0.0 for of in held.values()) / whole
     unlogged = unlogged if unlogged > ROUNDING else 0.0
+    unlogged_cost = None if cost is None else _read_cost(sum(of[1] or 0.0 for of in held.values()))
     uses.sort(
         key=lambda use: (-use.share, *(getattr(use, name) or "" for name in ("team", "api_key", "feature", "model")))
     )
-    return ServedUse(tuple(uses), unlogged, charge(unlogged), idle, sum(int(row[-1]) for row in used))
+    return ServedUse(tuple(uses), unlogged, unlogged_cost, idle, sum(int(row[-1]) for row in used))
+
+
+def _read_cost(of_seconds: float | None) -> float | None:
+    """Money of GPU-seconds × price an hour."""
+    return None if of_seconds is None else of_seconds / S_PER_HOUR
 
 
 def _put_uses(session: Session) -> None:
