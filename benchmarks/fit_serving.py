@@ -4,10 +4,11 @@
 
 Every constant of catalog/engines/constants.toml is a value with factors for architectures, engines and releases. In
 logarithms all are normal about their priors (value: PRIOR_SPREAD, factor: FACTOR_SPREAD), and rows lie about the equations
-with long tails (Student's t), so that a run with an option nobody wrote down moves little. The mode of that is found by
-Gauss and Newton, from the priors and never from what the file holds: the same rows give the same constants. The time to the
-first token is simulated once a round; within it, it is taken to follow the time of one prompt. Every network of a source
-weighs the square root of its rows.
+with long tails (Student's t), so that a run with an option nobody wrote down moves little. The error of the time to the first
+token is relative, as `validate serve` prints it: it spreads so far that its logarithm has another middle. The mode is found
+by Gauss and Newton with steps that are halved until they come nearer to it, from the priors and never from what the file
+holds: the same rows give the same constants. The time to the first token is simulated every other round; within it, it is
+taken to follow the time of one prompt. A network of a source weighs its rows to the power 1 + ROWS_POWER.
 
 Then whole sources (accelerator, engine and release) are left out, and what else makes a prediction one far from home: the
 network on an accelerator with an engine, the accelerator with the engine, the architecture.
@@ -46,13 +47,15 @@ PRIOR_SPREAD, FACTOR_SPREAD = 0.4, 0.3
 SPREAD = np.array([FACTOR_SPREAD if of else PRIOR_SPREAD for _, of in PARAMETERS])
 CEILING = np.array([np.inf if of else np.log(MOST.get(n, np.inf) / FITTED[n]["prior"]) for n, of in PARAMETERS])
 QUANTITIES = ("tpot", "tokens_per_s", "ttft")
-NOISE = np.array([0.1, 0.14, 0.25])  # of the logarithm of a row, by quantity
-WEIGHT = np.array([1.0, 0.5, 1.0])  # throughput follows from the others
-TAIL = 1.5  # noises beyond which a row begins to weigh less
+NOISE = np.array([0.1, 0.14, 0.25])  # of a row, by quantity
+RELATIVE = np.array([False, False, True])  # whether the error is relative, not of the logarithm
+WEIGHT = np.array([1.0, 0.5, 1.6])  # throughput follows from the others
+TAIL = 1.0  # noises beyond which a row begins to weigh less
+ROWS_POWER = -0.35  # of the rows of a network of a source: their weight, so that no network decides alone
 NUDGE = 0.02
-ROUNDS = 7
+ROUNDS = 9
 LONGEST_STEP = 0.4
-DAMPING = 0.7  # of a step: weights follow the errors
+SHORTEST_SHARE = 0.05  # of a step, below which the round moves nothing
 STATED_SHARE = 0.8
 TAILS = np.arange(0.1, 0.005, -0.005)
 Array = npt.NDArray[np.float64]
@@ -148,7 +151,7 @@ class Problem:
         counts: dict[tuple[str, str], int] = {}
         for s in self.rows:
             counts[s.source, s.model] = counts.get((s.source, s.model), 0) + 1
-        weight = np.array([counts[s.source, s.model] ** -0.5 for s in self.rows])
+        weight = np.array([counts[s.source, s.model] ** ROWS_POWER for s in self.rows])
         self.weight = weight / weight.mean()
 
     def constants(self, s: Sweep, x: Array, nudged: str = "") -> EngineConstants:
@@ -166,18 +169,36 @@ class Problem:
         return np.concatenate([s.errors(self.constants(s, x, nudged)) for s in self.sweeps if of is None or of(s)])
 
     def slopes(self, x: Array, at: Array) -> Array:
-        """Change of each row's errors by each parameter, in noises."""
-        each = {n: np.nan_to_num((at - self.errors(x, n)) / NUDGE / NOISE) for n in NAMES}
+        """Change of each row's deviations by each parameter, in noises."""
+        logs = {n: (at - self.errors(x, n)) / NUDGE for n in NAMES}
+        each = {n: np.nan_to_num(by * np.where(RELATIVE, np.exp(at), 1.0) / NOISE) for n, by in logs.items()}
         return np.stack([each[n] * held[:, None] for (n, _), held in zip(PARAMETERS, self.holds, strict=True)])
 
+    def cost(self, x: Array, at: Array, kept: Array) -> float:
+        """What kept rows and priors lose at the parameters, where the rows' errors are `at`."""
+        lost = TAIL**2 / 2 * np.log1p((deviations(at) / TAIL) ** 2)
+        return float(((self.weight * kept)[:, None] * WEIGHT * lost).sum() + ((x / SPREAD) ** 2).sum() / 2)
+
     def step(self, x: Array, at: Array, slopes: Array, kept: Array) -> Array:
-        """The step of Gauss and Newton towards the mode that the kept rows and the priors have."""
-        z = np.nan_to_num(at / NOISE)
+        """The parameters after the longest step of Gauss and Newton that lowers the cost of the kept rows and the priors."""
+        z = deviations(at)
         w = (self.weight * kept)[:, None] * WEIGHT / (1 + (z / TAIL) ** 2)
         stiff = np.einsum("pnq,mnq,nq->pm", slopes, slopes, w, optimize=True) + np.diag(SPREAD**-2)
         pull = np.einsum("pnq,nq,nq->p", slopes, z, w) + x / SPREAD**2
-        moved: Array = np.minimum(x - DAMPING * np.linalg.solve(stiff, pull).clip(-LONGEST_STEP, LONGEST_STEP), CEILING)
-        return moved
+        along = np.linalg.solve(stiff, pull).clip(-LONGEST_STEP, LONGEST_STEP)
+        before, share = self.cost(x, at, kept), 1.0
+        while share > SHORTEST_SHARE:
+            moved: Array = np.minimum(x - share * along, CEILING)
+            if self.cost(moved, self.errors(moved), kept) < before:
+                return moved
+            share /= 2
+        return x
+
+
+def deviations(at: Array) -> Array:
+    """What rows cost, in noises, where the logarithms of predicted over measured are `at`; 0 where nothing was measured."""
+    found: Array = np.nan_to_num(np.where(RELATIVE, np.expm1(at), at) / NOISE)
+    return found
 
 
 def mean_abs(errors: Array) -> Array:
@@ -191,7 +212,7 @@ def fit(problem: Problem) -> tuple[Array, Array, Array]:
     """The parameters beside their priors, the errors of all rows there, and their slopes."""
     x, all_rows = np.zeros(len(PARAMETERS)), np.ones(len(problem.rows))
     for number in range(ROUNDS + 1):
-        if number % 2 == 0:
+        if number % 2 == 0 or number == ROUNDS:
             for s in problem.sweeps:
                 s.simulate(problem.constants(s, x))
         at = problem.errors(x)

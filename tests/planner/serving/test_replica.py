@@ -146,9 +146,9 @@ def test_an_accelerator_nobody_fitted_borrows_from_its_kin() -> None:
     assert kin.kernel_s == read_engine_constants(accelerator("h100-sxm"), "sglang").kernel_s
     blackwell = read_engine_constants(accelerator("b300-sxm"), "sglang")
     assert (
-        blackwell.link_latency_s
-        == read_engine_constants(accelerator("b200-sxm"), "trtllm").link_latency_s
-        != kin.link_latency_s
+        blackwell.fp8_matmul_factor
+        == read_engine_constants(accelerator("b200-sxm"), "trtllm").fp8_matmul_factor
+        != kin.fp8_matmul_factor
     )
     assert not read_engine_constants(accelerator("mi300x"), "vllm").kin
     with pytest.raises(InputError, match="no engine"):

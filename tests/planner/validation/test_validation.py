@@ -390,3 +390,20 @@ def test_offline_throughput_is_predicted(shared: Path) -> None:
     assert len(errors) == 184
     assert sum(errors) / len(errors) <= 0.12
     assert max(errors) <= 0.5
+
+
+def test_groups_of_serving_rows_are_met_as_when_each_pair_had_its_own_constants(shared: Path) -> None:
+    """What a fit of shared constants gave up before: experts of 4 bits, releases, and the time to the first token."""
+    path = shared / "truth" / "serving_concurrency_sweeps_from_silicon_sample.csv"
+    most = {
+        ("openai/gpt-oss-120b", "b200_sxm", "vllm"): (0.108, 0.16),
+        ("openai/gpt-oss-120b", "b200_sxm", "trtllm"): (0.101, 0.18),
+        ("meta-llama/Llama-3.1-70B", "h100_sxm", "vllm"): (0.063, 0.267),
+    }
+    sweeps = [r for r in read_sweeps(path) if isinstance(r, SweepRow) and (r.model, r.system, r.backend) in most]
+    found = compare_serving(sweeps, {})
+    for (model, system, backend), limits in most.items():
+        rows = [r for r in found if (r.model, r.system, r.backend) == (model, system, backend)]
+        errors = [[abs(e) for r in rows if (e := getattr(r, q)) is not None] for q in ("tpot_error", "ttft_error")]
+        for one, limit in zip(errors, limits, strict=True):
+            assert sum(one) / len(one) <= limit

@@ -29,6 +29,7 @@ class EngineConstants:
     matmul_half_dim: float  # rows (or columns) at which a product loses half its speed
     memory_share: float  # streaming weights
     fp4_memory_factor: float  # of that, weights of 4 bits
+    fp4_expert_factor: float  # the same of experts, which one kernel reads for all
     expert_half_dim: float  # the same of grouped products, one for each expert
     cache_share: float  # of bandwidth, reading the key-value cache
     attention_share: float  # of 16-bit peak, attention itself
@@ -89,7 +90,7 @@ def list_factors(constant: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 MOST = {"matmul_share": 0.9, "memory_share": 0.93, "cache_share": 0.93, "attention_share": 0.9, "link_share": 0.9,
-        "fp8_matmul_factor": 1.0, "fp4_matmul_factor": 1.0, "fp8_block_factor": 1.0, "fp4_memory_factor": 1.0}  # fmt: skip
+        "fp8_matmul_factor": 1.0, "fp4_matmul_factor": 1.0, "fp8_block_factor": 1.0}  # fmt: skip
 """What is physical."""
 
 
@@ -112,7 +113,7 @@ def read_run_settings(chip: Accelerator, engine: str) -> Mapping[str, Any]:
 def read_engine_constants(chip: Accelerator, name: str, release: str = "") -> EngineConstants:
     """The constants of an engine on an accelerator, with where they come from; raises InputError for an unknown engine.
 
-    `release`: as "1.0.0rc3"; the newest when left out.
+    `release`: as "1.0.0rc3"; one without factors of its own when left out.
     """
     file = _read_file()
     name = name.lower().replace("tensorrt-llm", "trtllm").replace("tensorrt_llm", "trtllm")

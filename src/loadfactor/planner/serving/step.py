@@ -15,7 +15,7 @@ import numpy as np
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import BITS_PER_BYTE, BYTES_PER_GB
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.engines import EngineConstants
+from loadfactor.catalog.engines import MOST, EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.hardware.kernels import Fabric, KernelSpeed, Real, all_reduce_s, dispatch_s, matmul_s, send_s
 from loadfactor.planner.serving.layouts import Precision, ReplicaLayout, fullest_stage, weight_bytes
@@ -93,9 +93,11 @@ class Replica:
             e.kernel_s,
         )
 
-    def stream_bytes(self, bits: float) -> float:
-        """Bytes that take as long to read as one weight of so many bits."""
-        return bits / BITS_PER_BYTE / (self.engine.fp4_memory_factor if bits < NARROW_BITS else 1.0)
+    def stream_bytes(self, bits: float, narrow_factor: float) -> float:
+        """Bytes that take as long to read as one weight of so many bits, where narrow ones are read at this factor of the speed."""
+        if bits >= NARROW_BITS:
+            return bits / BITS_PER_BYTE
+        return bits / BITS_PER_BYTE / min(narrow_factor, MOST["memory_share"] / self.engine.memory_share)
 
     @property
     def sequence_s(self) -> float:
@@ -202,7 +204,7 @@ def dense_s(r: Replica, tokens: Real) -> Real:
     for m in r.dense:
         rows = tokens if m.rows == "all" else mine
         speed = r.speed(m.datatype)
-        total = total + matmul_s(rows, m.out, m.into, speed, m.count, r.stream_bytes(m.bits), ACTIVATION_BYTES)
+        total = total + matmul_s(rows, m.out, m.into, speed, m.count, r.stream_bytes(m.bits, r.engine.fp4_memory_factor), ACTIVATION_BYTES)
     return total * fullest_stage(r.network, r.layout)
 
 
@@ -210,7 +212,7 @@ def head_s(r: Replica, rows: Real) -> Real:
     m = r.head
     rows = part_rows(r, rows)
     rows = rank_rows(r, rows) if r.layout.attention_dp > 1 else rows
-    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, r.stream_bytes(m.bits), ACTIVATION_BYTES)
+    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, r.stream_bytes(m.bits, r.engine.fp4_memory_factor), ACTIVATION_BYTES)
 
 
 def experts_touched(held: float, assignments: Real, uneven: float) -> Real:
@@ -250,7 +252,8 @@ def experts_s(r: Replica, tokens: Real) -> Real:
     speed = replace(r.speed(x.datatype), matmul_half_dim=r.engine.expert_half_dim)
     inner = x.weights / x.into  # gate, up and down as one product of this many columns
     layers = x.layers * fullest_stage(r.network, r.layout)
-    return matmul_s(load / touched, inner, x.into, speed, layers * touched, r.stream_bytes(x.bits), ACTIVATION_BYTES)
+    read_bytes = r.stream_bytes(x.bits, r.engine.fp4_expert_factor)
+    return matmul_s(load / touched, inner, x.into, speed, layers * touched, read_bytes, ACTIVATION_BYTES)
 
 
 def passes_s(r: Replica, tokens: Real) -> Real:
