@@ -204,7 +204,8 @@ def dense_s(r: Replica, tokens: Real) -> Real:
     for m in r.dense:
         rows = tokens if m.rows == "all" else mine
         speed = r.speed(m.datatype)
-        total = total + matmul_s(rows, m.out, m.into, speed, m.count, r.stream_bytes(m.bits, r.engine.fp4_memory_factor), ACTIVATION_BYTES)
+        read_bytes = r.stream_bytes(m.bits, r.engine.fp4_memory_factor)
+        total = total + matmul_s(rows, m.out, m.into, speed, m.count, read_bytes, ACTIVATION_BYTES)
     return total * fullest_stage(r.network, r.layout)
 
 
@@ -212,7 +213,8 @@ def head_s(r: Replica, rows: Real) -> Real:
     m = r.head
     rows = part_rows(r, rows)
     rows = rank_rows(r, rows) if r.layout.attention_dp > 1 else rows
-    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, r.stream_bytes(m.bits, r.engine.fp4_memory_factor), ACTIVATION_BYTES)
+    read_bytes = r.stream_bytes(m.bits, r.engine.fp4_memory_factor)
+    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, read_bytes, ACTIVATION_BYTES)
 
 
 def experts_touched(held: float, assignments: Real, uneven: float) -> Real:
