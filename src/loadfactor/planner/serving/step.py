@@ -224,7 +224,7 @@ def experts_touched(held: float, assignments: Real, uneven: float) -> Real:
     tokens, and the rest are touched later than if all were alike (u → 0).
 
     >>> round(float(experts_touched(128, 8, 1e-6)), 2), round(float(experts_touched(128, 1024, 1e-6)), 1)
-    (7.75, 128.0)
+    (7.76, 128.0)
     >>> round(float(experts_touched(128, 1024, 1.0)), 1)
     113.8
     """
