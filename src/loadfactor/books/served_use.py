@@ -114,10 +114,10 @@ def list_tenants(session: Session, column: str) -> set[str]:
 def divide_use(
     session: Session, job: str, span: tuple[int, int], basis: str, costs: tuple[float | None, float | None]
 ) -> ServedUse | None:
-    """Divide what a job cost among who used it within [start, end), ms UTC; None where no request of it was logged then.
+    """Divide what a job cost among who used it within [start, end), ms UTC; None where no request of it was logged on these days.
 
     `window_ledger` is that of the job and the span; `costs` are those of all its held time and of the idle part of it, in a
-    `basis`. Requests are those that began in the span.
+    `basis`. Requests are those that began in the span, parts those of whole UTC days, as everywhere.
     """
     session.materialize("span_uses", _write_uses(session, f"from_utc >= {span[0]} AND from_utc < {span[1]}"))
     counts = ", ".join(f"sum({name})" for name in _UNITS.values())
@@ -125,8 +125,6 @@ def divide_use(
         f"SELECT {', '.join(_SHOWN)}, {counts}, sum(half_known) FROM span_uses WHERE job_id = $job AND NOT is_rest GROUP BY ALL",
         {"job": job},
     ).fetchall()
-    if not used:
-        return None
     divide_ledger(session, charged=False)
     session.materialize("job_uses", "SELECT * FROM window_ledger")
     held = {
@@ -141,6 +139,14 @@ def divide_use(
     is_priced = cost is not None and all(of[1] is not None for of in held.values())
     by = 1 if is_priced else 0
     whole = sum(of[by] or 0.0 for of in held.values()) or 1.0
+    nobody = (None,) * len(_SHOWN)
+    # of a day that the span cuts, whose requests all lie outside
+    used += [
+        (*who, *(0.0,) * len(_UNITS), 0)
+        for who in sorted({*held} - {row[: len(_SHOWN)] for row in used} - {nobody}, key=repr)
+    ]
+    if not used:
+        return None
     uses = []
     for team, key, feature, model, requests, prompt, cached, output, _ in used:
         own = held.pop((team, key, feature, model), (0.0, None if cost is None else 0.0))
