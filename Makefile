@@ -7,7 +7,7 @@ READY := .venv/.ready
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10 --durations-min 1
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations 10 --durations-min 1
 # Tests start a hundred processes: what they import is compiled once.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
@@ -25,7 +25,7 @@ test: caches
 # The rest: more seeds of random fleets, servers over long cases, every documented command, all widths of pages, and the examples in docstrings.
 test-long: caches
 	$(PYTEST) -m long $(SUITE) || [ $$? -eq 5 ] # 5: this room has none
-	$(if $(ROOM),,$(BIN)/python -m pytest -n 0 --doctest-modules $$(grep -rl '>>> ' --include=*.py src packages/*/src))
+	$(if $(ROOM),,$(BIN)/python -m pytest -q -n 0 --doctest-modules $$(grep -rl '>>> ' --include=*.py src packages/*/src))
 
 # What Numba and Ibis compile, once, before workers start that would each do it.
 caches: $(READY)
@@ -33,12 +33,12 @@ caches: $(READY)
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
-	$(BIN)/python -m pytest tests/real -n 4 --dist loadfile
+	$(BIN)/python -m pytest -q tests/real -n 4 --dist loadfile
 
 # The pages in Debian's Chromium, through Playwright in an environment of its own.
 browser: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh browser 'Playwright and axe-core'
-	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q tests/browser -n 2 --dist loadfile
 
 # Pictures of all pages over the demo, for docs/look-at-the-pages.md.
 screenshots: $(READY)
@@ -49,12 +49,12 @@ screenshots: $(READY)
 # Real training on the CPU, tracked: PyTorch on two ranks, Lightning, Transformers, Accelerate, in an environment of its own.
 training: $(READY)
 	PYTHON=$(BIN)/python tests/training/setup.sh
-	$(BIN)/python -m pytest tests/training -n 2
+	$(BIN)/python -m pytest -q tests/training -n 2
 
 # Statements written as FOCUS by the specification's own validator, in an environment of its own.
 focus: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh focus focus-validator
-	$(BIN)/python -m pytest tests/focus -n 0
+	$(BIN)/python -m pytest -q tests/focus -n 0
 
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 5. Then the live server
 # is killed as often, and prints what it acknowledged.
@@ -66,8 +66,8 @@ LIVE := tests/live/test_kills.py::test_what_was_acknowledged_is_in_the_books_onc
 	tests/insight/alerts/delivery/test_outbox.py::test_kills_lose_and_repeat_nothing tests/live/test_alerts.py::test_alerts_outlast_kills
 LONGEST_S = $$((900 + 60 * $(ROUNDS)))
 torture: $(READY)
-	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/torture -n auto --dist worksteal
-	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest $(LIVE) -n 0 -s --timeout $(LONGEST_S) -o faulthandler_timeout=$(LONGEST_S)
+	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/torture -n auto --dist worksteal
+	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q $(LIVE) -n 0 -s --timeout $(LONGEST_S) -o faulthandler_timeout=$(LONGEST_S)
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -76,7 +76,7 @@ check: $(READY)
 
 # Writes the kept text of every page anew; read the difference before it is committed.
 pages: $(READY)
-	UPDATE_PAGES=1 $(BIN)/python -m pytest tests/interfaces/test_pages.py
+	UPDATE_PAGES=1 $(BIN)/python -m pytest -q tests/interfaces/test_pages.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
