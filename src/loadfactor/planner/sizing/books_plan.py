@@ -95,7 +95,7 @@ def plan_books(question: BooksQuestion, rates: BookRates) -> BooksPlan:
     >>> rates = BookRates(5e-7, 1e-6, 1e-6, 1e-5, 10.0, 8.0, 80.0, 0.1)
     >>> plan = plan_books(BooksQuestion(100_000, 10.0, 30, 365, 16, 0.05, 0.02), rates)
     >>> plan.samples_per_day, plan.ledger_rows_per_day, round(plan.cores, 4), round(plan.kept_bytes / 1e9)
-    (864000000.0, 19200000.0, 0.0417, 902)
+    (864000000.0, 19200000.0, 0.0417, 876)
     """
     q, r = question, rates
     per_second = q.gpus / q.interval_s
