@@ -5,7 +5,7 @@ import sys
 
 import torch
 from accelerate import Accelerator
-from counting import StepCounts
+from counting import StepCounts, leave_together
 from torch.utils.data import DataLoader, TensorDataset
 
 import loadfactor_track as loadfactor
@@ -31,5 +31,4 @@ with loadfactor.track(experiment="accelerate", counts="rank") as run:
             step += done
         run.epoch()
         counted.say("epoch")
-accelerator.wait_for_everyone()  # a rank that leaves before the other ends that one with an abort, now and then
-accelerator.end_training()
+leave_together()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from counting import StepCounts
+from counting import StepCounts, leave_together
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -82,3 +82,4 @@ with loadfactor.track(experiment="lightning", job="lightning", counts=counts) as
 pickle.loads(
     pickle.dumps(copy.deepcopy(run.lightning_callback()))
 )  # as Trainers hand them to processes that they start
+leave_together()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from counting import StepCounts
+from counting import StepCounts, leave_together
 from torch.nn.parallel import DistributedDataParallel
 
 import loadfactor_track as loadfactor
@@ -69,7 +69,4 @@ with loadfactor.track(experiment="two-ranks", job="two-ranks", counts=counts) as
                     os.replace(folder / "new.pt", checkpoint)
                 dist.barrier()
             counted.say("checkpoint")
-# Gloo's threads must end before the interpreter does, else they abort it now and then: nothing may hold the group, or still use it.
-dist.barrier()
-del parallel
-dist.destroy_process_group()
+leave_together()

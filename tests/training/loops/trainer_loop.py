@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from counting import StepCounts
+from counting import StepCounts, leave_together
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import loadfactor_track as loadfactor
@@ -89,3 +89,4 @@ for _ in range(2):
     StepCounts(folder, 1, int(os.environ.get("RANK", "0"))).say("epoch")
 
 pickle.loads(pickle.dumps(copy.deepcopy(run.trainer_callback())))  # as Trainers hand them to processes that they start
+leave_together()
