@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 MOST_CALLS, FEWEST_CALLS = 200, 3
+SHORT_S = 2e-3
 
 
 def now_ms() -> int:
@@ -55,13 +56,16 @@ def time_calls(device: torch.device, call: Callable[[], object], window_s: float
     call()
     wait(device)
     one_s = max(time.perf_counter() - start, 1e-7)
-    calls = int(min(max(window_s / one_s, FEWEST_CALLS), MOST_CALLS))
+    together = max(int(SHORT_S / one_s), 1)  # marks between short calls would be timed with them
+    marks = int(min(max(window_s / one_s / together, FEWEST_CALLS), MOST_CALLS))
     watch, from_ms = Stopwatch(device), now_ms()
     watch.mark()
-    for _ in range(calls):
-        call()
+    for _ in range(marks):
+        for _ in range(together):
+            call()
         watch.mark()
-    return {"seconds": statistics.median(watch.seconds()), "calls": calls, "at_ms": [from_ms, now_ms()]}
+    seconds = statistics.median(watch.seconds()) / together
+    return {"seconds": seconds, "calls": marks * together, "at_ms": [from_ms, now_ms()]}
 
 
 def keep_busy(device: torch.device, call: Callable[[], object], window_s: float) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import DataLoader, Dataset
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from benchmarks.hardware.clocks import Stopwatch, now_ms, wait
 from benchmarks.hardware.model import Network, Shape, build
@@ -58,20 +58,24 @@ CASES = (
 
 
 class Batches(Dataset[Tensor]):
-    """Random tokens; each batch takes so long to make, working or waiting."""
+    """Random tokens; each batch takes so long to make, working or waiting. Of workers one is ready after the other."""
 
     def __init__(self, size: tuple[int, int], vocabulary: int, busy_s: float = 0.0, waiting_s: float = 0.0) -> None:
         self._size, self._vocabulary, self._busy_s, self._waiting_s = size, vocabulary, busy_s, waiting_s
+        self._is_first = True
 
     def __len__(self) -> int:
         return 1_000_000
 
     def __getitem__(self, index: int) -> Tensor:
-        end_s = time.perf_counter() + self._busy_s
+        worker, part = get_worker_info(), 1.0
+        if worker is not None and self._is_first:
+            part, self._is_first = (worker.id + 1) / worker.num_workers, False
+        end_s = time.perf_counter() + part * self._busy_s
         while time.perf_counter() < end_s:
             sum(range(1000))
         if self._waiting_s:
-            time.sleep(self._waiting_s)
+            time.sleep(part * self._waiting_s)
         return torch.randint(0, self._vocabulary, self._size, generator=torch.Generator().manual_seed(index))
 
 
@@ -110,11 +114,11 @@ class Trainer:
         elif self.case.fault == "starved by storage":
             workers = 2
             data = Batches(size, vocabulary, waiting_s=2 * slow_s * workers)
-            yield from DataLoader(data, batch_size=None, num_workers=workers)
+            yield from DataLoader(data, batch_size=None, num_workers=workers, prefetch_factor=1)
         elif self.case.fault == "starved by busy processors":
             workers = len(os.sched_getaffinity(0))
             data = Batches(size, vocabulary, busy_s=2 * slow_s * workers)
-            yield from DataLoader(data, batch_size=None, num_workers=workers)
+            yield from DataLoader(data, batch_size=None, num_workers=workers, prefetch_factor=1)
         else:
             pool = [Batches(size, vocabulary)[number] for number in range(8)]
             if self.device.type == "cuda":
@@ -190,12 +194,17 @@ def _record_trace(trainer: Trainer, batches: Iterator[Tensor], steps: int, path:
     path.parent.mkdir(exist_ok=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if trainer.device.type == "cuda" else [])]
     wait(trainer.device)
-    with profile(activities=activities) as profiler:
-        for _ in range(steps):
+    # steps before it use up what loaders had ready
+    idle = 4 * steps if trainer.case.fault.startswith("starved by ") else 1
+    once = schedule(wait=0, warmup=idle, active=steps, repeat=1)
+    with profile(
+        activities=activities, schedule=once, on_trace_ready=lambda p: p.export_chrome_trace(str(path))
+    ) as profiler:
+        for number in range(idle + steps):
             trainer.step(next(batches))
+            if number in (idle - 1, idle + steps - 1):
+                wait(trainer.device)
             profiler.step()
-        wait(trainer.device)
-    profiler.export_chrome_trace(str(path))
 
 
 def train_cases(
