@@ -19,7 +19,15 @@ from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.settings.config import Settings
 from loadfactor.settings.sources import SlurmCluster
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, JobReport, LiveSlurmDecoder
+from loadfactor.sources.slurm.live_decoder import (
+    ACCOUNTING,
+    NODES,
+    QUEUE,
+    JobReport,
+    LiveSlurmDecoder,
+    list_node_values,
+)
+from loadfactor.sources.slurm.node_rows import NodeRecord
 
 SHORT_TIMEOUT_S = 1.5
 
@@ -306,6 +314,25 @@ def test_numbers_of_gpus_outlast_the_job_that_only_the_controller_numbers() -> N
     assert (row["gpu_indices"], row["to_utc"]) == ("0,1,2,3", 1_800_000_200_000)
     (row,) = put(decoder, QUEUE, say("1", "running", 300, submitted=250, placed="n0=4.0", indices="n0=4 5 6 7"))
     assert row["gpu_indices"] == "4,5,6,7"
+
+
+def test_nodes_are_listed_anew_once_jobs_of_several_users_are_known() -> None:
+    """Then nobody holds what none of them does; a user who sees no jobs of others cannot know it."""
+    decoder = LiveSlurmDecoder("")
+
+    def poll(*events: Any) -> list[Any]:
+        decoder.feed([[1_800_000_000_000, kind, reported] for kind, reported in events])
+        rows = [item for item in decoder.drain() if isinstance(item, Rows) and item.table == "devices"]
+        return [(row["device_id"], row["known_from"]) for item in rows for row in item.data.to_pylist()]
+
+    node = list_node_values(NodeRecord("n1", "gpu:2", frozenset({"idle"}), None, None))
+    assert poll((NODES, [node]), (QUEUE, [say("1", "running", 100)])) == [("n1:gpu0", None), ("n1:gpu1", None)]
+    assert poll((QUEUE, [say("2", "running", 100) | {"user": "bob"}])) == [
+        ("n1:gpu0", "scheduled"),
+        ("n1:gpu1", "scheduled"),
+    ]
+    decoder = LiveSlurmDecoder("", decoder.state())
+    assert poll((NODES, [[*node[:1], "gpu:3", *node[2:]]])) == [(f"n1:gpu{n}", "scheduled") for n in range(3)]
 
 
 def test_a_task_that_accounting_knows_by_its_number_only_is_the_task() -> None:

@@ -89,13 +89,13 @@ class OracleInventory:
     ) -> None:
         self.t = defaultdict(list, tables)
         self.samples = settled(self.t["samples"], step_ms, lone_ms)
-        known = [
-            (r["from_utc"], r["to_utc"]) for n in ("devices", "allocations", "outages", "progress") for r in self.t[n]
-        ]
+        known = [(r["from_utc"], r["to_utc"]) for n in ("devices", "allocations", "progress") for r in self.t[n]]
         known += [(r["at_utc"], r["at_utc"]) for r in self.t["queue_events"]]
         known += [(s.from_utc, s.to_utc) for s in self.samples]
         ends = [max(x for x in pair if x is not None) for pair in known if pair != (None, None)]
-        starts = [a for a, _ in known if a is not None]
+        out = [(r["from_utc"], r["to_utc"]) for r in self.t["outages"]]
+        ends += [max(x for x in pair if x is not None) for pair in out if pair != (None, None)]
+        starts = [a for a, _ in known if a is not None] or [a for a, _ in out if a is not None]
         self.start, self.end = (min(starts), max(ends)) if starts else (0, 0)
         self.unlisted = list(self.count_unlisted())
 

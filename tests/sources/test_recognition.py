@@ -22,7 +22,7 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "kubectl.txt": ("NAME    READY   STATUS\na   1/1   Running\n", "a table of kubectl"),
     "pods.json": ('{"apiVersion":"v1","kind":"List","metadata":{},"items":[]}', "loadfactor import kubernetes"),
     "sacct.txt": ("JobID|State|Start|End|AllocTRES\n", "loadfactor import slurm"),
-    "sinfo.txt": ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n", "scontrol show node"),
+    "sinfo.txt": ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n", "sinfo --all -N"),
     "smi.txt": ("Thu Oct  1 12:00:00 2026\n+----+\n| NVIDIA-SMI 550.54.15  Driver |\n", "nvidia-smi --query-gpu="),
     "pmon.txt": ("# gpu         pid   type     sm    mem\n    0      12345     C     90     40\n", "nvidia-smi dmon"),
     "smi.csv": ("timestamp, index, utilization.gpu [%]\n", "loadfactor import nvidia-smi"),

@@ -201,7 +201,7 @@ def _batches(manifest: Manifest, hours: tuple[Span, ...], gpus: int) -> Iterator
         yield batch
 
 
-DEFINITION: Final = 10
+DEFINITION: Final = 11
 """Raise when what a ledger row means changes, or kept rows may be wrong: every store then books itself again."""
 
 

@@ -195,10 +195,10 @@ SOURCES = (
     SourceEntry(
         "slurm",
         "slurm",
-        "what Slurm writes: `sacct -P`, scontrol show job and node, squeue -o, JSON of squeue, sacct, sinfo, slurmrestd",
-        formats="text of sacct with any delimiter, keys and values, scontrol, tables of squeue, JSON (from v0.0.37), Slurm-web",
+        "what Slurm writes: `sacct -P`, scontrol show job and node, squeue -o, sinfo -o, JSON of these and of slurmrestd",
+        formats="sacct with any delimiter, keys and values, scontrol, tables of squeue and sinfo, JSON (from v0.0.37), Slurm-web",
         seen="22.05 and later; slurmrestd v0.0.37 and later",
-        gives="who held GPUs and waited, models of GPUs, nodes that are out of use, jobstats' summaries",
+        gives="who held GPUs and waited, models of GPUs, nodes, their GPUs and whether these are out of use, jobstats' summaries",
         lacks="what GPUs did; which of a node's GPUs (scontrol show job -d says it of running jobs)",
         record="`sacct --allusers --parsable2 --duplicates --array --format …`, with the fields of the page below",
         page="import-slurm",

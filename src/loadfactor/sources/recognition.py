@@ -77,7 +77,11 @@ _TEXT: Final = tuple(
         ),
         (r"\A\s*JOBID\b|\AJobID(Raw)?\W", "a list of Slurm's jobs", f"{_IMPORT} slurm`"),
         (r"\AJobI[dD]=|\ANodeName=", "what scontrol printed", f"{_IMPORT} slurm`"),
-        (r"\A\s*PARTITION +AVAIL", "the table of sinfo", f"save `scontrol show node`, and {_IMPORT} slurm`"),
+        (
+            r"\A\s*(PARTITION +AVAIL|NODELIST|HOSTNAMES)\b",
+            "a table of sinfo",
+            f"save it with its GPUs, `sinfo --all -N -o '%N|%P|%T|%G|%H|%E'`, and {_IMPORT} slurm`",
+        ),
         (
             r"\AapiVersion:|\A---\napiVersion:",
             "YAML of Kubernetes",

@@ -24,7 +24,7 @@ from loadfactor.store.manifest import Manifest, StepVote, StoredFile, checksum_f
 from loadfactor.store.overlay import Extent, Overlay
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.step_votes import learn_steps
-from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, TABLES, Span, columns_of
+from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, OUTAGES, TABLES, Span, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -302,18 +302,21 @@ def find_span(
 ) -> Span:
     """From the first to the last instant that a manifest (and what is in no file yet) knows of; (0, 0) when there is none.
 
-    `extents`: of tables with live rows folded in; their files do not count.
+    `extents`: of tables with live rows folded in; their files do not count. Outages begin the books only where nothing else does:
+    a node that has been out of use for months says nothing of who held the others since.
     """
     left_out = (*NOT_OF_TIME, *extents)
     known = [f for f in manifest.files if not (f.is_log or f.table in left_out or f.table.startswith(LEDGER))]
-    starts = [f.from_ms for f in known if f.from_ms is not None and f.samples is None]
+    begun = [(f.table, f.from_ms) for f in known if f.samples is None]
+    begun += [(name, start) for name, (start, _) in extents.items()]
+    starts = [start for name, start in begun if start is not None and name != OUTAGES.name]
     ends = [f.to_ms for f in known if f.to_ms is not None]
     for facts in (*(f.samples for f in known if f.samples is not None), *(part.facts for part in live)):
         for start in facts.starts:
             step = start.step_ms or steps.get(start.source) or start.lone_step_ms or 0
             starts += [at for at in (start.given_ms, start.taken_ms and start.taken_ms - step) if at is not None]
-    starts += [start for start, _ in extents.values() if start is not None]
     ends += [*(part.to_ms for part in live), *(end for _, end in extents.values() if end is not None)]
+    starts = starts or [start for _, start in begun if start is not None]
     return (min(starts), max(ends)) if starts and ends else (0, 0)
 
 

@@ -318,7 +318,7 @@ def test_the_hour_that_comes_twice(tmp_path, start, end, elapsed, hours, guessed
             "   JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n",
             "a table of squeue that names no GPUs; save",
         ),
-        ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n", "the table of sinfo.*save `scontrol show node`"),
+        ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n", "a table of sinfo without GRES; save `sinfo --all"),
         ("123|COMPLETED|2026-10-01T00:00:00|gres/gpu=1\n", r"without its heading; leave --noheader \(-n\) out"),
         ("Job ID: 39798795\nNetID/Account: a/b\n", "report of seff or jobstats.*sacct -P"),
         ("# HELP DCGM_FI_DEV_GPU_UTIL x\n", "Prometheus exporter; import it with `loadfactor import dcgm`"),

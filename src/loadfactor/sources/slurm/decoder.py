@@ -18,6 +18,7 @@ from loadfactor.sources.slurm.node_rows import NodeRecord, is_out_of_use, list_n
 from loadfactor.sources.slurm.rest_json import count_others, decode_rest_jobs, decode_rest_nodes, parse_documents
 from loadfactor.sources.slurm.sacct import SacctText, make_keys
 from loadfactor.sources.slurm.scontrol import KINDS, decode_scontrol_jobs, decode_scontrol_nodes
+from loadfactor.sources.slurm.sinfo import IS_SINFO, decode_sinfo
 from loadfactor.sources.slurm.squeue import IS_SQUEUE, decode_squeue
 
 _CONTROL: Final = re.compile(rb"\s*(?:%s)=" % "|".join(KINDS).encode())
@@ -63,23 +64,31 @@ def decode_slurm(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
             nodes += decode_scontrol_nodes(source, options.timezone, notes)
         elif kind == "squeue":
             jobs.append(JobsAtHand(source.label, decode_squeue(source, options.timezone, notes)))
+        elif kind == "sinfo":
+            nodes += decode_sinfo(source, options.timezone, notes)
         else:
             jobs.append(SacctText(source, options.timezone))
-    yield from list_nodes(nodes, options.pool, options.at_ms, inputs[0].label, notes)
-    yield from decode_jobs(jobs, JobSurroundings(measure_shards(nodes), options.pool, options.at_ms), notes)
+    users: set[str | None] = set()
+    for rows in decode_jobs(jobs, JobSurroundings(measure_shards(nodes), options.pool, options.at_ms), notes):
+        if nodes and len(users) < 2:
+            users.update(rows.data["user"].unique().to_pylist())
+        yield rows
+    yield from list_nodes(nodes, options.pool, options.at_ms, inputs[0].label, notes, users)
     if options.at_ms is not None and not notes.open_until and not any(map(is_out_of_use, nodes)):
         notes.add(inputs[0].label, NO_USE_OF_AT)
     yield from notes.make_gaps()
 
 
 def find_kind(source: Input) -> str:
-    """The format of an input, by how it begins: `json`, text of `scontrol` or `squeue`, else that of `sacct`."""
+    """The format of an input, by how it begins: `json`, text of `scontrol`, `squeue` or `sinfo`, else that of `sacct`."""
     start = next((chunk for chunk in source.chunks if chunk), b"").removeprefix(_BOM)
     if start.startswith(_UTF_16):
         start = start[: len(start) // 2 * 2].decode("utf-16", "replace").encode(errors="replace")
     if start.lstrip()[:1] in (b"{", b"["):
         return "json"
-    return "scontrol" if _CONTROL.match(start) else "squeue" if IS_SQUEUE.match(start) else "sacct"
+    if _CONTROL.match(start):
+        return "scontrol"
+    return "squeue" if IS_SQUEUE.match(start) else "sinfo" if IS_SINFO.match(start) else "sacct"
 
 
 def decode_jobs(inputs: Sequence[Jobs], around: JobSurroundings, notes: Notes) -> Iterator[Rows]:

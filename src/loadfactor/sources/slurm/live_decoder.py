@@ -63,6 +63,7 @@ class SlurmState:
     nodes: list[NodeRecord]
     down: dict[str, tuple[int, str]]
     through: int
+    knows_all: bool = False
     version: Literal[2] = 2
 
 
@@ -97,6 +98,7 @@ class LiveSlurmDecoder:
             stored = unpack_state(SlurmState, state, "Slurm", _upgrade)
             self._jobs.runs, self._emitted, self._through_ms = stored.runs, stored.emitted, stored.through
             self._nodes.nodes, self._nodes.down = {node.name: node for node in stored.nodes}, stored.down
+            self._nodes.knows_all = stored.knows_all
 
     def feed(self, events: Sequence[Event]) -> None:
         """Events in the order in which they came."""
@@ -118,6 +120,8 @@ class LiveSlurmDecoder:
 
     def drain(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
+        if not self._nodes.knows_all and self._jobs.have_several_users():
+            self._nodes.know_all()
         yield from self._nodes.take()
         around = JobSurroundings(measure_shards(self._nodes.nodes.values()), is_watched=True)
         notes = Notes()
@@ -145,7 +149,10 @@ class LiveSlurmDecoder:
     def state(self) -> bytes:
         """All of it, to go on from here in another process."""
         nodes = list(self._nodes.nodes.values())
-        return pack_state(SlurmState(self._jobs.runs, self._emitted, nodes, self._nodes.down, self._through_ms))
+        known = self._nodes
+        return pack_state(
+            SlurmState(self._jobs.runs, self._emitted, nodes, known.down, self._through_ms, known.knows_all)
+        )
 
 
 def _upgrade(stored: dict[str, Any]) -> dict[str, Any]:
@@ -242,6 +249,12 @@ class KnownJobs:
             attempts.append(runs[line].emitted_as[1])
         numbered = numbered.set_column(0, "job_id", pa.array(names, pa.string()))
         return numbered.set_column(numbered.num_columns - 1, "attempt", pa.array(attempts, pa.float64()))
+
+    def have_several_users(self) -> bool:
+        """Whether the runs that are known are of more than one user: so those of others may be seen."""
+        users = (run.facts.get("user") for runs in self.runs.values() for run in runs)
+        first = next(users, None)
+        return any(user != first for user in users)
 
     def forget(self, before_ms: int) -> bool:
         """Know jobs no longer whose runs all ended long enough before an instant; whether there were any."""
@@ -365,6 +378,8 @@ class KnownNodes:
         self.nodes: dict[str, NodeRecord] = {}
         self.down: dict[str, tuple[int, str]] = {}
         """Nodes out of use: since when (ms), and why."""
+        self.knows_all = False
+        """The jobs of all users are known, so nobody holds what none of them does."""
         self._label = label
         self._devices: list[Rows] = []
         self._outages: list[dict[str, Any]] = []
@@ -374,9 +389,14 @@ class KnownNodes:
         for node in nodes:
             before = self.nodes.get(node.name)
             if before is None or (before.gres, before.partitions) != (node.gres, node.partitions):
-                self._devices += list_nodes([replace(node, state=frozenset())], None, None, self._label, Notes())
+                self._devices += self._list([node])
             self.nodes[node.name] = node
             self._watch(node, at_ms)
+
+    def know_all(self) -> None:
+        """From now on the jobs of all users are known: all nodes anew."""
+        self.knows_all = True
+        self._devices = self._list(self.nodes.values())
 
     def keep_only(self, names: Sequence[str], at_ms: int) -> None:
         """All nodes there are: others were taken out of the cluster, and nothing is out of use any more."""
@@ -392,6 +412,10 @@ class KnownNodes:
         if outages:
             schema = pa.schema([OUTAGES.schema.field(name) for name in outages[0]])
             yield Rows(OUTAGES.name, pa.Table.from_pylist(outages, schema), self._label)
+
+    def _list(self, nodes: Iterable[NodeRecord]) -> list[Rows]:
+        usable = [replace(node, state=frozenset()) for node in nodes]
+        return list(list_nodes(usable, None, None, self._label, Notes(), (None,) if self.knows_all else ()))
 
     def _watch(self, node: NodeRecord, at_ms: int) -> None:
         known = self.down.get(node.name)

@@ -1,12 +1,12 @@
 """Nodes → rows of the books: their GPUs as `devices`, nodes that may not be used as `outages`.
 
 Slurm knows the GPUs of a node by their number, not their name: they are called `node:gpu0`, and count only while nothing else lists
-as many GPUs of the node (`ledger.unlisted`).
+as many GPUs of the node (`ledger/inventory.py`). Where the jobs of all users are known, nobody holds the others.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -15,11 +15,20 @@ from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.slurm.gpus import MOST_ON_NODE, Notes, ShardSizes, measure_share, tally
-from loadfactor.tables.schema import DEVICES, OUTAGES
+from loadfactor.tables.schema import DEVICES, OUTAGES, SCHEDULED
 
 NO_SINCE: Final = "nodes out of use, and nobody says since when: give --at, when the output was taken"
 STILL_DOWN: Final = "nodes out of use: taken to be so until further notice; --at says until when that is known"
 NO_GPUS_HERE: Final = "nodes without GPUs: not listed"
+FREE: Final = "GPUs of nodes that are listed beside all jobs: unallocated where no job held them, down where a node was out of use"
+NO_JOBS: Final = (
+    "GPUs of nodes that are listed without jobs: nobody says which of them were free; import what sacct prints in the"
+    " same command, beside the list of nodes"
+)
+ONE_USER: Final = (
+    "GPUs of nodes that are listed beside jobs of one user: nobody says whether others held them; export jobs with"
+    " `sacct --allusers`"
+)
 _OUT_OF_USE: Final = frozenset(
     (
         "down",
@@ -67,11 +76,21 @@ def read_node_state(text: str) -> frozenset[str]:
 
 
 def list_nodes(
-    nodes: Iterable[NodeRecord], pool: str | None, at_ms: int | None, label: str, notes: Notes
+    nodes: Iterable[NodeRecord],
+    pool: str | None,
+    at_ms: int | None,
+    label: str,
+    notes: Notes,
+    users: Collection[str | None],
 ) -> Iterator[Rows]:
-    """The GPUs of nodes and the nodes out of use. SourceError names a node whose GRES counts no GPUs."""
+    """The GPUs of nodes and the nodes out of use. SourceError names a node whose GRES counts no GPUs.
+
+    `users`: of the jobs that are known with them, None where a job names nobody. Jobs of one user alone may be those that this user
+    may see, so that others may hold the rest.
+    """
     devices, outages = [], []
-    for node in {node.name: node for node in nodes}.values():  # of a node named twice the later counts
+    knows_all = len(users) > 1 or None in users
+    for node in merge_nodes(nodes):
         gpus = list(_list_gpus(node, label))
         notes.add(label, NO_GPUS_HERE, int(not gpus))
         where = pool or (node.partitions[0] if len(node.partitions) == 1 else None)
@@ -82,6 +101,7 @@ def list_nodes(
                 "accelerator": kind,
                 "pool": where,
                 "share": share,
+                "known_from": SCHEDULED if knows_all else None,
             }
             for number, (kind, share) in enumerate(gpus)
         ]
@@ -94,11 +114,21 @@ def list_nodes(
             notes.add(label, STILL_DOWN, int(taken is None))
             until = None if taken is None else max(since, taken)
             outages.append({"node": node.name, "from_utc": since, "to_utc": until, "reason": say_reason(node)})
+    notes.add(label, FREE if knows_all else ONE_USER if users else NO_JOBS, len(devices))
     for table, rows in ((DEVICES, devices), (OUTAGES, outages)):
         if rows:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
             schema = pa.schema([table.schema.field(name) for name in columns])
             yield Rows(table.name, pa.table(columns, schema=schema), label)
+
+
+def merge_nodes(nodes: Iterable[NodeRecord]) -> Iterable[NodeRecord]:
+    """Each node once, as it is named last, in all partitions that it is named in."""
+    found: dict[str, NodeRecord] = {}
+    for node in nodes:
+        before = found[node.name].partitions if node.name in found else ()
+        found[node.name] = replace(node, partitions=tuple(dict.fromkeys((*before, *node.partitions))))
+    return found.values()
 
 
 def measure_shards(nodes: Iterable[NodeRecord]) -> ShardSizes:

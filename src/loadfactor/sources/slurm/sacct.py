@@ -54,11 +54,6 @@ _OTHERS: Final = ("jobid", "jobidraw", "state", "nodelist", "restarts", "elapsed
 _OTHERS_BEGIN: Final = tuple(
     (re.compile(shape, re.IGNORECASE), what, how)
     for shape, what, how in (
-        (
-            r"\s*(PARTITION\s+AVAIL|NODELIST\s+NODES)",
-            "the table of sinfo",
-            "which names no jobs: save `scontrol show node` or `sinfo --json`",
-        ),
         (r"\d+(_\d+|\+\d+)?[^\w\s.-].*[^\w\s.-]", "output of sacct without its heading", "leave --noheader (-n) out"),
         (
             r"\s*Job ID: ",

@@ -1,12 +1,6 @@
-"""Decoder of squeue's text with a heading, `-o` or `--Format`: columns apart by anything, or padded with blanks to a width.
-
-What is wider than its column squeue cuts off without a word, and a cut list of resources or nodes would be another one: a table in
-which that may have happened is refused.
-"""
+"""Decoder of squeue's text with a heading, `-o` or `--Format`."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -16,9 +10,7 @@ import pyarrow as pa
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
-from loadfactor.sources.parsing.cells import quote
-from loadfactor.sources.parsing.text_blocks import split_lines
-from loadfactor.sources.slurm.gpus import BREAKS_OFF, Notes, expand_hostlist, find_grant
+from loadfactor.sources.slurm.gpus import Notes, expand_hostlist, find_grant
 from loadfactor.sources.slurm.jobs import (
     INSTANTS,
     JobTimes,
@@ -28,7 +20,7 @@ from loadfactor.sources.slurm.jobs import (
     read_state,
     read_text,
 )
-from loadfactor.sources.slurm.scontrol import MOST_RECORDS
+from loadfactor.sources.slurm.printed_tables import TableHeading, TableKind, read_table
 
 REMEDY: Final = (
     "save `squeue --json`, or squeue --all --Format JobArrayID:40,State:20,SubmitTime:25,StartTime:25,TimeUsed:20,"
@@ -66,19 +58,9 @@ _PLAIN: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Heading:
-    """The names of columns; what stands between them, or where each begins; the width of those that are padded."""
-
-    names: tuple[str, ...]
-    between: str
-    starts: tuple[int, ...]
-    widths: tuple[int | None, ...]
-
-
 def decode_squeue(source: Input, zone: tzinfo | None, notes: Notes) -> pa.Table:
     """The jobs of a table. SourceError names what is missing, and the line and column of what may be cut off."""
-    records = list(_read_records(source, notes))
+    records = [(line, _split_places(of)) for line, of in read_table(source, _TABLE, notes)]
     lines = np.array([line for line, _ in records], dtype=np.int64)
     fields = [of for _, of in records]
     texts = {ours: pa.array([of.get(theirs) for of in fields], pa.string()) for ours, theirs in _TIMES.items()}
@@ -122,86 +104,25 @@ def _read_job(of: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _read_records(source: Input, notes: Notes) -> Iterator[tuple[int, dict[str, str]]]:
-    heading: _Heading | None = None
-    end = b"\n"
-    for chunk in source.chunks:
-        end = chunk[-1:] or end
-    waiting: tuple[int, str] | None = None
-    count = 0
-    for number, line in enumerate(split_lines(source), 1):
-        text = line.rstrip("\r")
-        if not text.strip():
-            continue
-        if heading is None:
-            heading = _read_heading(source.label, text)
-        elif "JOBID" not in text or tuple(_split(heading, text)) != heading.names:  # repeated by --iterate
-            if waiting is not None:
-                yield waiting[0], _read_cells(source.label, heading, *waiting)
-            waiting, count = (number, text), count + 1
-            if count > MOST_RECORDS:
-                raise SourceError(f"{source.label} has more than {MOST_RECORDS:,} jobs; write them with `sacct -P`")
-    if heading is not None and waiting is not None:
-        if end == b"\n":
-            yield waiting[0], _read_cells(source.label, heading, *waiting)
-        else:
-            notes.add(source.label, BREAKS_OFF, 1, waiting[0])
-
-
-def _read_heading(label: str, text: str) -> _Heading:
-    found = re.search(r"\bJOBID *([^\w ()]+)", text) or re.search(r"([^\w ()]+) *JOBID\b", text)
-    words = list(re.finditer(r"\S+", text))
-    between, starts = found[1] if found else "", tuple(word.start() for word in words)
-    if not between and (text.startswith(" ") or "  " in text):
-        cells = [word.group() for word in words]
-        widths: tuple[int | None, ...] = tuple(None for _ in cells)
-    else:
-        between = between or " "
-        raw = text.removesuffix(between).split(between)
-        cells, starts = [cell.strip() for cell in raw], ()
-        widths = tuple(len(cell) if cell != cell.strip() else None for cell in raw)
-    names = tuple("STATE" if cell == "ST" else cell for cell in cells)
-    heading = _Heading(names, between, starts, widths)
-    gpus = set(names) & set(_ALONE)
-    if not gpus:
+def _check_columns(label: str, heading: TableHeading) -> None:
+    names = set(heading.names)
+    if not names & set(_ALONE):
         raise SourceError(f"{label} is a table of squeue that names no GPUs; {REMEDY}")
-    if text.startswith(" ") and not between:
+    if heading.is_cut:
         raise SourceError(f"{label} is a table of squeue whose columns are aligned to the right, and cut off; {REMEDY}")
     missing = [name for name in ("STATE", "START_TIME") if name not in names]
-    if "TRES_ALLOC" not in names and not {"NODES", "NODELIST", "NODELIST(REASON)"} & set(names):
+    if "TRES_ALLOC" not in names and not {"NODES", "NODELIST", "NODELIST(REASON)"} & names:
         missing.append("NODES")
     if missing:
         raise SourceError(f"{label} is a table of squeue without {' and '.join(missing)}; {REMEDY}")
-    return heading
 
 
-def _split(heading: _Heading, text: str) -> list[str]:
-    if heading.between:
-        return [cell.strip() for cell in text.removesuffix(heading.between).split(heading.between)]
-    ends = (*heading.starts[1:], len(text))
-    return [text[start:end].strip() for start, end in zip(heading.starts, ends, strict=True)]
-
-
-def _read_cells(label: str, heading: _Heading, line: int, text: str) -> dict[str, str]:
-    cells = _split(heading, text)
-    last = len(heading.names) - 1
-    if heading.between and len(cells) > len(heading.names) and heading.names[last] in ("NAME", "COMMENT"):  # free text
-        cells = [*cells[:last], heading.between.join(cells[last:])]
-    if len(cells) != len(heading.names):
-        raise SourceError(
-            f"{label}, line {line}: {len(cells)} columns where the heading has {len(heading.names)}: {quote(text)}; {REMEDY}"
-        )
-    raw = text.removesuffix(heading.between).split(heading.between) if heading.between else []
-    for number, (name, width) in enumerate(zip(heading.names, heading.widths, strict=True)):
-        is_full = width is not None and len(cells[number]) >= width
-        start = heading.starts[number + 1] if not heading.between and number < last else 0
-        is_full = is_full or (0 < start < len(text) and text[start - 1] != " ")
-        if is_full and (name in _MATTERS or not raw):
-            raise SourceError(
-                f"{label}, line {line}: {name} fills its column, so it may be cut off ({quote(cells[number])}); {REMEDY}"
-            )
-    found = dict(reversed(list(zip(heading.names, cells, strict=True))))
-    both = found.pop("NODELIST(REASON)", None)
+def _split_places(of: dict[str, str]) -> dict[str, str]:
+    """A row with the nodes of its job, and why it waits, apart."""
+    both = of.pop("NODELIST(REASON)", None)
     if both is not None:
-        found |= {"REASON": both[1:].rstrip(")"), "NODELIST": ""} if both.startswith("(") else {"NODELIST": both}
-    return found
+        of |= {"REASON": both[1:].rstrip(")"), "NODELIST": ""} if both.startswith("(") else {"NODELIST": both}
+    return of
+
+
+_TABLE: Final = TableKind("JOBID", _MATTERS, ("NAME", "COMMENT"), REMEDY, _check_columns)
