@@ -49,7 +49,13 @@ def write_scontrol() -> str:
 
 @pytest.mark.parametrize(
     "nodes",
-    [write(), write("☃"), write("  ", (12, 12, 8, 20, 22, 20)), f"Thu Oct  1 20:00:00 2026\n{write()}", write_scontrol()],
+    [
+        write(),
+        write("☃"),
+        write("  ", (12, 12, 8, 20, 22, 20)),
+        f"Thu Oct  1 20:00:00 2026\n{write()}",
+        write_scontrol(),
+    ],
     ids=["pipe", "snowman", "padded", "date above", "scontrol"],
 )
 def test_what_no_job_holds_is_unallocated(tmp_path: Path, nodes: str) -> None:
