@@ -20,7 +20,17 @@ from loadfactor.ledger.columns import NUMBERED, WITHOUT
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import BRIDGED, IDLE_BELOW, IS_LISTED, LINGER_MS, RUN, Span, columns_of
+from loadfactor.tables.schema import (
+    BRIDGED,
+    IDLE_BELOW,
+    IS_LISTED,
+    LINGER_MS,
+    MEASUREMENTS,
+    RUN,
+    Span,
+    columns_of,
+    measured_bit,
+)
 
 _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("numbers", "misnumbered")
@@ -220,8 +230,10 @@ def book_held(
             chosen = _choose_held(session, spans)
         else:
             chosen = _choose_touching(spans) if within is None else _choose_within(session, within)
-        if read == "held" and suspects:  # several steps read them
-            session.materialize("samples_of_held", chosen)
+        if read == "held" and suspects:  # several steps read them, of each what is asked for
+            unread = ", ".join(f"if(false, {c}, NULL) AS {c}" for c in MEASUREMENTS if not signals & measured_bit(c))
+            columns = f"* REPLACE ({unread})" if unread else "*"
+            session.materialize("samples_of_held", f"SELECT {columns} FROM ({chosen})")
             chosen = "SELECT * FROM samples_of_held"
         session.create_view("samples", chosen)
     measured = 0

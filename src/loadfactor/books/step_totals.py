@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.books.booking import list_facts
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.metrics.metric import Part
 from loadfactor.metrics.query.question import Question
@@ -129,7 +130,7 @@ class Rates:
         """Cut what lies in a span of whole steps at the end of every step: a row a holding and step."""
         start, end = span
         held_from, held_to, from_ms, to_ms = (np.clip(at, start, end) - start for at in (*self.held, *self.row))
-        cells = _Cells(held_from, held_to, step_ms)
+        cells = Cells(held_from, held_to, step_ms)
         to_ms = np.where(self.is_rest, from_ms, to_ms)  # what is left of the rest follows from the samples
         order = np.argsort(cells.step, kind="stable")
         place = np.empty_like(order)
@@ -197,7 +198,15 @@ def read_rates(session: Session, question: Question) -> Rates:
     )
 
 
-class _Cells:
+def estimate_rates(session: Session, spans: Sequence[Span]) -> float:
+    """About how many rates the holding of a GPU has in an hour of these spans: one a sample, and that of the rest."""
+    files = session.covering("samples", *spans)
+    covered_ms = sum((f.to_ms or 0) - (f.from_ms or 0) for f in files)
+    gpu_hours = list_facts(session).gpus * covered_ms / MS_PER_HOUR
+    return 1 + sum(f.rows for f in files) / max(1.0, gpu_hours)
+
+
+class Cells:
     """The parts of holdings in single steps, holding after holding: of each its `holding`, its `step` and its length."""
 
     def __init__(self, from_ms: Ints, to_ms: Ints, step_ms: int) -> None:

@@ -19,7 +19,7 @@ from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.rebuild import default_basis, open_ledger
-from loadfactor.books.step_totals import CutRows, Rates, read_cut_rows, read_rates
+from loadfactor.books.step_totals import CutRows, Rates, estimate_rates, read_cut_rows, read_rates
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import Metric
@@ -156,10 +156,7 @@ class Watched:
 
     def _divide(self, hours: Sequence[Span]) -> Iterator[list[Span]]:
         """Divide hours into parts whose rates, of the samples of the GPUs in `held_by_jobs` and of the rest, are held at once."""
-        files = self._session.covering("samples", *hours)
-        covered_ms = sum((f.to_ms or 0) - (f.from_ms or 0) for f in files)
-        gpu_hours = list_facts(self._session).gpus * covered_ms / MS_PER_HOUR
-        rates = 1 + sum(f.rows for f in files) / max(1.0, gpu_hours)
+        rates = estimate_rates(self._session, hours)
         counted = self._session.fetch(
             "SELECT hour_utc, count(*) AS held FROM held_by_jobs GROUP BY hour_utc"
         ).to_pydict()

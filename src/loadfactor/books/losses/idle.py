@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR
 from loadfactor.books.booking import book_held
 from loadfactor.books.compiled_sql import expressions, recall
+from loadfactor.books.step_totals import Cells, estimate_rates
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
@@ -119,9 +121,8 @@ def join(pieces: Iterable[IntervalPiece]) -> list[Interval]:
 
 
 STEP_MS: Final = 5 * MS_PER_MIN
-STEPS_AT_ONCE: Final = 500_000
-"""So many rows, steps × GPUs, are booked at once, as far as whole hours allow: more does not fit a question's memory."""
-_PIECES: Final = MS_PER_HOUR // STEP_MS
+RATES_AT_ONCE: Final = 2_000_000
+"""So many samples of GPUs are read at once, as far as whole hours allow: more does not fit a question's memory."""
 ACTIVITY: Final = sum({kind.bit for kind in ACTIVITIES})
 """The measurements that say whether a GPU is idle: no other one is read."""
 
@@ -172,7 +173,7 @@ def find_idle(
     needed = session.raw.execute(
         "SELECT hour_utc, sum(gpus) FROM cut_hours GROUP BY hour_utc ORDER BY hour_utc"
     ).fetchall()
-    for hours in _divide(needed):
+    for hours in _divide(needed, estimate_rates(session, [(hour, hour + MS_PER_HOUR) for hour, _ in needed])):
         whole += _cut(session, idle_below, [(max(h, window[0]), min(h + MS_PER_HOUR, window[1])) for h in hours])
     for job, attempt, *piece in sorted(whole, key=lambda row: row[2]):
         found.setdefault((job, attempt), []).append(IntervalPiece(*piece))
@@ -221,32 +222,40 @@ GROUP BY job_id, attempt, device_id, hour_utc, from_utc, to_utc"""
 def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tuple[Any, ...]]:
     """The idle steps of `held_by_runs` within these parts of hours: job, attempt, from, to, GPU-seconds."""
     hours = ", ".join(str(start - start % MS_PER_HOUR) for start, _ in spans)
-    session.materialize(
-        "holdings",
-        f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {STEP_MS}) AS from_utc,
-                   least(h.to_utc, h.hour_utc + (p.place + 1) * {STEP_MS}) AS to_utc,
-                   h.span * {_PIECES} + p.place AS span) -- what a piece has of an interval is an interval of its own
-            FROM held_by_runs AS h JOIN (SELECT unnest(range({_PIECES})) AS place) AS p
-              ON h.from_utc < h.hour_utc + (p.place + 1) * {STEP_MS} AND h.to_utc > h.hour_utc + p.place * {STEP_MS}
-            WHERE h.hour_utc IN ({hours})""",
+    session.materialize("holdings", f"SELECT * FROM held_by_runs WHERE hour_utc IN ({hours})")
+    session.create_view("numbered_holdings", "SELECT *, rowid AS holding FROM holdings")
+    book_held(session, tuple(spans), idle_below, "held", signals=ACTIVITY, by_sample=True, idle_alone=True)
+    runs = session.raw.execute("SELECT DISTINCT job_id, attempt FROM holdings ORDER BY ALL").fetchall()
+    held = session.fetch_columns(
+        "SELECT from_utc, to_utc, gpus, dense_rank() OVER (ORDER BY job_id, attempt) - 1 AS run"
+        " FROM numbered_holdings ORDER BY holding"
     )
-    book_held(session, tuple(spans), idle_below, "held", signals=ACTIVITY, idle_alone=True)
-    steps: list[tuple[Any, ...]] = session.raw.execute(
-        f"""SELECT job_id, attempt, min(from_utc), max(to_utc), sum(gpu_s) FROM book
-            GROUP BY job_id, attempt, from_utc // {STEP_MS}
-            HAVING coalesce(sum(gpu_s) FILTER (WHERE state = 'idle'), 0) >= sum(gpu_s) * (1 - 1e-9) ORDER BY 3"""
-    ).fetchall()
-    return steps
+    idle = session.fetch_columns("SELECT holding, from_utc, to_utc FROM book WHERE state = 'idle'")
+    cells = Cells(held["from_utc"], held["to_utc"], STEP_MS)
+    run, from_ms, to_ms, gpus = (held[name][cells.holding] for name in ("run", "from_utc", "to_utc", "gpus"))
+    first, steps = spans[0][0] // STEP_MS, (spans[-1][1] - spans[0][0]) // STEP_MS + 1
+    found, step = np.unique(run * steps + cells.step - first, return_inverse=True)
+    idle_ms = np.zeros(len(run))
+    for _, at, of_ms in cells.cut(idle["holding"], idle["from_utc"], idle["to_utc"]):
+        idle_ms += np.bincount(at, of_ms, len(run))
+    held_s, idle_s = (np.bincount(step, gpus * of_ms / MS_PER_S) for of_ms in (cells.length_ms, idle_ms))
+    since, until = np.full(len(found), spans[-1][1]), np.full(len(found), spans[0][0])
+    np.minimum.at(since, step, np.maximum(from_ms, cells.step * STEP_MS))
+    np.maximum.at(until, step, np.minimum(to_ms, (cells.step + 1) * STEP_MS))
+    is_idle = idle_s >= held_s * (1 - 1e-9)
+    columns = (of[is_idle].tolist() for of in (found // steps, since, until, held_s))
+    return [(*runs[run], *piece) for run, *piece in zip(*columns, strict=True)]
 
 
-def _divide(needed: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+def _divide(needed: Sequence[tuple[int, int]], rates: float) -> Iterator[list[int]]:
+    """Divide hours, each with how many GPUs are read, which have so many rates an hour."""
     part: list[int] = []
-    rows = 0
+    rows = 0.0
     for hour, count in needed:
-        more = count * _PIECES
-        if part and rows + more > STEPS_AT_ONCE:
+        more = count * rates
+        if part and rows + more > RATES_AT_ONCE:
             yield part
-            part, rows = [], 0
+            part, rows = [], 0.0
         part.append(hour)
         rows += more
     if part:
