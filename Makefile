@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long caches real browser screenshots training focus torture check pages bench bench-quick lock clean
+.PHONY: demo test test-long caches real browser screenshots training focus torture check pages bench bench-quick dist audit lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -29,7 +29,7 @@ test-long: caches
 
 # What Numba and Ibis compile, once, before workers start that would each do it.
 caches: $(READY)
-	$(BIN)/python -m tests.fill_caches
+	$(BIN)/loadfactor warm-up
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
@@ -84,6 +84,16 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m benchmarks --quick
 
+# Wheels and sdists of the three distributions as they are committed, SBOM and checksums, into dist/.
+dist: $(READY)
+	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
+	PYTHON=$(BIN)/python packaging/make_dist.sh dist
+
+# Known holes of what is pinned; asks pypi.org.
+audit: $(READY)
+	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
+	.dist-env/bin/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
+
 # Needs uv. The locks pin versions and hashes and name no package index; the agent's has what its image holds.
 lock: $(READY)
 	uv pip compile pyproject.toml --extra dev --no-emit-package loadfactor-agent --no-emit-package loadfactor-track --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
@@ -94,4 +104,4 @@ $(READY): requirements.lock pyproject.toml setup.sh packages/agent/pyproject.tom
 	touch $(READY)
 
 clean:
-	rm -rf .venv .training-env .focus-env .browser-env bench.json
+	rm -rf .venv .training-env .focus-env .browser-env .dist-env bench.json

@@ -55,6 +55,7 @@ COMMANDS_WITHOUT = {
     "pseudonym make-key": TOKENS,
     "pseudonym of": TOKENS,
     "pseudonym reveal": TOKENS,
+    "warm-up": NO_NUMBER,
     "compact": KEEPS,
     "plan books": "what books take, which stands nowhere else",
     **dict.fromkeys(("ledger plan", "ledger book", "ledger publish", "rebuild"), KEEPS),

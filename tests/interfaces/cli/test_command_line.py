@@ -322,3 +322,17 @@ def test_words_typed_reach_no_terminal_as_escapes(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert said.count("\n") == 1
         assert not HIDDEN.search(said[:-1])
+
+
+@pytest.mark.long
+def test_warm_up_compiles_what_first_commands_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it, plans and questions find everything compiled, and so does a second one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first = run("warm-up", "--json")
+    assert first.returncode == 0, first.stderr
+    kept = json.loads(first.stdout)["kept"]
+    assert kept == json.loads(first.stdout)["compiled"] > 0
+    for words in (("plan", "serve", "--users", "50"), ("diagnose", "examples/trace.json")):
+        assert run(*words).returncode in (0, 1)  # the answer may be no
+    second = json.loads(run("warm-up", "--json").stdout)
+    assert (second["compiled"], second["kept"]) == (0, kept)

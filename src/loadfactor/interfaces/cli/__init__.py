@@ -429,6 +429,12 @@ COMMANDS = (
         ),
     ),
     CommandEntry(
+        "warm-up",
+        "Compile ahead what the first questions, plans and requests would compile.\n\n"
+        "Into the cache folder of whoever runs it ($XDG_CACHE_HOME, else ~/.cache); once for each version that is installed.",
+        "loadfactor.interfaces.cli.warm_up.build_page",
+    ),
+    CommandEntry(
         "compact",
         "Merge the files of the books that belong together.\n\nNo answer changes.",
         "loadfactor.interfaces.pages.books.build_compaction",
