@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
     from loadfactor.interfaces.plans.forecast import forecast
     from loadfactor.interfaces.plans.own import plan_ownership
+    from loadfactor.interfaces.plans.rl import plan_reinforcement
     from loadfactor.interfaces.plans.serve import plan_serving
     from loadfactor.interfaces.plans.size import plan_size
     from loadfactor.interfaces.plans.train import plan_training
@@ -34,6 +35,7 @@ __all__ = [
     "open",
     "plan_breakeven",
     "plan_ownership",
+    "plan_reinforcement",
     "plan_serving",
     "plan_size",
     "plan_training",
@@ -59,6 +61,7 @@ _LAZY: dict[str, str] = {
     "statement": "loadfactor.interfaces.pages.statement",
     "users": "loadfactor.interfaces.pages.users",
     "plan_training": "loadfactor.interfaces.plans.train",
+    "plan_reinforcement": "loadfactor.interfaces.plans.rl",
     "plan_serving": "loadfactor.interfaces.plans.serve",
     "plan_size": "loadfactor.interfaces.plans.size",
     "plan_ownership": "loadfactor.interfaces.plans.own",

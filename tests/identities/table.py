@@ -626,7 +626,16 @@ def plan(fleet: Fleet) -> dict[str, Any] | None:
         ).data,
         "own": loadfactor.plan_ownership(**SERVICE, users=users, rent_price=price).data,
         "size": loadfactor.plan_size(**SERVICE, users=users, rent_price=price).data,
+        "rl": loadfactor.plan_reinforcement(**TRAINED, **ALIKE, gpus=8, placement="colocated").data,
+        "train": loadfactor.plan_training(
+            **TRAINED, gpus=(8,), seq=2048, global_batch=1024, traits=("skips_other_documents=yes",)
+        ).data,
     }
+
+
+TRAINED: Final = {"model": "llama-3.1-8b", "tp": (2,), "pp": (1,), "cp": (1,), "micro_batch": (1,), "zero": (1,)}
+ALIKE: Final = {"prompt_tokens": 512, "response_tokens": 1536, "response_p99": 1536, "response_most": 1536}
+"""1,024 responses of one length, which fill 1,024 sequences."""
 
 
 def read_plan(read: Callable[[dict[str, Any]], dict[str, Value]]) -> Reader:
@@ -886,6 +895,13 @@ PLANS: Final = (
                     "owned GPUs": of["size"].keep_gpus,
                 }
             ),
+        },
+    ),
+    Quantity(
+        "seconds of an update",
+        {
+            "`plan train`": read_plan(lambda of: {"update": of["train"].plans[0].step_s}),
+            "`plan rl`": read_plan(lambda of: {"update": of["rl"].best.updates.update_s}),
         },
     ),
 )

@@ -63,9 +63,9 @@ COMMANDS_WITHOUT = {
     "backup": KEEPS,
     "generate grafana": "writes the dashboards, which are in the table",
     "generate prometheus-rules": "writes the rules for Prometheus, which are in the table",
-    "plan train": "the cost of a run that no other page plans (tests/planner)",
     "validate train": MEASURED,
     "validate memory": MEASURED,
+    "validate rl": MEASURED,
     "validate serve": MEASURED,
     "validate mfu": MEASURED,
 }

@@ -50,10 +50,16 @@ from loadfactor.interfaces.requests import (
     UsersRequest,
     WhyChangedRequest,
 )
+from loadfactor.interfaces.validations.rl import build_document as build_rl_validation
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation
 from loadfactor.interfaces.validations.training import build_mfu_document as build_mfu_validation
-from loadfactor.planner.validation.request import MfuRequest, ServingValidationRequest, TrainingValidationRequest
+from loadfactor.planner.validation.request import (
+    MfuRequest,
+    RlValidationRequest,
+    ServingValidationRequest,
+    TrainingValidationRequest,
+)
 from loadfactor.settings.config import settings
 
 JOB, OTHER_JOB = "481016", "481020"
@@ -206,11 +212,15 @@ LLAMA = {"model": "llama-3.1-70b", "accelerator": "h100-sxm"}
 OTHERS: dict[str, Callable[[], Document]] = {
     "diagnose-trace": lambda: build_page_of_trace(DiagnoseRequest(trace=(TRACE,))),
     "plan-train": lambda: loadfactor.plan_training(**LLAMA, gpus=(512,), tokens=15e12).document,
+    "plan-rl": lambda: (
+        loadfactor.plan_reinforcement(**LLAMA | {"model": "llama-3.1-8b"}, gpus=16, marginal=True).document
+    ),
     "plan-serve": lambda: loadfactor.plan_serving(**LLAMA | {"model": "llama-3.1-8b"}).document,
     "plan-size": lambda: loadfactor.plan_size(trace=Path("examples/jobs.csv"), gpus=48).document,
     "plan-own": lambda: loadfactor.plan_ownership().document,
     "plan-breakeven": lambda: loadfactor.plan_breakeven().document,
     "validate-train": lambda: build_training_validation(TrainingValidationRequest()),
+    "validate-rl": lambda: build_rl_validation(RlValidationRequest()),
     "validate-serve": lambda: build_serving_validation(ServingValidationRequest()),
     "validate-mfu": lambda: build_mfu_validation(MfuRequest()),
 }

@@ -26,6 +26,17 @@ def test_more_gpus_and_money_for_training_are_the_run_planned_on_them() -> None:
     assert money.cost_per_unit == pytest.approx(now.cost_per_mtok)
 
 
+def test_more_gpus_and_money_for_reinforcement_learning_are_its_steps_planned_on_them() -> None:
+    """Steps a day and cost of 24 GPUs are those of `plan rl` for them; 10,000 pay for so many steps more."""
+    asked: dict[str, Any] = {"model": "qwen3-0.6b", "prompts": 16, "price_per_gpu_hour": 2.0}
+    plan = loadfactor.plan_reinforcement(**asked, gpus=16, marginal=True).data
+    gpus, money = plan.marginal
+    larger = loadfactor.plan_reinforcement(**asked, gpus=24).data
+    assert (gpus.now, gpus.then) == pytest.approx((86_400 / plan.step_s, 86_400 / larger.step_s))
+    assert gpus.cost == pytest.approx(larger.cost - plan.cost)
+    assert money.gained * plan.step_s * 16 * 2 / 3600 == pytest.approx(10_000)
+
+
 def test_gpus_that_cannot_be_laid_out_bring_nothing_and_say_why() -> None:
     """A batch that 72 GPUs do not divide."""
     fixed: dict[str, Any] = {"model": "llama-3.1-8b", "global_batch": 64, "tp": (1,), "pp": (1,), "cp": (1,)}

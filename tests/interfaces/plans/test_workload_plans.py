@@ -25,10 +25,11 @@ from loadfactor.interfaces.cli import app
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import about_money, number, percent
 from loadfactor.interfaces.functions import Page
-from loadfactor.interfaces.plans import breakeven, own, serve, size, train
+from loadfactor.interfaces.plans import breakeven, own, rl, serve, size, train
 from loadfactor.interfaces.render.json import render_json, to_plain
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.planner.economics.request import BreakEvenRequest, OwnRequest
+from loadfactor.planner.reinforcement.request import RlRequest
 from loadfactor.planner.serving.fleet_size import MOST_SIMULATED_STEPS
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.sizing.request import SizeRequest
@@ -326,6 +327,7 @@ class Plan:
 
 PLANS = {
     "train": Plan(TrainingRequest, train.build_document, {"model": "llama-3.1-8b", "gpus": 64, "tokens": "15B"}),
+    "rl": Plan(RlRequest, rl.build_document, {"model": "qwen3-0.6b", "gpus": 2, "prompts": 4, "framework": "nemo"}),
     "serve": Plan(ServingRequest, serve.build_document, {"model": "llama-3.1-8b", "users": 200}),
     "size": Plan(SizeRequest, size.build_document, {}),
     "own": Plan(

@@ -54,6 +54,28 @@ def read_training_constants() -> TrainingConstants:
 
 
 @dataclass(frozen=True)
+class FrameworkFactor:
+    """Seconds of both halves in a framework of reinforcement learning over those of each alone, for one kind of network.
+
+    `range`: factors on a predicted step between which four of five rows lie whose network was left out; `left_out_error`: their
+    mean error.
+    """
+
+    value: float
+    range: tuple[float, float]
+    left_out_error: float
+
+
+@cache
+def read_framework_factors() -> Mapping[str, FrameworkFactor]:
+    """The factors of `dense` networks and of those with `experts`, as the data file gives them."""
+    return {
+        kind: FrameworkFactor(float(one["value"]), tuple(one["range"]), float(one["left_out_error"]))
+        for kind, one in read_constants("reinforcement.toml").items()
+    }
+
+
+@dataclass(frozen=True)
 class LeftOutSource:
     """Mean error of a file of measurements or a generation of hardware, with its rows fitted to (None where they never are) and
     without; `covered_share` of them lie in the range that the other sources give.

@@ -520,13 +520,20 @@ COMMANDS = (
     ),
     CommandEntry(
         "plan",
-        "Plan training, serving, the size of a cluster, and owning it.",
+        "Plan training, reinforcement learning, serving, the size of a cluster, and owning it.",
         commands=(
             CommandEntry(
                 "train",
                 "Plan a training run: the best layout, time, and cost.",
                 "loadfactor.interfaces.plans.train.build_document",
                 "loadfactor.planner.training.request.TrainingRequest",
+            ),
+            CommandEntry(
+                "rl",
+                "Plan reinforcement learning: rollouts and training, which part waits, and cost.\n\n"
+                "On the same GPUs in turn, or each on its own, synchronous or some updates apart.",
+                "loadfactor.interfaces.plans.rl.build_document",
+                "loadfactor.planner.reinforcement.request.RlRequest",
             ),
             CommandEntry(
                 "serve",
@@ -584,6 +591,12 @@ COMMANDS = (
                 "Compare predicted latency and throughput with measured ones.",
                 "loadfactor.interfaces.cli.actions.build_serving_validation",
                 "loadfactor.planner.validation.request.ServingValidationRequest",
+            ),
+            CommandEntry(
+                "rl",
+                "Compare predicted steps of reinforcement learning with published ones.",
+                "loadfactor.interfaces.validations.rl.build_document",
+                "loadfactor.planner.validation.request.RlValidationRequest",
             ),
             CommandEntry(
                 "mfu",

@@ -21,6 +21,7 @@ from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.formats import duration
 from loadfactor.planner.economics.request import BreakEvenRequest, OwnRequest
+from loadfactor.planner.reinforcement.request import RlRequest
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.training.request import TrainingRequest
@@ -53,6 +54,12 @@ PLANS: Final = (
         "How long does training take, and what does it cost?",
         TrainingRequest,
         "model=llama-3.1-70b&gpus=64,256,1024",
+    ),
+    PlanKind(
+        "rl",
+        "How long does a step of reinforcement learning take, and which part waits?",
+        RlRequest,
+        "model=qwen3-8b&gpus=64",
     ),
     PlanKind("serve", "How many GPUs does serving take, and what does it cost?", ServingRequest),
     PlanKind("size", "How large should the cluster be?", SizeRequest, "users=20k"),

@@ -104,7 +104,7 @@ def plan_runs(
 
     Raises PlanError with the reason when none of them can be.
     """
-    job = _describe_job(request, facts)
+    job = describe_job(request, facts)
     job, calibrated = _calibrate(request, job)
     plans, refused = [], []
     tokens = request.tokens / request.needs.work_share
@@ -166,7 +166,7 @@ def _name_source(price: ChosenPrice | None) -> str | None:
     return None if price.is_given else f"{price.source} ({price.basis}, {price.as_of})"
 
 
-def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob:
+def describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob:
     """The job on the first number of GPUs, with what the request leaves open set to what is usual."""
     seq = request.seq or choose_seq(facts.network)
     most = max(request.gpus)

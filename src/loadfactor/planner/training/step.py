@@ -263,6 +263,29 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     return StepTime({name: factor * term for name, term in terms.items()})
 
 
+def estimate_forward(job: TrainingJob, layout: TrainingLayout) -> Real:
+    """Seconds of a forward pass alone over a step's batch, as the logarithms of probabilities take it: no gradient, no optimizer.
+
+    Half of a step's exchange over tensor and expert ranks and a third of its logits are forward; weights that are sharded are
+    gathered once for each micro-batch, behind it.
+    """
+    x = layout.as_arrays()
+    m, held, layer = x.micro_batches(job.global_batch), stage_layers(job.network.layers, x), mean_layer_seconds(job, x)
+    expert = expert_exchange_s(job, x) / 2
+    if job.software.hides_experts:
+        expert = np.maximum(expert - layer.forward, 0.0)
+    device = layer.forward + tensor_exchange_s(job, x) / 2 + expert + context_exchange_s(job, x) / 3
+    launch = np.maximum(kernels_per_layer(job, x)[0] * job.machine.matmul.launch_s - device, 0.0)
+    micro = held * (device + launch) + _head_s(job, x) / 3 + pipeline_send_s(job, x) / 2
+    filled = m * micro + (job.network.layers - held) * (device + launch) / x.interleave
+    width = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
+    gathered = _exchange_parts(
+        job, x, shard_ranks(job, x), _gather_sharded_s, width, job, rank_parameters(job.network, x)
+    )
+    exposed = np.where((x.zero == 3) & (x.data * x.context > 1), np.maximum(m * gathered - filled, 0.0), 0.0)
+    return job.calibration.step_factor * (filled + exposed)
+
+
 def _selected_s(job: TrainingJob, layer: LayerSeconds) -> Real:
     """Seconds that selective recomputation runs again in a layer; a flash kernel recomputes the attention core in any case."""
     if not job.software.flash_attention:

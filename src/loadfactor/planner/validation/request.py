@@ -65,3 +65,8 @@ class ServingValidationRequest(Request):
 @dataclass(frozen=True)
 class MfuRequest(Request):
     """The published MFU table; it takes nothing."""
+
+
+@dataclass(frozen=True)
+class RlValidationRequest(Request):
+    """The published steps of reinforcement learning; it takes nothing."""
