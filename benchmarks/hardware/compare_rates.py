@@ -1,4 +1,4 @@
-"""Readings of the agent beside nvidia-smi's, signals beside the work that was done, and rates beside constants of the catalog."""
+"""Signals beside the work that was done, and rates beside constants of the catalog."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,40 +15,10 @@ Row = dict[str, Any]
 LOADED = "bf16 products"
 
 
-def list_readings(nvml: Mapping[str, Any]) -> list[Row]:
-    """Every metric of the agent, idle and loaded, beside the field of nvidia-smi that is the same."""
-    loads = {load["load"]: {row["metric"]: row for row in load["readings"]} for load in nvml.get("loads", ())}
-    if "nothing" not in loads:
-        return []
-    found = []
-    for metric, idle in loads["nothing"].items():
-        loaded = loads.get(LOADED, {}).get(metric, {})
-        agrees = [by[metric]["agrees"] for by in loads.values() if by.get(metric, {}).get("agrees") is not None]
-        found.append(
-            {
-                "metric": metric,
-                "field": idle.get("smi_field"),
-                "idle": _write_range(idle),
-                "idle_smi": idle.get("smi_text"),
-                "load": _write_range(loaded),
-                "load_smi": loaded.get("smi_text"),
-                "agrees": all(agrees) if agrees else None,
-            }
-        )
-    return found
-
-
-def _write_range(row: Mapping[str, Any]) -> str | None:
-    if "least" not in row:
-        return None
-    least, most = f"{row['least']:.6g}", f"{row['most']:.6g}"
-    return least if least == most else f"{least} to {most}"
-
-
-def compare_signals(nvml: Mapping[str, Any], chip: Accelerator) -> list[Row]:
+def compare_signals(loads: Sequence[Mapping[str, Any]], chip: Accelerator) -> list[Row]:
     """What a signal says beside the share of the peak that the work done meanwhile took."""
     found = []
-    for load in nvml.get("loads", ()):
+    for load in loads:
         mean = load["mean"]
         for signal, amount, peak in (
             ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", load.get("flops_per_s"), chip.get("peak_bf16_flops")),

@@ -1,6 +1,7 @@
 """Training steps of three networks, healthy and with one known fault each: speed, memory, a trace, and when each ran."""
 
 import gc
+import math
 import os
 import statistics
 import time
@@ -46,7 +47,7 @@ CASES = (
     Case("medium-starved-cpu", "medium", fault="starved by busy processors", expected_of_trace=WAITS, expected_of_books=WAITS),
     Case("medium-small-batch", "medium", fault="small batch", expected_of_trace=("host_bound",),
          expected_of_books=("small_batch", "launch_bound")),
-    Case("small-eager-sync", "small", fault="synchronizing", expected_of_trace=("synchronization",),
+    Case("medium-sync", "medium", fault="synchronizing", expected_of_trace=("synchronization",),
          expected_of_books=("launch_bound",)),
     Case("medium-copies", "medium", fault="pageable copies", expected_of_trace=("copy_bound",), expected_of_books=("host_copies",)),
     Case("large-compiled", "large", is_compiled=True),
@@ -89,13 +90,12 @@ class Trainer:
         self.seq = scale.seq
         if case.fault == "small batch":
             self.batch, self.seq = 1, max(scale.seq // 16, 16)
+        if case.fault == "synchronizing":
+            self.batch = 1
         self.network: Network = build(self.shape, device, torch.float32)
         if case.is_compiled:
             for block in self.network.blocks:
                 block.compile(backend="inductor" if device.type == "cuda" else "eager")  # C++ takes a minute to build
-        if case.fault == "synchronizing":
-            for block in self.network.blocks:
-                block.register_forward_hook(lambda _module, _inputs, out: float(out.detach().flatten()[0]) and None)
         self._optimizer = torch.optim.AdamW(
             self.network.parameters(), lr=1e-4, fused=True if case.is_compiled and device.type == "cuda" else None
         )
@@ -137,6 +137,10 @@ class Trainer:
             logits = self.network(tokens[:, :-1], *self._positions)
         loss = functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
+        if self.case.fault == "synchronizing":
+            for parameter in self.network.parameters():
+                if parameter.grad is not None and not math.isfinite(parameter.grad.norm().item()):
+                    return
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
