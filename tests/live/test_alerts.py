@@ -31,6 +31,7 @@ from loadfactor.insight.alerts.delivery.silence import Silence
 from loadfactor.insight.alerts.judge import Judge
 from loadfactor.settings.config import read_settings
 from loadfactor.store.backup import back_up, compare
+from loadfactor.store.folder import Folder
 from loadfactor.store.tokens import create_token
 
 MINUTE_MS = 60_000
@@ -169,7 +170,7 @@ def test_alerts_outlast_kills(until: str, tmp_path: Path) -> None:
                 up.start()
             assert up.ask("/health")["alerts"]["error"] is None
             wait_until(lambda: set(count_deliveries(folder)) == {"done"}, lambda: count_deliveries(folder))
-            back_up(folder, tmp_path / "copy")
+            back_up(Folder(folder), tmp_path / "copy")
             assert up.stop() == 0
         told = Counter(one["key"] for one in hook.told)
         with UpProcess(tmp_path / "copy", config=config) as restored:
@@ -221,7 +222,7 @@ def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
 
         sending = threading.Thread(target=go_on)
         sending.start()
-        back_up(tmp_path / "books", tmp_path / "copy")
+        back_up(Folder(tmp_path / "books"), tmp_path / "copy")
         sending.join()
         up.wait_until_booked()
         up.stop()
@@ -251,10 +252,10 @@ def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path, run: Run
     make_key(key)
     elsewhere.touch()
     add_silence(with_more, Silence("a", "gpu_hot", {}, 0, 10**15, "known", "me", None))
-    back_up(with_more, tmp_path / "copy", (key, elsewhere))
+    back_up(Folder(with_more), tmp_path / "copy", (key, elsewhere))
     assert (tmp_path / "copy" / key.name).stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "copy" / elsewhere.name).exists()
-    assert compare(with_more, tmp_path / "copy", (key, elsewhere)).differences == ()
+    assert compare(Folder(with_more), tmp_path / "copy", (key, elsewhere)).differences == ()
     verify = ("backup", tmp_path / "copy", "--verify", "--store", with_more)
     code, said, _ = run(*verify)
     assert code == 0
@@ -278,11 +279,11 @@ def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path, run: Run
     assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
     assert list(Books(tmp_path / "copy").show("cost", by="team")) == list(simulated_books.show("cost", by="team"))
     with pytest.raises(InputError, match="is there already"):
-        back_up(folder, tmp_path / "copy")
+        back_up(Folder(folder), tmp_path / "copy")
     with pytest.raises(InputError, match="there are no books"):
-        back_up(tmp_path / "nothing", tmp_path / "other")
+        back_up(Folder(tmp_path / "nothing"), tmp_path / "other")
     damaged = next((tmp_path / "copy").glob("samples-*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-9] + b"x" * 9)
     with pytest.raises(StoreError, match="is damaged"):
-        back_up(tmp_path / "copy", tmp_path / "third")
+        back_up(Folder(tmp_path / "copy"), tmp_path / "third")
     assert not (tmp_path / "third" / "manifest.json").exists()

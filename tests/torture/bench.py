@@ -12,8 +12,9 @@ from tests.torture.fleet import PARTS, write_parts
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
+from loadfactor.store.folder import has_books
 from loadfactor.store.import_records import list_imports
-from loadfactor.store.manifest import NAME, has_books
+from loadfactor.store.manifest import NAME
 from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 Answers = dict[str, list[Any]] | None

@@ -1,6 +1,7 @@
-"""Paths as people write them: ~ is the home folder, and a link to the folder of a store is that folder."""
+"""Paths as people write them: ~ is the home folder, a link to the folder of a store is that folder, and a store may be a URL."""
 
 import os
+import re
 from pathlib import Path
 
 from loadfactor.base.errors import InputError
@@ -17,8 +18,10 @@ def read_path(text: str | Path) -> Path:
 
 
 def read_store(text: str | Path) -> Path:
-    """The folder of a store, as it was written where no symbolic link is on the way, else the folder that is linked to."""
+    """The folder of a store, as written where no symbolic link is on the way, else the folder that is linked to; a URL as it is."""
     path = read_path(text)
+    if read_url(path) is not None:
+        return path
     real = Path(os.path.realpath(path))
     return path if real == Path(os.path.abspath(path)) else real
 
@@ -26,3 +29,28 @@ def read_store(text: str | Path) -> Path:
 def cache_folder() -> Path:
     """Where what can be worked out again is kept between runs: of this user, outside every store."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "loadfactor"
+
+
+def state_folder() -> Path:
+    """Where what cannot be worked out again is kept, of this user, where no folder was named."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "loadfactor"
+
+
+_BUCKET = re.compile(r"(s3|gs|az):/+([^/].*)")
+
+
+def read_url(text: str | Path) -> str | None:
+    """The bucket and prefix that were meant: s3://bucket/prefix, gs://… or az://…; None for a folder.
+
+    Of the two slashes of a URL a path keeps one.
+
+    >>> read_url(Path("s3://gpus/books/")), read_url("books")
+    ('s3://gpus/books', None)
+    """
+    found = _BUCKET.fullmatch(str(text))
+    return None if found is None else f"{found[1]}://{found[2].rstrip('/')}"
+
+
+def name_store(path: str | Path) -> str:
+    """A store as it is written behind --store."""
+    return read_url(path) or str(path)

@@ -266,6 +266,6 @@ def say_no_gpus(session: "Session") -> str:
         known = f"hold {', '.join(tables)} and no time yet, an instant at most"
         begin = "import samples with --step SECONDS or from_utc, and devices with from_utc and to_utc or without an end"
     if has_bills(session):
-        who = f"`loadfactor chargeback --store {shlex.quote(str(session.folder))}`"
+        who = f"`loadfactor chargeback --store {shlex.quote(session.name)}`"
         begin = f"{who} says who pays the bill; for the rest import what measures or lists its GPUs"
-    return f"the books in {session.folder} {known}; {begin}"
+    return f"the books in {session.name} {known}; {begin}"

@@ -128,7 +128,7 @@ def find_commitments(session: Session) -> BilledCommitments:
     """Sum up every commitment in the bills. Raises InputError where there is no bill."""
     if not has_bill(session):
         raise InputError(
-            f"no bill in {session.folder}; import one: `loadfactor import focus PATH`, or aws-cur, azure-cost, gcp-billing"
+            f"no bill in {session.name}; import one: `loadfactor import focus PATH`, or aws-cur, azure-cost, gcp-billing"
         )
     purchased = _read_purchases(session)
     currency, remarks = view_charges(session, "EffectiveCost")

@@ -14,7 +14,7 @@ from loadfactor.books.entry_rules import EntryRules
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.settings.config import settings
-from loadfactor.store.manifest import Loss, has_books, needs_migration
+from loadfactor.store.manifest import Loss
 from loadfactor.store.store import Store
 from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
@@ -46,14 +46,16 @@ def _ask(question: Callable[Concatenate[Snapshot, P], R]) -> "Callable[Concatena
 
 
 class Books:
-    """The books of one fleet, kept in one folder. Ask them from as many threads as you like, while others write."""
+    """The books of one fleet, kept in a folder or a bucket. Ask them from as many threads as you like, while others write."""
 
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
         """Raises InputError when the books are kept in another currency than the one requested, StoreError when they are newer."""
-        self.store = Store(Path(folder), currency or settings().currency, settings().memory, EntryRules())
+        self.store = Store(
+            Path(folder), currency or settings().currency, settings().memory, EntryRules(), settings().local_folder
+        )
         self.idle_below = idle_below
         with suppress(DamageError):  # the first question says it, and `repair` is for that
-            if needs_migration(self.store.folder):
+            if self.store.place.needs_migration():
                 from loadfactor.books.writing import migrate_books
 
                 migrate_books(self.store, idle_below)
@@ -62,12 +64,14 @@ class Books:
     @classmethod
     def open(cls, folder: str | Path, create: bool = False, idle_below: float = IDLE_BELOW) -> "Books":
         """The books of a folder. Raises InputError where there are none, unless `create` is true: the first import makes them."""
-        if not create and not has_books(Path(folder)):
+        books = cls(folder, idle_below)
+        if not create and not books.store.place.has_books():
+            name = books.store.name
             raise InputError(
-                f"no books in {folder}; begin with `loadfactor import SOURCE PATH --store {quote(str(folder))}` or "
+                f"no books in {name}; begin with `loadfactor import SOURCE PATH --store {quote(name)}` or "
                 "`loadfactor demo`, in Python with loadfactor.open(folder, create=True).add(…)"
             )
-        return cls(folder, idle_below)
+        return books
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

@@ -206,7 +206,7 @@ def _find_last_day(session: Session, is_billed: bool, today: date, zone: tzinfo)
     start, end = session.span()
     if start == end:
         raise InputError(
-            f"the books in {session.folder} know of no cost yet; begin with `loadfactor import` of a bill or of allocations"
+            f"the books in {session.name} know of no cost yet; begin with `loadfactor import` of a bill or of allocations"
         )
     return instant(end).astimezone(zone).date() - timedelta(1)
 

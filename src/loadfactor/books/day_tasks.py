@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.books.rebuild import find_stale, keep_booked, ledger_key, refresh
 from loadfactor.store import disk
 from loadfactor.store.manifest import StoredFile, intersect, merge, subtract
+from loadfactor.store.place import Place
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.store.writer import FOOTER, LEDGER_OPTIONS, Writer, count_rows, read_footer
@@ -94,35 +94,23 @@ class TaskList:
                 return task
         raise InputError(f"what task {name} would book has changed; `loadfactor ledger plan` lists the tasks of now")
 
-    def book(self, task: DayTask) -> Path:
-        """Work out the rows of a task and put them into a file, unless it is there; its path."""
-        path = self.locate(task)
-        if path.exists():
-            return path
-        disk.make_folder(path.parent)
+    def book(self, task: DayTask) -> None:
+        """Work out the rows of a task and put them into a file of its name, unless that is there."""
+        place, name = self.session.place, name_output(task.name)
+        if place.has(name):
+            return
         session = self.session
         book(session, intersect(task.hours, (session.span(),)), idle_below=self.idle_below, owned=self.owned)
         footer = quote(json.dumps({"digest": task.digest, "hours": task.hours}))
-        beside = path.with_name(f"{path.stem}.{uuid4().hex}.tmp")
+        beside = place.files / FOLDER / f"{task.name}.{uuid4().hex}.tmp"
+        disk.make_folder(beside.parent)
         try:
             options = f"{LEDGER_OPTIONS}, KV_METADATA {{{FOOTER}: {footer}}}"
             session.raw.execute(f"COPY (SELECT * FROM book) TO {quote(str(beside))} ({options})")
             disk.sync_file(beside)
-            with suppress(FileExistsError):  # another process was quicker
-                disk.link(beside, path)
+            place.put_new(beside, name)
         finally:
             beside.unlink(missing_ok=True)
-        disk.sync_folder(path.parent)
-        return path
-
-    def locate(self, task: DayTask) -> Path:
-        """Where the output of a task lies, or will."""
-        return self.name_output(self.session.folder, task.name)
-
-    @staticmethod
-    def name_output(folder: Path, name: str) -> Path:
-        """The same by the name of a task."""
-        return folder / FOLDER / f"{name}.parquet"
 
     def read_output(self, path: Path) -> DayTask | None:
         """The task that a file is the output of; None where its inputs are others by now, or it is none."""
@@ -148,7 +136,8 @@ class TaskList:
 def publish_tasks(writer: Writer, idle_below: float, progress: "Progress") -> Publication:
     """Take the outputs that still hold into the ledger. Hours of which there is none stay stale; where none are, sums follow."""
     tasks = TaskList(writer, idle_below)
-    outputs = sorted((writer.folder / FOLDER).glob("*.parquet"))
+    place = writer.place
+    outputs = [place.fetch(name) for name in place.list_within(FOLDER) if name.endswith(".parquet")]
     valid = {path: task for path in outputs if (task := tasks.read_output(path)) is not None}
     made: list[StoredFile] = []
     hours: tuple[Span, ...] = ()
@@ -166,13 +155,15 @@ def publish_tasks(writer: Writer, idle_below: float, progress: "Progress") -> Pu
     return Publication(len(valid), len(outputs) - len(valid), _measure(left) // MS_PER_HOUR)
 
 
-def remove_outputs(folder: Path, keep: Iterable[str] = ()) -> None:
-    """Remove outputs that were published or dropped, and what killed processes left half written; not those named."""
-    for path in (folder / FOLDER).glob("*"):
-        if path.stem not in keep:
-            disk.remove(path)
-    with suppress(OSError):
-        (folder / FOLDER).rmdir()
+def name_output(task: str) -> str:
+    """Where the output of a task lies, or will, in the place of the store."""
+    return f"{FOLDER}/{task}.parquet"
+
+
+def remove_outputs(place: Place) -> None:
+    """Remove outputs that were published or dropped, and what killed processes left half written."""
+    for name in place.list_within(FOLDER):
+        place.remove(name)
 
 
 def _take(writer: Writer, path: Path, task: DayTask) -> list[StoredFile]:

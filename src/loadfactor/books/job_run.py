@@ -183,7 +183,7 @@ def job_history(books: Books) -> JobHistory:
     ended = ended.sort_values(["submitted_ms", "from_ms", "to_ms", "gpus", "team"])
     if len(ended) < 2:
         raise InputError(
-            f"the books in {books.store.folder} hold too few jobs that ended ({len(ended)}); "
+            f"the books in {books.store.name} hold too few jobs that ended ({len(ended)}); "
             "import a scheduler's accounting, or give a CSV"
         )
     devices = books.table("devices")

@@ -41,6 +41,10 @@ class Retagging:
 class _LeaveAsIsError(Exception):
     """Ends a dry run: nothing of it is published."""
 
+    def __init__(self, found: Retagging) -> None:
+        super().__init__()
+        self.found = found
+
 
 def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: bool, progress: Progress) -> Retagging:
     """As `Books.retag`."""
@@ -49,22 +53,24 @@ def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: boo
     names: tuple[str, ...] = TAGGED
     if entry.mask is not None:  # names that entered before pseudonyms were requested
         change, names = _mask_too(change, entry.mask), (*TAGGED, "progress", "job_sections", "served_requests")
-    found = None
+
+    def work(writer: Writer) -> Retagging:
+        progress("tagging", 0.0)
+        before = _ask(writer, idle_below)
+        if entry.mask is not None and _names_somebody(writer):
+            writer.mark_stale([writer.span()])  # also files of the ledger of which only some hours are booked anew
+        rows = retag_rows(writer, change, names)
+        refresh(writer, progress, idle_below)
+        found = Retagging(rows, _compare(before, _ask(writer, idle_below)), is_dry_run)
+        if is_dry_run:
+            raise _LeaveAsIsError(found)
+        return found
+
     try:
-        with store.write() as writer:
-            progress("tagging", 0.0)
-            before = _ask(writer, idle_below)
-            if entry.mask is not None and _names_somebody(writer):
-                writer.mark_stale([writer.span()])  # also files of the ledger of which only some hours are booked anew
-            rows = retag_rows(writer, change, names)
-            refresh(writer, progress, idle_below)
-            found = Retagging(rows, _compare(before, _ask(writer, idle_below)), is_dry_run)
-            if is_dry_run:
-                raise _LeaveAsIsError
-    except _LeaveAsIsError:
-        pass
-    assert found is not None
-    if found.rows and not is_dry_run:
+        found = store.change(work)
+    except _LeaveAsIsError as ended:
+        return ended.found
+    if found.rows:
         append_audit(store.folder, "retag", rows=found.rows, mapping=str(mapping or ""))
     return found
 

@@ -39,7 +39,7 @@ def find_serving_load(books: Snapshot, job: str | None = None, window: Window = 
         raise InputError("the books hold no output tokens in that time; ask for another --from, --to or --last")
     if not rows:
         raise InputError(
-            f"the books in {books.folder} hold no output tokens; begin with `loadfactor import serving FILE…`"
+            f"the books in {books.name} hold no output tokens; begin with `loadfactor import serving FILE…`"
         )
     if job is not None and job not in rows:
         raise no_such("job that serves", job, rows)

@@ -81,7 +81,7 @@ def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str
                 name,
                 value,
                 known,
-                f"`loadfactor show paid_gpu_hours --by {name} --store {quote(str(session.folder))}` lists them",
+                f"`loadfactor show paid_gpu_hours --by {name} --store {quote(session.name)}` lists them",
             )
     return tuple(where.items())
 
@@ -114,8 +114,13 @@ class Snapshot:
         self._ledger = WindowLedger(session, idle_below)
 
     @property
+    def name(self) -> str:
+        """Where the books are kept, as it is written behind --store."""
+        return self._session.name
+
+    @property
     def folder(self) -> Path:
-        """Where the books are kept."""
+        """The folder of what lies beside the books."""
         return self._session.folder
 
     @property

@@ -23,9 +23,12 @@ from loadfactor.tables.schema import STATEMENTS
 
 def migrate_books(store: Store, idle_below: float) -> None:
     """Bring books of an earlier format into today's."""
-    with store.write(start_migration) as writer:
+
+    def work(writer: Writer) -> None:
         migrate(writer)
         refresh(writer, quiet, idle_below)
+
+    store.change(work, start_migration)
 
 
 def add_files(
@@ -39,7 +42,8 @@ def add_files(
     """As `Books.add`."""
     kind = find_source(source)
     files = tuple(Path(p) for p in paths)
-    with store.write() as writer:
+
+    def work(writer: Writer) -> Receipt:
         receipt = import_files(writer, kind, files, options or ReadOptions(), progress)
         if kind.grows and receipt.number is not None and not receipt.already:
             # Take out the imports of the same logs when they were shorter; their numbers.
@@ -48,6 +52,9 @@ def add_files(
                 forget_import(writer, before)
             receipt = replace(receipt, replaced=outgrown)
         _finish(writer, progress, idle_below)
+        return receipt
+
+    receipt = store.change(work)
     for number in receipt.replaced:
         append_audit(store.folder, "forget", number=number, source=source)
     return receipt
@@ -57,22 +64,26 @@ def add_rows(
     store: Store, idle_below: float, source: Source, items: Iterable[Rows | Gap], name: str, progress: Progress
 ) -> Receipt:
     """As `Books.add_rows`."""
-    with store.write() as writer:
+
+    def work(writer: Writer) -> Receipt:
         for record in list_imports(writer, f"digest = {quote(name)}"):
             gaps = tuple(Gap(*gap) for gap in record.gaps)
             return Receipt(source.name, record.rows, gaps, already=True, number=record.number)
         receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress)
         if receipt.rows:
             _finish(writer, progress, idle_below)
-    return receipt
+        return receipt
+
+    return store.change(work, is_repeatable=iter(items) is not items)
 
 
 def forget(store: Store, idle_below: float, number: int, progress: Progress) -> ImportRecord:
     """As `Books.forget`."""
-    with store.write() as writer:
+
+    def work(writer: Writer) -> ImportRecord:
         found = list_imports(writer, f"import_no = {number}")
         if not found:
-            raise InputError(f"no import {number} in {store.folder}; `loadfactor imports` lists them")
+            raise InputError(f"no import {number} in {store.name}; `loadfactor imports` lists them")
         if found[0].at_ms is None:
             raise InputError(
                 f"import {number} was read by an earlier version, which did not keep its rows apart; import what is to"
@@ -86,31 +97,43 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
         progress("forgetting", 0.0)
         forget_import(writer, number)
         _finish(writer, progress, idle_below)
-    append_audit(store.folder, "forget", number=number, source=found[0].source)
-    return found[0]
+        return found[0]
+
+    forgotten = store.change(work)
+    append_audit(store.folder, "forget", number=number, source=forgotten.source)
+    return forgotten
 
 
 def flush(store: Store, idle_below: float) -> int:
     """As `Books.flush`."""
-    with store.write() as writer:
+
+    def work(writer: Writer) -> int:
         if flush_live(writer):
             _finish(writer, quiet, idle_below)
-    return writer.manifest.live_through
+        return writer.manifest.live_through
+
+    return store.change(work)
 
 
 def compact(store: Store, idle_below: float, progress: Progress) -> None:
     """As `Books.compact`."""
-    with store.write() as writer:
+
+    def work(writer: Writer) -> None:
         compact_store(writer, everything=True)
         refresh(writer, progress, idle_below)
+
+    store.change(work)
 
 
 def repair(store: Store, idle_below: float, progress: Progress) -> tuple[Loss, ...]:
     """As `Books.repair`."""
-    with store.write(start_repair) as writer:
+
+    def work(writer: Writer) -> tuple[Loss, ...]:
         for_good = repair_store(writer)
         refresh(writer, progress, idle_below)
-    return writer.manifest.losses + for_good
+        return writer.manifest.losses + for_good
+
+    return store.change(work, start_repair)
 
 
 def quiet(_what: str, _share: float) -> None:

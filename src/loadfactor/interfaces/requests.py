@@ -16,19 +16,22 @@ from typing import TYPE_CHECKING, Literal
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.limits import WAIT_H
-from loadfactor.base.paths import read_store
+from loadfactor.base.paths import name_store, read_store
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.request import Request, option
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
     from loadfactor.books.snapshot import Snapshot
+    from loadfactor.store.place import Place
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
 LISTEN = "127.0.0.1:9417"
 """Where servers listen."""
-STORE_HELP = "Folder of the books. [default: books, or what loadfactor.toml says]"
+STORE_HELP = (
+    "Folder of the books, or s3://, gs:// or az://BUCKET/PREFIX. [default: books, or what loadfactor.toml says]"
+)
 
 KEY_HELP = "File with the key. [default: what loadfactor.toml says]"
 DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, project, purpose, tenant, state, hour, day, week, month"
@@ -73,7 +76,7 @@ class MonthRequest(StoreRequest):
     def words(self) -> str:
         """Options to type behind a command for it to speak of the same books and zone."""
         zone = f" --timezone {quote(self.timezone)}" if self.timezone else ""
-        return f" --store {quote(str(find_store(self.store)))}{zone}"
+        return f" --store {quote(name_store(find_store(self.store)))}{zone}"
 
 
 def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
@@ -100,6 +103,14 @@ def find_store(given: Path | None) -> Path:
     return settings().store if given is None else read_store(given)
 
 
+def find_books(given: Path | None) -> "Place":
+    """Where the books lie that are given, else those in the settings, with the folder beside them; there need be none."""
+    from loadfactor.settings.config import settings
+    from loadfactor.store.store import find_place
+
+    return find_place(find_store(given), settings().local_folder)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpanRequest(Request):
     """A question of some interval of the books."""
@@ -120,7 +131,7 @@ class SpanRequest(Request):
                 line = (
                     "this ledger was booked by another version or with another idle_below: every question books it anew"
                 )
-                command = f"loadfactor compact --store {quote(str(books.store.folder))}"
+                command = f"loadfactor compact --store {quote(books.store.name)}"
                 print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
         return books
 
@@ -197,7 +208,7 @@ def find_currency(currency: str | None, store: Path | None) -> str:
         if not re.fullmatch("[A-Z]{3}", currency):
             raise InputError(f"--currency {currency!r} is no currency; write three capital letters, like EUR")
         return currency
-    if store is not None or (find_store(None) / "manifest.json").exists():
+    if store is not None or find_books(None).has_books():
         return StoreRequest(store=store).books.store.currency
     return settings().currency or DEFAULT_CURRENCY
 

@@ -49,7 +49,13 @@ Signature = tuple[int, int] | None
 class Settings(SettingsTable):
     """Everything that can be set once."""
 
-    store: Path = Field(default=Path("books"), description="Folder in which the books are kept.")
+    store: Path = Field(
+        default=Path("books"), description="Where the books are kept: a folder, or s3://, gs:// or az://."
+    )
+    local_folder: Path | None = Field(
+        default=None,
+        description="Folder on a local disk beside books in a bucket: live rows, tokens, what alerts have sent.",
+    )
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
     idle_below: float = Field(default=IDLE_BELOW, gt=0, lt=1, description="Held, and activity under this share: idle.")
 

@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 from loadfactor.base.errors import DamageError, InputError, StoreError, say_why
 from loadfactor.store import disk
 from loadfactor.store.disk import NAME as AUDIT
+from loadfactor.store.folder import Folder, has_books
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_copy import has_live, open_copy
 from loadfactor.store.live_database import QUARANTINE, LogSpan, check_live, read_span
-from loadfactor.store.manifest import NAME, Generation, Manifest, checksum_file, has_books, write_down
+from loadfactor.store.manifest import NAME, Manifest, checksum_file, write_down
+from loadfactor.store.place import Place
 from loadfactor.store.source_status import NAME as STATUSES
 from loadfactor.store.tokens import NAME as TOKENS
 from loadfactor.store.tokens import read_tokens
@@ -24,7 +26,7 @@ BESIDE = (TOKENS, AUDIT, STATUSES)
 """Small files of a store that are no books."""
 
 
-def back_up(folder: Path, target: Path, also: Iterable[Path] = ()) -> Manifest:
+def back_up(place: Place, target: Path, also: Iterable[Path] = ()) -> Manifest:
     """Copy one generation of a store, its live batches and all that lies beside them into a new folder; what was copied.
 
     That is tokens, the audit log, states of sources, quarantine, databases of others (silences, what receivers were sent), and
@@ -32,25 +34,25 @@ def back_up(folder: Path, target: Path, also: Iterable[Path] = ()) -> Manifest:
     Raises InputError where the target is taken or there are no books, DamageError and StoreError where the store cannot be read or
     the target not be written. A copy that was not finished has no manifest.
     """
-    if not folder.is_dir() or not has_books(folder):
-        raise InputError(f"there are no books in {folder}; name them with --store")
+    folder = place.folder
+    if not place.has_books():
+        raise InputError(f"there are no books in {place.name}; name them with --store")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} is there already; name a new folder")
     try:
         disk.make_folder(target)
-        shutil.copymode(folder, target)
+        if folder.is_dir():
+            shutil.copymode(folder, target)
         while True:
-            generation = Generation(folder)  # its files stay until it is closed
+            generation = place.open_newest()  # its files stay until it is closed
             with closing(generation):
                 if has_live(folder):
                     _copy_database(folder, target, LIVE)
-                    newest = Generation(folder)
-                    newest.close()
-                    through = newest.manifest.live_through
-                    if through != generation.manifest.live_through:
+                    if place.read_newest().live_through != generation.manifest.live_through:
                         continue  # a flush has made files of batches meanwhile, and may have discarded them
                 for file in generation.manifest.files:
-                    _copy(folder / file.name, target / file.name, file.crc32)
+                    (path,) = place.locate([file])
+                    _copy(path, target / file.name, file.crc32)
                 # After the books: what is judged and sent of them is not judged and sent again.
                 for name in list_databases(folder):
                     _copy_database(folder, target, name)
@@ -110,7 +112,7 @@ class Comparison:
     has_gone_on: bool
 
 
-def compare(folder: Path, copy: Path, also: Iterable[Path] = ()) -> Comparison:
+def compare(place: Place, copy: Path, also: Iterable[Path] = ()) -> Comparison:
     """Compare a copy with the books it was taken of. Where they have gone on since, the copy is held against itself.
 
     Then of what they hold beside the books each kind has to be there. Raises InputError where there is no copy of these books,
@@ -118,10 +120,10 @@ def compare(folder: Path, copy: Path, also: Iterable[Path] = ()) -> Comparison:
     """
     if not copy.is_dir() or not has_books(copy):
         raise InputError(f"{copy} holds no backup; leave --verify out to make one, or name its folder")
-    books, kept = _read_manifest(folder), _read_manifest(copy)
+    folder, books, kept = place.folder, place.read_newest(), Folder(copy).read_newest()
     if kept.generation > books.generation:
         raise InputError(
-            f"{copy} is no backup of {folder}: its generation {kept.generation:,} is later than their {books.generation:,}"
+            f"{copy} is no backup of {place.name}: its generation {kept.generation:,} is later than their {books.generation:,}"
         )
     differences = [*_find_damage(copy, kept)]
     has_gone_on = books.generation != kept.generation or _read_numbers(folder) != _read_numbers(copy)
@@ -142,11 +144,6 @@ def compare(folder: Path, copy: Path, also: Iterable[Path] = ()) -> Comparison:
             f"{path} differs" for path in same if (folder / path).read_bytes() != (copy / path).read_bytes()
         ]
     return Comparison(tuple(differences), found, kept.generation, has_gone_on)
-
-
-def _read_manifest(folder: Path) -> Manifest:
-    with closing(Generation(folder)) as generation:
-        return generation.manifest
 
 
 def _find_damage(copy: Path, manifest: Manifest) -> list[str]:

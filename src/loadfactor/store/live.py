@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from loadfactor.base.errors import BusyError, DamageError, InputError, StoreErro
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.store import disk
 from loadfactor.store.disk import Lock, take_lock
+from loadfactor.store.folder import Folder
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live
 from loadfactor.store.live_database import (
     BODY_BYTES,
@@ -48,7 +49,6 @@ from loadfactor.store.live_database import (
     say_damage,
     write_span,
 )
-from loadfactor.store.manifest import Generation
 from loadfactor.store.session import Entry
 
 __all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]
@@ -145,8 +145,7 @@ class LiveLog:
         """
         lock = _locked(folder)
         try:
-            with closing(Generation(folder)) as books:
-                after = max(after, books.manifest.live_through)
+            after = max(after, Folder(folder).read_newest().live_through)
             connection = open_database(folder, after)
         except BaseException as error:
             lock.close()

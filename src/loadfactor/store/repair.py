@@ -19,10 +19,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from loadfactor.base.errors import DamageError, StoreError
+from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.charge_imports import settle_charges
 from loadfactor.store.compaction import refold_table
+from loadfactor.store.folder import Folder, check_file, list_unfinished
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import ImportRecord, add_records, change_records, list_imports
 from loadfactor.store.live import set_damaged_aside
@@ -31,7 +32,6 @@ from loadfactor.store.live_database import QUARANTINE
 from loadfactor.store.manifest import (
     NAME,
     OWN_NAME,
-    Generation,
     Loss,
     Manifest,
     StoredFile,
@@ -41,11 +41,12 @@ from loadfactor.store.manifest import (
     read_file,
 )
 from loadfactor.store.normalize import AS_TAKEN, normalize
+from loadfactor.store.place import Place
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.sample_imports import Series, reaches_next_day, recount_votes, write_cell
-from loadfactor.store.session import check_file, read_rows
+from loadfactor.store.session import read_rows
 from loadfactor.store.small_imports import LOGGED, fold_table, name_columns
-from loadfactor.store.writer import Writer, count_rows, list_unfinished, read_footer
+from loadfactor.store.writer import Writer, count_rows, read_footer
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.columns import Table
 from loadfactor.tables.schema import ALWAYS, TABLES
@@ -54,16 +55,22 @@ UNKNOWN = "unknown"
 """The source of an import whose record was lost."""
 
 
-def start_repair(folder: Path) -> Manifest:
-    """The manifest of a folder, or, where it is lost or damaged, one rebuilt from the files: all but the ledger is in them."""
+def start_repair(place: Place) -> Manifest:
+    """The manifest of a folder, or, where it is lost or damaged, one rebuilt from the files: all but the ledger is in them.
+
+    Raises InputError for a bucket.
+    """
+    if not isinstance(place, Folder):
+        raise InputError(
+            f"only folders are repaired: copy {place.name} with the object store's own tool, name the folder with --store, and"
+            " copy it back into a new prefix"
+        )
     try:
-        generation = Generation(folder)
-        generation.close()
+        return place.read_newest()
     except DamageError:
-        if (folder / NAME).exists():
-            _quarantine(folder, NAME)
-        return rebuild_manifest(folder)
-    return generation.manifest
+        if (place.folder / NAME).exists():
+            _quarantine(place.folder, NAME)
+        return rebuild_manifest(place.folder)
 
 
 def rebuild_manifest(folder: Path) -> Manifest:
@@ -234,9 +241,9 @@ BEFORE: Final = 0
 """The number of an import that an earlier version made; it did not keep the rows of imports apart."""
 
 
-def start_migration(folder: Path) -> Manifest:
+def start_migration(place: Place) -> Manifest:
     """An empty manifest in the folder of an earlier store, with nothing but the number of its generation."""
-    return Manifest(_read(folder)["generation"])
+    return Manifest(_read(place.folder)["generation"])
 
 
 def migrate(writer: Writer) -> None:

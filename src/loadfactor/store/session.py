@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
 
-from loadfactor.base.errors import say_why
-from loadfactor.store.manifest import Manifest, StepVote, StoredFile, checksum_file, damaged
+from loadfactor.store.manifest import Manifest, StepVote, StoredFile
 from loadfactor.store.overlay import Extent, Overlay
+from loadfactor.store.place import Place
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, OUTAGES, TABLES, Span, columns_of
@@ -97,15 +97,14 @@ LEDGER = "ledger"
 
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
-_checksums: dict[tuple[Path, int, int], int] = {}  # of files read in this process, by path, inode and time of change
-_CHECKSUMS_KEPT = 100_000
 
 
 class Session:
     """The tables of one manifest in one connection (`raw`)."""
 
-    def __init__(self, folder: Path, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
-        self.folder = folder
+    def __init__(self, place: Place, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
+        self.place = place
+        self.name, self.folder = place.name, place.folder
         self.manifest = manifest
         self.raw = raw
         self.currency = currency
@@ -122,7 +121,7 @@ class Session:
 
     def beside(self) -> "Session":
         """The files of the same generation in another connection, for another thread, to close before this one; no live rows."""
-        return Session(self.folder, self.manifest, self.raw.cursor(), self.currency)
+        return Session(self.place, self.manifest, self.raw.cursor(), self.currency)
 
     def close(self) -> None:
         """End it, with everything temporary in it."""
@@ -207,7 +206,7 @@ class Session:
 
     def paths(self, files: Iterable[StoredFile]) -> list[Path]:
         """Where files of the books lie. DamageError when one is not what was written; each is checked once a process."""
-        return [check_file(self.folder, file) for file in files]
+        return self.place.locate(files)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
@@ -318,26 +317,6 @@ def find_span(
     ends += [*(part.to_ms for part in live), *(end for _, end in extents.values() if end is not None)]
     starts = starts or [start for _, start in begun if start is not None]
     return (min(starts), max(ends)) if starts and ends else (0, 0)
-
-
-def check_file(folder: Path, file: StoredFile, again: bool = False) -> Path:
-    """Where a file lies. DamageError when it is not what was written; unless `again`, that is looked at once a process."""
-    path = folder / file.name
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise damaged(path, say_why(error)) from error
-    if found.st_size != file.bytes:
-        raise damaged(path, f"it has {found.st_size:,} bytes, {file.bytes:,} were written")
-    key = (path, found.st_ino, found.st_mtime_ns)
-    checksum = None if again else _checksums.get(key)
-    if checksum is None:
-        if len(_checksums) >= _CHECKSUMS_KEPT:
-            _checksums.clear()
-        checksum = _checksums[key] = checksum_file(path)
-    if checksum != file.crc32:
-        raise damaged(path, "its bytes are not those that were written")
-    return path
 
 
 def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:

@@ -1,44 +1,50 @@
-"""The folder of one store: who reads it gets a session on a generation, who writes it the lock and a writer."""
+"""One store, in a folder or a bucket: who reads it gets a session on a generation, who writes it a writer."""
 
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import duckdb
 
 from loadfactor.base.errors import InputError, StoreError, say_why
-from loadfactor.store import disk
-from loadfactor.store.disk import take_lock
+from loadfactor.base.paths import read_url
+from loadfactor.store.folder import Folder
 from loadfactor.store.live_copy import LogMark, has_live, is_as_read
-from loadfactor.store.manifest import NAME, Generation, Manifest, StoredFile, has_manifest, remove_unread
+from loadfactor.store.manifest import Manifest, StoredFile
 from loadfactor.store.overlay import Overlay
-from loadfactor.store.session import MEMORY, Entry, NotEnoughMemory, Session, check_file, connect_reader, connect_writer
+from loadfactor.store.place import ConflictError, Generation, Place
+from loadfactor.store.session import MEMORY, Entry, NotEnoughMemory, Session, connect_reader, connect_writer
 from loadfactor.tables.schema import DEFAULT_CURRENCY, Span
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.store.live_database import Numbered
     from loadfactor.store.writer import Writer
 
-LONGEST_WAIT_S = 10.0
-"""So long a writer waits for another one: a flush of live rows takes moments, an import may take minutes."""
+Found = TypeVar("Found")
+MOST_TRIES: Final = 10
+"""So often a change is made again where other writers were quicker."""
 
 
-def _read_newest(folder: Path) -> Manifest:
-    generation = Generation(folder)
-    generation.close()  # who holds the store's lock needs no other: nobody else removes files
-    return generation.manifest
+def find_place(store: Path, local: Path | None = None) -> Place:
+    """Where a store lies: a folder, or the bucket that a URL names; `local`: the folder beside a bucket."""
+    url = read_url(store)
+    if url is None:
+        return Folder(store)
+    from loadfactor.store.bucket import Bucket  # its client is only there where it was installed for that
+
+    return Bucket(url, local)
 
 
-def _read_published(folder: Path, start: Callable[[Path], Manifest], begun: Manifest) -> Manifest:
+def _read_published(place: Place, start: Callable[[Place], Manifest], begun: Manifest) -> Manifest:
     """The newest manifest. Where there is none of today yet, because `start` is what makes it, that which was begun with."""
     try:
-        return _read_newest(folder)
+        return place.read_newest()
     except StoreError:
-        if start is _read_newest:
+        if start is Place.read_newest:
             raise
         return begun
 
@@ -58,16 +64,22 @@ class _Laid(NamedTuple):
 
 
 class Store:
-    """A folder of Parquet files under a manifest. Any number of sessions read it while one writer writes."""
+    """Parquet files under a manifest. Any number of sessions read them while one writer writes."""
 
     def __init__(
-        self, folder: Path, currency: str | None = None, memory: str = MEMORY, entry: Callable[[], Entry] = Entry
+        self,
+        store: Path,
+        currency: str | None = None,
+        memory: str = MEMORY,
+        entry: Callable[[], Entry] = Entry,
+        local: Path | None = None,
     ) -> None:
         """`currency`: that of new books, and of these where they have another an error; `memory`: as DuckDB writes it.
 
-        `entry` says what becomes of rows that enter; it is requested whenever some may.
+        `entry` says what becomes of rows that enter; it is requested whenever some may. `local`: the folder beside a bucket.
         """
-        self.folder = folder
+        self.place = find_place(store, local)
+        self.name, self.folder = self.place.name, self.place.folder
         self.memory = memory
         self._currency = currency
         self._entry = entry
@@ -82,7 +94,7 @@ class Store:
     @property
     def manifest(self) -> Manifest:
         """The newest manifest. Its files may go as soon as there is a newer one: to read them, `read`."""
-        return _read_newest(self.folder)
+        return self.place.read_newest()
 
     @property
     def currency(self) -> str:
@@ -98,7 +110,7 @@ class Store:
         """The currency of the books. Raises InputError when it is another than the one requested."""
         if manifest.currency and self._currency not in (None, manifest.currency):
             raise InputError(
-                f"the books in {self.folder} are kept in {manifest.currency}, not in {self._currency}; leave `currency` in"
+                f"the books in {self.name} are kept in {manifest.currency}, not in {self._currency}; leave `currency` in"
                 " loadfactor.toml (LOADFACTOR_CURRENCY) out, or use another store"
             )
         return manifest.currency or self._currency or DEFAULT_CURRENCY
@@ -109,7 +121,7 @@ class Store:
         generation, overlay = self._open_newest()
         try:
             currency = self.currency_of(generation.manifest)
-            with closing(Session(self.folder, generation.manifest, overlay.connect(), currency)) as session:
+            with closing(Session(self.place, generation.manifest, overlay.connect(), currency)) as session:
                 session.show(overlay)
                 del overlay  # it goes with the last session that shows it
                 with self._explaining(session.manifest.files):
@@ -119,7 +131,7 @@ class Store:
 
     def _open_newest(self) -> tuple[Generation, Overlay]:
         while True:
-            generation = Generation(self.folder)
+            generation = self.place.open_newest()
             try:
                 with self._laying:
                     laid = self._lay(generation.manifest)
@@ -145,7 +157,7 @@ class Store:
         from loadfactor.store.live_database import read_live_beside
 
         batches, mark = read_live_beside(self.folder, manifest.live_through, None if laid is None else laid.last)
-        if _read_newest(self.folder).live_through != manifest.live_through:
+        if self.place.read_newest().live_through != manifest.live_through:
             return None  # it may have discarded some
         if laid is not None and batches is None:
             self._laid = laid._replace(mark=mark)
@@ -163,27 +175,48 @@ class Store:
             from loadfactor.store.live_rows import show_live
 
             with (
-                closing(Session(self.folder, manifest, overlay.connect(), self.currency_of(manifest))) as session,
+                closing(Session(self.place, manifest, overlay.connect(), self.currency_of(manifest))) as session,
                 self._explaining(manifest.files),
             ):
                 session.entry = entry
                 show_live(session, overlay, batches)
         return overlay
 
-    @contextmanager
-    def write(self, start: Callable[[Path], Manifest] = _read_newest) -> "Iterator[Writer]":
-        """The store's lock and a writer; what it changed is published at the end, or nothing of it. Raises StoreError.
+    def change(
+        self,
+        work: "Callable[[Writer], Found]",
+        start: Callable[[Place], Manifest] = Place.read_newest,
+        is_repeatable: bool = True,
+    ) -> Found:
+        """What `work` gives of a writer, published; done again from the newest books where another writer was quicker.
 
-        `start` gives the manifest to begin with.
+        `is_repeatable`: False where it can be done only once. Raises ConflictError where that does not do, and as `write`.
         """
-        from loadfactor.store.writer import Writer, remove_leftovers
+        for tries in range(MOST_TRIES):
+            began_s = time.monotonic()
+            try:
+                with self.write(start) as writer:
+                    return work(writer)
+            except ConflictError:
+                if not is_repeatable or tries + 1 == MOST_TRIES:
+                    raise
+                self.place.take_turn(time.monotonic() - began_s)
+        raise AssertionError
 
-        created = not self.folder.exists()
-        with self._locked(), self._whole_or_nothing(created):
-            manifest = start(self.folder)
+    @contextmanager
+    def write(self, start: Callable[[Place], Manifest] = Place.read_newest) -> "Iterator[Writer]":
+        """A writer; what it changed is published at the end, or nothing of it.
+
+        `start` gives the manifest to begin with. Raises ConflictError where others published meanwhile, StoreError.
+        """
+        from loadfactor.store.writer import Writer
+
+        place = self.place
+        with place.writing(), self._whole_or_nothing():
+            manifest = start(place)
             currency = self.currency_of(manifest)
-            remove_leftovers(self.folder, manifest)
-            writer = Writer(self.folder, manifest, connect_writer(self.memory), currency)
+            place.remove_leftovers(manifest)
+            writer = Writer(place, manifest, connect_writer(self.memory), currency)
             writer.entry = self._entry()
             try:
                 with self._explaining():
@@ -192,38 +225,24 @@ class Store:
                     writer.publish()
             except BaseException:
                 with suppress(OSError, StoreError):  # what had left the staging folder already, too
-                    remove_leftovers(self.folder, _read_published(self.folder, start, manifest))
+                    place.take_back(writer.work, _read_published(place, start, manifest))
                 raise
             finally:
                 writer.close()
-                shutil.rmtree(writer.work, ignore_errors=True)
-            remove_unread(self.folder, writer.manifest)
+                place.end(writer.work)
+            place.remove_unread(writer.manifest)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        held = f"another import is writing to {self.folder} ({{holder}}); wait for it to end"
-        with take_lock(self.folder / "lock", held, LONGEST_WAIT_S, guarded=self.folder):
-            yield
-
-    @contextmanager
-    def _whole_or_nothing(self, created: bool) -> Iterator[None]:
-        """Say a failing disk in one line, and leave no trace where nothing was imported."""
-        new = not has_manifest(self.folder)
+    def _whole_or_nothing(self) -> Iterator[None]:
+        """Say a failing disk in one line."""
         try:
             yield
         except (OSError, duckdb.IOException) as error:
             why = say_why(error)
-            raise StoreError(f"writing to {self.folder} failed ({why}); the books are as before") from error
-        finally:
-            with suppress(OSError, StoreError):
-                if new and not _read_newest(self.folder).files and not any(self.folder.glob("*.parquet")):
-                    disk.remove(self.folder / NAME)
-                    (self.folder / "lock").unlink()
-                    if created:
-                        self.folder.rmdir()
+            raise StoreError(f"writing to {self.name} failed ({why}); the books are as before") from error
 
     @contextmanager
-    def _explaining(self, read: Iterable[StoredFile] = ()) -> Iterator[None]:
+    def _explaining(self, read: Sequence[StoredFile] = ()) -> Iterator[None]:
         """Where the engine fails, say what it was: no memory, or one of the files that were `read` is damaged."""
         try:
             yield
@@ -232,6 +251,5 @@ class Store:
                 f"{self.memory} of memory is not enough for this; give it more with LOADFACTOR_MEMORY (4GB), or ask for less"
             ) from error
         except duckdb.Error:
-            for file in read:
-                check_file(self.folder, file, again=True)
+            self.place.locate(read, again=True)
             raise

@@ -1,12 +1,6 @@
-"""The writer of a store: a session that changes the books. New files wait in a folder of its own until all are whole and synced.
-
-Cleanup of what killed writers left: staging folders, what had left them unpublished, and manifests half written.
-
-Only names that the store gives are touched, and only beside a manifest that can be read.
-"""
+"""The writer of a store: a session that changes the books. New files wait in a folder of its own until all are whole and synced."""
 
 import json
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -19,25 +13,14 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
-from loadfactor.store.manifest import (
-    NAME,
-    OWN_NAME,
-    Manifest,
-    StoredFile,
-    checksum_file,
-    has_manifest,
-    merge,
-    name_file,
-    publish,
-)
+from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
+from loadfactor.store.place import Place
 from loadfactor.store.sample_files import quote, read
-from loadfactor.store.session import Session, check_file
+from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
 
 FOOTER: Final = "loadfactor"
 """The key under which a file says what it is, so that a lost manifest can be rebuilt from the files."""
-MOVED: Final = "moved"
-"""The file that names what is about to leave a staging folder."""
 COPY_OPTIONS: Final = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
 # the ledger is small and often read: quick to write, a third larger than with zstd; sums rarely repeat, so no long dictionaries
 LEDGER_OPTIONS: Final = "FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 2000"
@@ -46,9 +29,9 @@ LEDGER_OPTIONS: Final = "FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 4096
 class Writer(Session):
     """A session that writes: `manifest` is exchanged for a new one with every change, and published at the end, or not at all."""
 
-    def __init__(self, folder: Path, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
-        super().__init__(folder, manifest, raw, currency)
-        self.work = folder / f"staging-{uuid4().hex}"
+    def __init__(self, place: Place, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
+        super().__init__(place, manifest, raw, currency)
+        self.work = place.files / f"staging-{uuid4().hex}"
         self._before = manifest
         self._made: set[str] = set()
 
@@ -59,7 +42,9 @@ class Writer(Session):
 
     def paths(self, files: Iterable[StoredFile]) -> list[Path]:
         """Where files lie: in the store, or, made just now, in the staging folder."""
-        return [self.work / f.name if f.name in self._made else check_file(self.folder, f) for f in files]
+        files = tuple(files)
+        stored = iter(self.place.locate(f for f in files if f.name not in self._made))
+        return [self.work / f.name if f.name in self._made else next(stored) for f in files]
 
     def swap(self, old: Iterable[StoredFile], new: Iterable[StoredFile]) -> None:
         """Put files in place of others."""
@@ -130,20 +115,9 @@ class Writer(Session):
 
     def publish(self) -> Manifest:
         """Move the new files into the store and swap the manifest."""
-        named = {f.name for f in self.manifest.files}
-        moved = sorted(self._made & named)
-        if moved:
-            if not has_manifest(self.folder) and not self._before.files:
-                # files without a manifest would be damaged books: the first import begins with empty ones
-                self._before = publish(self.folder, self._before, Manifest(currency=self.currency))
-            # what is moved before a power loss takes the manifest away is found again by this list
-            disk.write_file(self.work / MOVED, "\n".join(moved).encode())
-            disk.sync_folder(self.work)
-            disk.sync_folder(self.folder)
-            for name in moved:
-                disk.rename(self.work / name, self.folder / name)
-            disk.sync_folder(self.folder)
-        self.manifest = publish(self.folder, self._before, replace(self.manifest, currency=self.currency))
+        made = sorted(self._made & {f.name for f in self.manifest.files})
+        new = replace(self.manifest, currency=self.currency)
+        self.manifest = self.place.commit(self.work, made, self._before, new)
         return self.manifest
 
 
@@ -160,33 +134,3 @@ def read_footer(path: Path) -> dict[str, Any] | None:
 def count_rows(path: Path) -> int:
     """The rows of a file, as its footer says."""
     return int(pq.read_metadata(path).num_rows)
-
-
-_STAGING = re.compile(r"staging-[0-9a-f]{32}")
-_HALF_WRITTEN = re.compile(re.escape(NAME) + r"\.[0-9a-f]{32}\.tmp")
-
-
-def remove_leftovers(folder: Path, manifest: Manifest) -> None:
-    """Remove all of it. For who holds the store's lock; `manifest` is the newest one."""
-    named = {f.name for f in manifest.files}
-    for path in list(folder.iterdir()):
-        if _HALF_WRITTEN.fullmatch(path.name):
-            disk.remove(path)
-        elif _STAGING.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            for name in _read_moved(path):
-                if OWN_NAME.fullmatch(name) and name not in named:
-                    disk.remove(folder / name)
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def list_unfinished(folder: Path) -> set[str]:
-    """The files of writers that died while they moved them into the store, before they could publish any."""
-    moves = [_read_moved(p) for p in folder.iterdir() if _STAGING.fullmatch(p.name) and p.is_dir()]
-    return {name for names in moves if any(not (folder / n).exists() for n in names) for name in names}
-
-
-def _read_moved(staging: Path) -> list[str]:
-    try:
-        return (staging / MOVED).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []

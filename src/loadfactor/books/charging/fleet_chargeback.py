@@ -563,6 +563,6 @@ def _round(share: Decimal | None) -> Decimal | None:
 def _say_nothing(session: Session, month: str | None) -> str:
     of = f"of {month}" if month else "yet"
     return (
-        f"the books in {session.folder} know no bill and no GPU-hours {of}; import a bill (focus, aws-cur, azure-cost,"
+        f"the books in {session.name} know no bill and no GPU-hours {of}; import a bill (focus, aws-cur, azure-cost,"
         " gcp-billing) or samples and prices"
     )

@@ -90,7 +90,7 @@ def find_bill_differences(books: Examined) -> Iterator[Finding]:
         yield Finding(
             "missing",
             f"{kind}: {len(of):,} ({name_some(names[: SHOWN_NAMES + 1])})",
-            f"`loadfactor bill compare --store {quote(str(books.session.folder))}` lists them; {of[0].do}",
+            f"`loadfactor bill compare --store {quote(books.session.name)}` lists them; {of[0].do}",
             gpu_hours=sum(hour or 0.0 for hour in hours),
             cost=sum(amounts) if amounts and compared.currency == books.session.currency else None,
         )
@@ -127,7 +127,7 @@ def find_billed_gpus(books: Examined) -> Iterator[Finding]:
 def find_unowned_charges(books: Examined) -> Iterator[Finding]:
     """Cost of bills that has no team, in books that know of no GPUs, and what hinders charging it."""
     session = books.session
-    there = f" --store {quote(str(session.folder))}"
+    there = f" --store {quote(session.name)}"
     try:
         question = ChargeQuestion(("team",), None, None, settings().chargeback)
         found = charge_fleet(session, question, "estimate", lambda _: False)
@@ -169,7 +169,7 @@ def find_unpriced(books: Examined) -> Iterator[Finding]:
     """Paid time without a price, and prices that are estimates."""
     coverage = books.totals["cost"].coverage
     if coverage is not None and coverage < 1:
-        do = f"import a price list: `loadfactor import prices FILE --store {quote(str(books.session.folder))}`"
+        do = f"import a price list: `loadfactor import prices FILE --store {quote(books.session.name)}`"
         unpriced = books.total("paid_gpu_hours") * (1 - coverage)
         yield Finding("missing", "not all paid time has a price", do, coverage, gpu_hours=unpriced)
     if default_basis(books.session) == "estimate":

@@ -15,7 +15,7 @@ from loadfactor.books.check.finding import Examined, Finding, add_places, name_s
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.store.import_records import list_imports
-from loadfactor.store.session import Session, check_file
+from loadfactor.store.session import Session
 from loadfactor.store.source_status import read_statuses
 from loadfactor.tables.schema import IDLE_BELOW, IS_LISTED
 
@@ -26,7 +26,7 @@ def find_unobserved(books: Examined) -> Iterator[Finding]:
     """Held time that nothing measured."""
     coverage = books.totals["observed_gpu_hours"].coverage
     if coverage is not None and coverage < 1:
-        there = f" --store {quote(str(books.session.folder))}"
+        there = f" --store {quote(books.session.name)}"
         do = f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`"
         amounts = books.amounts("unobserved_gpu_hours", "unobserved_cost")
         yield Finding("missing", "not all held time is observed", do, coverage, **amounts)
@@ -222,7 +222,7 @@ def check_files(session: Session) -> None:
     damaged = []
     for file in session.manifest.files:
         try:
-            check_file(session.folder, file, again=True)
+            session.place.locate([file], again=True)
         except DamageError as error:
             damaged.append(error)
     if len(damaged) > 1:

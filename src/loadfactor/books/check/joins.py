@@ -34,7 +34,7 @@ def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
             "missing",
             f"jobs without a sample: {len(jobs):,} ({name_some([job for job, *_ in jobs[: SHOWN_NAMES + 1]])})",
             "check the exporters of their nodes: `loadfactor show unobserved_gpu_hours --by node"
-            f" --store {quote(str(books.session.folder))}`",
+            f" --store {quote(books.session.name)}`",
             gpu_hours=hours,
             cost=sum(known) if known else None,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from loadfactor.base.errors import InputError, LoadfactorError, no_such, say_why
+from loadfactor.base.paths import read_url
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.interfaces.cli.commands import Brief, Json, Output, name_formats
 from loadfactor.interfaces.document import Document, Section, Suggestion
@@ -48,6 +49,8 @@ def build_demo(request: DemoRequest) -> Document:
     from loadfactor.store.manifest import NAME as MANIFEST
 
     store = find_store(request.store)
+    if read_url(store):
+        raise InputError("a demo is kept in a folder; choose one with --store")
     if request.serve and (store / DEMO_MARK).exists() and (store / MANIFEST).exists():
         serve_demo(store, request.listen)
     if store.exists() and any(store.iterdir()) and not (store / DEMO_MARK).exists():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor import __version__
 from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.paths import read_url
 
 if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
@@ -39,7 +40,18 @@ def write_slurm_script(store: Path, names: Sequence[str]) -> str:
     """A batch script that books tasks as an array; it runs where this process does, with its Python."""
     parts = divide(names)
     cases = "\n".join(f"{index}) tasks={','.join(part)} ;;" for index, part in enumerate(parts))
-    command = join([sys.executable, "-m", "loadfactor", "ledger", "book", "--store", str(store.absolute()), "--task"])
+    command = join(
+        [
+            sys.executable,
+            "-m",
+            "loadfactor",
+            "ledger",
+            "book",
+            "--store",
+            read_url(store) or str(store.absolute()),
+            "--task",
+        ]
+    )
     return f"""#!/bin/sh
 #SBATCH --job-name=loadfactor-ledger
 #SBATCH --array=0-{len(parts) - 1}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from loadfactor.base.paths import read_url
 from loadfactor.books.books import Books
 from loadfactor.books.day_tasks import TaskList
 from loadfactor.settings.config import CHOSEN, choose_file, settings
@@ -23,7 +24,7 @@ class TaskBooks:
 
 def name_books(store: Path) -> TaskBooks:
     """These books, with the settings in force."""
-    return TaskBooks(str(store.absolute()), str(CHOSEN.path.absolute()))
+    return TaskBooks(read_url(store) or str(store.absolute()), str(CHOSEN.path.absolute()))
 
 
 _opened: Final[dict[tuple[TaskBooks, int], tuple[ExitStack, TaskList]]] = {}

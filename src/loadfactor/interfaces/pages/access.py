@@ -19,7 +19,7 @@ from loadfactor.interfaces.requests import (
     StoreRequest,
     TokenCreateRequest,
     TokenRevokeRequest,
-    find_store,
+    find_books,
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
@@ -71,7 +71,7 @@ class TokenList:
 
 def build_creation(request: TokenCreateRequest) -> Document:
     """Create a token, with a line in the audit log. Raises InputError where it is not one right."""
-    folder, team = find_store(request.store), request.read_team
+    folder, team = find_books(request.store).folder, request.read_team
     given = (request.write, request.read, team is not None)
     if given not in RIGHTS:
         raise InputError("give --write, --read, both of them, or --read-team NAME")
@@ -89,7 +89,7 @@ def build_creation(request: TokenCreateRequest) -> Document:
 
 def build_revocation(request: TokenRevokeRequest) -> Document:
     """Revoke a token, with a line in the audit log."""
-    folder = find_store(request.store)
+    folder = find_books(request.store).folder
     record = revoke_token(folder, request.id, _now_ms())
     append_audit(folder, "token revoke", id=record.id, right=record.right, team=record.team, name=record.name)
     return Document(f"Token {record.id} is revoked: nobody may {_say(record)} with it any more.", data=_entry(record))
@@ -97,7 +97,7 @@ def build_revocation(request: TokenRevokeRequest) -> Document:
 
 def build_tokens(request: StoreRequest) -> Document:
     """The tokens of a store."""
-    records = read_tokens(find_store(request.store))
+    records = read_tokens(find_books(request.store).folder)
     entries = tuple(map(_entry, records))
     listed = table(
         entries,

@@ -38,7 +38,7 @@ from loadfactor.interfaces.requests import (
     ReplayRequest,
     SilencedRequest,
     StoreRequest,
-    find_store,
+    find_books,
     read_filters,
     read_moment,
 )
@@ -48,7 +48,7 @@ from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.config import settings
 from loadfactor.store.disk import append_audit
-from loadfactor.store.manifest import has_books
+from loadfactor.store.place import Place
 
 LONGEST_MS = 366 * MS_PER_DAY
 
@@ -64,7 +64,7 @@ def build_silence_page(request: SilencedRequest) -> Document:
     """Make a silence."""
     by, how_long = read_filters(request.by, "--by"), (request.length, request.until)
 
-    silence = make_silence(find_store(request.store), request.rule, by, how_long, request.reason)
+    silence = make_silence(find_books(request.store), request.rule, by, how_long, request.reason)
     until = instant(moment(silence.until_ms))
     headline = f"No message of {say_silenced(silence)} is sent until {until}: silence {silence.id}."
     return Document(headline, data=describe_silence(silence, now_ms()))
@@ -73,7 +73,7 @@ def build_silence_page(request: SilencedRequest) -> Document:
 def build_unsilence_page(request: LiftedRequest) -> Document:
     """End a silence."""
 
-    silence = end_silence(find_store(request.store), request.id)
+    silence = end_silence(find_books(request.store), request.id)
     return Document(
         f"Silence {silence.id} of {say_silenced(silence)} is over: what still fires is sent now.",
         data=describe_silence(silence, now_ms()),
@@ -81,28 +81,28 @@ def build_unsilence_page(request: LiftedRequest) -> Document:
 
 
 def make_silence(
-    folder: Path, rule: str, by: Mapping[str, str], how_long: tuple[str | None, str | None], reason: str, who: str = ""
+    place: Place, rule: str, by: Mapping[str, str], how_long: tuple[str | None, str | None], reason: str, who: str = ""
 ) -> Silence:
     """Silence what matches; `how_long` is a length of time, or until when. Raises InputError, StoreError and DamageError."""
-    if not has_books(folder):
-        raise InputError(f"no books in {folder}; name them with --store")
+    if not place.has_books():
+        raise InputError(f"no books in {place.name}; name them with --store")
     now = now_ms()
     until = _read_end(now, *how_long)
     check_silence(rule, by, reason, list(dict.fromkeys(r.name for r in (*RULES, *configure(RULES, settings().alert)))))
     silence = Silence(name_silence(), rule, dict(by), now, until, reason, who)
-    add_silence(folder, silence)
+    add_silence(place.folder, silence)
     append_audit(
-        folder, "silence", who, id=silence.id, rule=rule or "*", matching=dict(by), until_ms=until, reason=reason
+        place.folder, "silence", who, id=silence.id, rule=rule or "*", matching=dict(by), until_ms=until, reason=reason
     )
     return silence
 
 
-def end_silence(folder: Path, silence_id: str, who: str = "") -> Silence:
+def end_silence(place: Place, silence_id: str, who: str = "") -> Silence:
     """End a silence now. Raises InputError where there is none of this id, StoreError and DamageError."""
-    if not has_books(folder):
-        raise InputError(f"no books in {folder}; name them with --store")
-    silence = lift_silence(folder, silence_id, now_ms())
-    append_audit(folder, "unsilence", who, id=silence.id)
+    if not place.has_books():
+        raise InputError(f"no books in {place.name}; name them with --store")
+    silence = lift_silence(place.folder, silence_id, now_ms())
+    append_audit(place.folder, "unsilence", who, id=silence.id)
     return silence
 
 

@@ -14,14 +14,16 @@ from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
 from loadfactor.interfaces.progress import ProgressBar
-from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest, find_store
+from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest, find_books
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import CHOSEN, settings
 from loadfactor.store.backup import back_up, compare
+from loadfactor.store.folder import has_books
 from loadfactor.store.import_records import ImportRecord
 from loadfactor.store.importing import Receipt
-from loadfactor.store.manifest import Loss, has_books
+from loadfactor.store.manifest import Loss
+from loadfactor.store.place import Place
 from loadfactor.tables.charges import CHARGES
 
 
@@ -77,7 +79,7 @@ HEADLINES = ("paid_gpu_hours", "allocated_gpu_hours", "observed_gpu_hours", "cos
 
 def build_backup(request: BackupRequest) -> Document:
     """Copy the books, and with `verify` compare the copy with them; how much was copied, and how to ask it."""
-    folder, store = request.folder, find_store(request.store)
+    folder, store = request.folder, find_books(request.store)
     also = [path for path in (settings().privacy.key_file, CHOSEN.path) if path is not None]
     if request.verify and has_books(folder):
         return verify_backup(folder, store, also)
@@ -93,7 +95,7 @@ def build_backup(request: BackupRequest) -> Document:
     )
 
 
-def verify_backup(folder: Path, store: Path, also: Sequence[Path]) -> Document:
+def verify_backup(folder: Path, store: Place, also: Sequence[Path]) -> Document:
     """Compare a copy with its books. Raises StoreError with all that differs."""
     found = compare(store, folder, also)
     differences = list(found.differences)
@@ -102,11 +104,11 @@ def verify_backup(folder: Path, store: Path, also: Sequence[Path]) -> Document:
         idle_below = settings().idle_below
         sums = {reading.metric: reading.value for reading in Books(folder, idle_below).show(HEADLINES)}
         if not found.has_gone_on:
-            there = {reading.metric: reading.value for reading in Books(store, idle_below).show(HEADLINES)}
+            there = {reading.metric: reading.value for reading in Books(store.name, idle_below).show(HEADLINES)}
             differences = [f"{m}: {there[m]} in the books, {sums[m]} in the copy" for m in sums if sums[m] != there[m]]
     if differences:
         raise StoreError(
-            f"{folder} is not what the books of {store} are: {'; '.join(differences)}; back up into a new folder"
+            f"{folder} is not what the books of {store.name} are: {'; '.join(differences)}; back up into a new folder"
         )
     kinds = ", ".join(f"{found.counts.get(kind, 0):,} {kind}" for kind in ("silences", "deliveries", "tokens"))
     against = "the books have gone on since" if found.has_gone_on else "as the books are"
@@ -231,27 +233,25 @@ def _sections(receipt: Receipt, books: Books) -> Iterator[Section]:
         )
     if "progress" in receipt.rows:
         with books.snapshot() as snapshot:
-            yield from _say_unheld(snapshot.list_unheld_work(), books.store.folder)
+            yield from _say_unheld(snapshot.list_unheld_work(), books.store.name)
     if "served_requests" in receipt.rows:
-        of_job = f"loadfactor report --job JOB --store {quote(str(books.store.folder))}"
+        of_job = f"loadfactor report --job JOB --store {quote(books.store.name)}"
         yield Section(suggestions=(Suggestion(of_job, "who used a job that serves, and what that cost"),))
     start, end = books.store.span()
     if start < end:  # prices alone cover no time
-        there = quote(str(books.store.folder))
+        there = quote(books.store.name)
         yield Section(
             lead=f"The books now cover {instant(read_ms(start))} to {instant(read_ms(end))}.",
             suggestions=(Suggestion(f"loadfactor report --store {there}", "how full the fleet was, and what it cost"),),
         )
 
 
-def _say_unheld(work: Sequence[UnheldWork], store: Path) -> Iterator[Section]:
+def _say_unheld(work: Sequence[UnheldWork], store: str) -> Iterator[Section]:
     if alone := [one for one in work if one.is_unheld]:
         one, several = alone[0], f" and {len(alone) - 1:,} more" if len(alone) > 1 else ""
         yield Section(
             lead=f"No GPU of {one.name}{several} is known yet, so that what was made has no cost.",
-            suggestions=(
-                Suggestion(f"{say_log(one)} --store {quote(str(store))}", "brings it, also after this import"),
-            ),
+            suggestions=(Suggestion(f"{say_log(one)} --store {quote(store)}", "brings it, also after this import"),),
         )
     if partly := [one for one in work if not one.is_unheld]:
         worst = max(partly, key=lambda one: one.outside_share)

@@ -1,6 +1,6 @@
 """Pages of `loadfactor ledger`: which days are to be booked, what booked them, and what was published; and of `rebuild`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -8,9 +8,18 @@ from shlex import quote
 from typing import Any
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.paths import name_store
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.books.day_tasks import DayTask, Publication, TaskList, publish_tasks, remove_outputs
+from loadfactor.books.day_tasks import (
+    FOLDER,
+    DayTask,
+    Publication,
+    TaskList,
+    name_output,
+    publish_tasks,
+    remove_outputs,
+)
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.engines.cluster_jobs import make_kubernetes_job, run_slurm
 from loadfactor.interfaces.engines.local import run_local
@@ -62,7 +71,7 @@ def build_plan(request: LedgerPlanRequest) -> Document:
     store = find_store(request.store)
     planned = list_planned(request.books, request.all)
     if not planned:
-        every = Suggestion(f"loadfactor ledger plan --all --store {quote(str(store))}", "every day as a task")
+        every = Suggestion(f"loadfactor ledger plan --all --store {quote(name_store(store))}", "every day as a task")
         return Document(
             "Nothing is stale: every hour is booked.", (Section(suggestions=(every,)),), data=LedgerPlan(())
         )
@@ -73,7 +82,7 @@ def build_plan(request: LedgerPlanRequest) -> Document:
         col("samples", "samples", "number"),
         col("is booked", lambda task: "yes, and waits" if task.is_booked else "no"),
     )
-    words = f"--store {quote(str(store))}"
+    words = f"--store {quote(name_store(store))}"
     of_all = " --all" if request.all else ""
     next_steps = (
         Suggestion(f"loadfactor ledger book{of_all} --engine local:4 {words}", "book them in four processes"),
@@ -102,7 +111,7 @@ def build_booking(request: BookTasksRequest) -> Document:
         return _write_job(names, request)
     if names:
         with ProgressBar() as bar:
-            _run(engine, store, names, request.master, bar)
+            _run(engine, books, store, names, request.master, bar)
     return _say_booked(store, engine, names)
 
 
@@ -132,7 +141,7 @@ def build_rebuild(request: RebuildRequest) -> Document:
         names = [task.task for task in list_planned(books, first) if not task.is_booked]
         if names:
             with ProgressBar() as bar:
-                _run(engine, store, names, request.master, bar)
+                _run(engine, books, store, names, request.master, bar)
         found = publish(books)
         total += found.tasks
         if not found.stale_hours:
@@ -147,35 +156,35 @@ def list_planned(books: Books, is_all: bool) -> list[PlannedTask]:
         files = session.beside()
         try:
             tasks = TaskList(files, books.idle_below)
-            folder = str(books.store.folder)
-            return [_describe(tasks, task, folder) for task in tasks.list(is_all)]
+            there = set(books.store.place.list_within(FOLDER))
+            return [_describe(task, books.store.name, there) for task in tasks.list(is_all)]
         finally:
             files.close()
 
 
 def publish(books: Books) -> Publication:
     """Take outputs into the ledger, and remove them."""
-    with ProgressBar() as bar, books.store.write() as writer:
-        found = publish_tasks(writer, books.idle_below, bar)
-    remove_outputs(books.store.folder)
+    with ProgressBar() as bar:
+        found = books.store.change(lambda writer: publish_tasks(writer, books.idle_below, bar))
+    remove_outputs(books.store.place)
     return found
 
 
-def _describe(tasks: TaskList, task: DayTask, folder: str) -> PlannedTask:
-    return PlannedTask(task.name, folder, task.day, task.hours, task.samples, tasks.locate(task).exists())
+def _describe(task: DayTask, store: str, there: Collection[str]) -> PlannedTask:
+    return PlannedTask(task.name, store, task.day, task.hours, task.samples, name_output(task.name) in there)
 
 
-def _run(engine: str, store: Path, names: Sequence[str], master: str | None, bar: ProgressBar) -> None:
+def _run(engine: str, books: Books, store: Path, names: Sequence[str], master: str | None, bar: ProgressBar) -> None:
     """Run tasks on the engine named. Raises InputError where there is none of this name."""
     name, _, workers = engine.partition(":")
-    of = name_books(store)
+    place, of = books.store.place, name_books(store)
     if name == "local":
         if not (workers or "1").isdecimal() or workers == "0":
             raise InputError(f"--engine local:N takes a whole number of processes, got {workers!r}")
         run_local(of, names, int(workers or 1), bar)
     elif engine == "slurm":
-        outputs = {TaskList.name_output(store, name) for name in names}
-        run_slurm(store, names, lambda: sum(path.exists() for path in outputs), bar)
+        outputs = {name_output(name) for name in names}
+        run_slurm(store, names, lambda: len(outputs.intersection(place.list_within(FOLDER))), bar)
     elif engine == "spark":
         from loadfactor.interfaces.engines.spark import run_spark
 
@@ -189,7 +198,7 @@ def _run(engine: str, store: Path, names: Sequence[str], master: str | None, bar
 
 
 def _say_booked(store: Path, engine: str, names: Sequence[str]) -> Document:
-    step = Suggestion(f"loadfactor ledger publish --store {quote(str(store))}", "take them into the ledger")
+    step = Suggestion(f"loadfactor ledger publish --store {quote(name_store(store))}", "take them into the ledger")
     done = "is booked and waits" if len(names) == 1 else "are booked and wait"
     headline = f"{len(names):,} day{'s' * (len(names) != 1)} {done} to be published."
     return Document(headline, (Section(suggestions=(step,)),), data=BookedTasks(engine, tuple(names)))

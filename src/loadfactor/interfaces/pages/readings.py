@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from shlex import quote
 
 from loadfactor.base.errors import InputError
@@ -75,7 +74,7 @@ def build_page(request: ShowRequest) -> Document:
         with books.snapshot() as snapshot:
             alone = [work for work in snapshot.list_unheld_work() if work.is_unheld]
         if alone:
-            return build_unheld(alone, readings, books.store.folder)
+            return build_unheld(alone, readings, books.store.name)
     by = request.sort or ""
     descending = by.startswith("-") != request.reverse
     page = build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
@@ -90,7 +89,7 @@ def build_page(request: ShowRequest) -> Document:
     if "cost" in request.metrics and "team" in request.by and not request.filters:
         from loadfactor.interfaces.pages.bridge import link_bridge  # slow to import
 
-        link = link_bridge(f" --store {quote(str(books.store.folder))}")
+        link = link_bridge(f" --store {quote(books.store.name)}")
         return replace(page, sections=(*page.sections, Section(suggestions=(link,))))
     return page
 
@@ -108,7 +107,7 @@ def list_reported(by: str, shown: Sequence[str], reported: Mapping[str, Reported
     return (Section("Reported at the end of jobs", tables=(rows,), lead=lead),) if shown else ()
 
 
-def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store: Path) -> Document:
+def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store: str) -> Document:
     """The answer where the books know what jobs made, and none of their GPUs."""
     many = f" and {len(work) - 1:,} more jobs" if len(work) > 1 else ""
     return Document(
@@ -117,9 +116,7 @@ def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store:
             Section(
                 lead="Record its GPUs while it runs, or import what was recorded, before or after its progress.",
                 suggestions=(
-                    Suggestion(
-                        f"{say_log(work[0])} --store {quote(str(store))}", "a log of nvidia-smi from its machine"
-                    ),
+                    Suggestion(f"{say_log(work[0])} --store {quote(store)}", "a log of nvidia-smi from its machine"),
                     Suggestion("loadfactor record -- COMMAND", "runs it and samples its GPUs"),
                 ),
             ),

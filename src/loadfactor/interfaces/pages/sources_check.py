@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from loadfactor.base.errors import InputError
 from loadfactor.collect.discovery.cluster_check import CloudCheck, ClusterCheck, SlurmCheck
@@ -15,7 +14,8 @@ from loadfactor.interfaces.pages.books import MARKS
 from loadfactor.interfaces.requests import SourcesRequest, find_store
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import read_settings, settings
-from loadfactor.store.manifest import has_books
+from loadfactor.store.place import Place
+from loadfactor.store.store import find_place
 
 MISSING = (TableColumn(""), TableColumn("missing"), TableColumn("unknown without it"), TableColumn("what to do"))
 SIGNALS = (TableColumn(""), TableColumn("signal"), TableColumn("unknown without it"), TableColumn("field"))
@@ -53,17 +53,19 @@ def build_page(request: SourcesRequest) -> Document:
     if request.config is not None and not request.config.is_file():
         raise InputError(f"there is no file {request.config}; `loadfactor init` writes a loadfactor.toml")
     configured = settings() if request.config is None else read_settings(request.config)
-    folder = configured.store if request.store is None else find_store(request.store)
-    return build_document(check_sources(configured, folder), folder)
+    place = find_place(
+        configured.store if request.store is None else find_store(request.store), configured.local_folder
+    )
+    return build_document(check_sources(configured, place.folder), place)
 
 
-def build_document(found: CheckedSources, folder: Path) -> Document:
-    """The page of what was found beside the books in a folder."""
+def build_document(found: CheckedSources, place: Place) -> Document:
+    """The page of what was found beside the books."""
     live = tuple(
         LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
         for s in found.statuses
     )
-    exists = folder.is_dir() and has_books(folder)
+    exists = place.has_books()
     sections = [
         *map(_draw_source, found.sources),
         *map(_draw_cluster, found.clusters),
@@ -86,8 +88,8 @@ def build_document(found: CheckedSources, folder: Path) -> Document:
     return Document(
         " ".join([*([_sum_up(found.sources)] if found.sources or not others else []), *others]),
         sections,
-        f"The books are in {folder}." if exists else f"No books in {folder} yet.",
-        data=SourcesCheck(found.sources, live, str(folder), exists, found.clusters, found.slurm, found.instances),
+        f"The books are in {place.name}." if exists else f"No books in {place.name} yet.",
+        data=SourcesCheck(found.sources, live, place.name, exists, found.clusters, found.slurm, found.instances),
         is_no=not all(answers),
     )
 

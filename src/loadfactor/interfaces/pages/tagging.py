@@ -21,7 +21,7 @@ def build_untagged_page(request: UntaggedRequest) -> Document:
     start, end = request.window(books)
     with books.snapshot() as snapshot:
         found = snapshot.find_untagged(request.by, start, end, request.zone, request.basis, request.filters)
-    store_words = f" --store {quote(str(books.store.folder))}"
+    store_words = f" --store {quote(books.store.name)}"
     lacking = found.without["experiment"]
     if not lacking.gpu_hours:
         headline = f"All {number(found.held.gpu_hours)} held GPU-hours have an experiment."

@@ -29,7 +29,7 @@ def build_page(request: WaitsRequest) -> Document:
     """The waits of the window, or the estimate that they give of one job."""
     books = request.books
     start, end = request.window(books)
-    words = f" --store {quote(str(books.store.folder))}"
+    words = f" --store {quote(books.store.name)}"
     if request.job is not None:
         if request.where:
             raise InputError("--job compares with jobs like it and takes no --where; use one of the two")

@@ -61,7 +61,8 @@ def _read_books(store: Path | None) -> "JobTrace":
     from loadfactor.interfaces.requests import StoreRequest
     from loadfactor.sources.demand import JobTrace
 
-    history = job_history(StoreRequest(store=store).books)
+    books = StoreRequest(store=store).books
+    history = job_history(books)
     notes = []
     if history.still_held:
         notes.append(f"{history.still_held} jobs still held")
@@ -71,7 +72,7 @@ def _read_books(store: Path | None) -> "JobTrace":
     gpus = np.where(history.gpus > 1, np.ceil(history.gpus - 1e-9), history.gpus)
     known = history.team if (history.team != "").any() else None
     return JobTrace(
-        f"books in {store}",
+        f"books in {books.store.name}",
         history.submit_s,
         gpus,
         history.duration_s,

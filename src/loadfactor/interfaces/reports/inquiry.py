@@ -87,7 +87,7 @@ class Inquiry:
     @property
     def span_options(self) -> str:
         """The same of books, window and zone alone."""
-        given: list[tuple[str, str]] = [("--store", str(self.folder))]
+        given: list[tuple[str, str]] = [("--store", self.store)]
         given += [(option, at.isoformat()) for option, at in (("--from", self.start), ("--to", self.end)) if at]
         given += (
             [("--timezone", str(self.timezone))] if self.timezone is not UTC and str(self.timezone) != "UTC" else []
@@ -116,9 +116,9 @@ class Inquiry:
         return self.totals if "totals" in vars(self) else Group({r.metric: r for r in self.ask(*metrics)})
 
     @property
-    def folder(self) -> Path:
+    def store(self) -> str:
         """Where the books are, for commands to type."""
-        return self.books.folder
+        return self.books.name
 
     def ask(self, *metrics: str | Metric, by: Sequence[str] = (), most: int | None = None, **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about; `most` as of `Snapshot.show`."""

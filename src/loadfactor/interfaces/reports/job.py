@@ -242,7 +242,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
     steps = (
         Suggestion(f"loadfactor show utilization idle_cost mfu --by hour {here}", "when it was idle"),
         Suggestion(
-            f"loadfactor validate train --job {quote(job)} --store {quote(str(inquiry.folder))}",
+            f"loadfactor validate train --job {quote(job)} --store {quote(inquiry.store)}",
             "where its time went, beside the plan for its network",
         ),
         Suggestion(f"loadfactor report {inquiry.options}", "the whole fleet"),

@@ -148,7 +148,7 @@ TITLES = {"BilledCost": "Billed", "EffectiveCost": "Effective cost", "ListCost":
 
 def build_bill_document(inquiry: Inquiry) -> Document:
     """The report on bills alone. Raises InputError where the budgets of the settings cannot be followed."""
-    there = f"--store {quote(str(inquiry.folder))}"
+    there = f"--store {quote(inquiry.store)}"
     steps = (
         Suggestion(f"loadfactor chargeback --by project {there}", "who pays, by other names"),
         Suggestion(f"loadfactor bill commitments {there}", "what commitments saved, and what of them was not used"),

@@ -148,7 +148,7 @@ def build_groups(inquiry: Inquiry) -> SectionFacts | None:
     )
     chart = _chart_groups(groups[:MOST_BARS], name, currency)
     named = f"Cost is the {COST.name}, {COST.formula}." if inquiry.books.has_bill else ""
-    links = (link_bridge(f" --store {quote(str(inquiry.folder))}"),) if named and not inquiry.where else ()
+    links = (link_bridge(f" --store {quote(inquiry.store)}"),) if named and not inquiry.where else ()
     lead = f"{_say_groups(groups)} {named}".strip()
     section = Section(f"Cost by {name}", lead, (chart,), (costs,), suggestions=links)
     return SectionFacts("groups", section, [reading for _, group in groups for reading in group.all])
@@ -245,7 +245,7 @@ def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
         found = inquiry.books.chargeback(month, by, timezone=inquiry.timezone)
     except InputError as error:
         return ChargebackFacts("chargeback", Section(WHO_PAID, f"No statements: {error}."), (), None)
-    page = build_statements(found, f" --store {quote(str(inquiry.folder))}")
+    page = build_statements(found, f" --store {quote(inquiry.store)}")
     closed = f" {found.remarks[-1]}." if found.remarks and " was closed on " in found.remarks[-1] else ""
     section = Section(WHO_PAID, f"{page.headline} {page.subtitle}{closed}", tables=page.sections[0].tables)
     return ChargebackFacts("chargeback", section, (), found)
@@ -263,7 +263,7 @@ def build_bridge(inquiry: Inquiry) -> BridgeFacts | None:
     lead = f"{say_window(chain)}. Each amount follows from the one before it; the bridge says how, and what each is."
     month = f" --month {months[0]}" if months else ""
     zone = "" if str(inquiry.timezone) == "UTC" else f" --timezone {quote(str(inquiry.timezone))}"
-    link = link_bridge(f"{month} --store {quote(str(inquiry.folder))}{zone}")
+    link = link_bridge(f"{month} --store {quote(inquiry.store)}{zone}")
     section = Section("From the bill to statements", lead, tables=(list_chain(chain),), suggestions=(link,))
     return BridgeFacts("bridge", section, (), chain)
 
@@ -405,7 +405,7 @@ def build_next_steps(inquiry: Inquiry) -> NextStepsFacts:
         if size:
             amount = totals.money(f"{name}_cost") if unit == "cost" else f"{number(size)} GPU-hours"
             suggestions.append(Suggestion(f"loadfactor {command} {inquiry.options}", f"{why} ({name}: {amount})"))
-    there = quote(str(inquiry.folder))
+    there = quote(inquiry.store)
     if inquiry.why is None and list(inquiry.where) in ([], ["team"]):
         whose = f"--team {quote(inquiry.where['team'])} " if inquiry.where else ""
         split = "--by team " if inquiry.where else ""

@@ -214,32 +214,32 @@ class BridgeQuery(MonthQuery):
 def add_readings(app: FastAPI, served: Served) -> None:
     """Add readings and coverage to an app."""
     books, pool, bounds = served.books, served.pool, served.bounds
-    folder = books.store.folder
+    store = books.store
 
     @app.get("/api/v1/readings", responses=describe_rows(ReadingsAnswer), response_class=Response)
     async def readings(request: Request, query: Annotated[ReadingsQuery, Depends()], format: Form = "json") -> Response:
         """Readings of metrics (all of them when none is named), as `loadfactor show --format json` prints them."""
         question, access = read_question(vars(query), bounds), access_of(request)
-        return await reply(request, pool, folder, lambda: answer_readings(books, question, access, bounds), format)
+        return await reply(request, pool, store, lambda: answer_readings(books, question, access, bounds), format)
 
     @app.get("/api/v1/coverage", responses=describe_rows(CoverageAnswer), response_class=Response)
     async def coverage(request: Request, query: Annotated[MetricsQuery, Depends()], format: Form = "json") -> Response:
         """How much of what metrics speak of was known."""
         question, access = read_question(vars(query), bounds), access_of(request)
-        return await reply(request, pool, folder, lambda: answer_coverage(books, question, access, bounds), format)
+        return await reply(request, pool, store, lambda: answer_coverage(books, question, access, bounds), format)
 
 
 def add_lists(app: FastAPI, served: Served) -> None:
     """Add the lists of metrics, jobs, devices and imports to an app."""
     books, pool, bounds = served.books, served.pool, served.bounds
-    folder = books.store.folder
+    store = books.store
 
     @app.get("/api/v1/metrics", responses=describe_rows(MetricsAnswer), response_class=Response)
     async def metrics(request: Request, format: Form = "json") -> Response:
         """The declarations of all metrics, as `loadfactor metrics --format json` prints them."""
         entries = list_entries()
         answer = RowsAnswer("metrics", entries, lambda: pa.Table.from_pylist([vars(entry) for entry in entries]))
-        return await reply(request, pool, folder, lambda: answer, format)
+        return await reply(request, pool, store, lambda: answer, format)
 
     @app.get("/api/v1/jobs", responses=describe_rows(JobsAnswer), response_class=Response)
     async def jobs(
@@ -251,13 +251,13 @@ def add_lists(app: FastAPI, served: Served) -> None:
     ) -> Response:
         """Each time a job held GPUs, in the order of the starts."""
         question, access = read_question(vars(query), bounds), access_of(request)
-        return await reply(request, pool, folder, lambda: answer_jobs(books, question, access, limit, offset), format)
+        return await reply(request, pool, store, lambda: answer_jobs(books, question, access, limit, offset), format)
 
     @app.get("/api/v1/devices", responses=describe_rows(DevicesAnswer), response_class=Response)
     async def devices(request: Request, limit: Limit = 1_000, offset: Offset = 0, format: Form = "json") -> Response:
         """The GPUs; for a token of one team, those it held."""
         access = access_of(request)
-        return await reply(request, pool, folder, lambda: answer_devices(books, access, limit, offset), format)
+        return await reply(request, pool, store, lambda: answer_devices(books, access, limit, offset), format)
 
     @app.get("/api/v1/imports", responses=describe_rows(ImportsAnswer), response_class=Response)
     async def imports(request: Request, format: Form = "json") -> Response:
@@ -267,7 +267,7 @@ def add_lists(app: FastAPI, served: Served) -> None:
             records = books.imports
             return RowsAnswer("imports", records, lambda: pa.Table.from_pylist([_flatten(vars(r)) for r in records]))
 
-        return await reply(request, pool, folder, work, format)
+        return await reply(request, pool, store, work, format)
 
 
 def _flatten(record: dict[str, object]) -> dict[str, object]:
@@ -278,7 +278,7 @@ def _flatten(record: dict[str, object]) -> dict[str, object]:
 def add_insight(app: FastAPI, served: Served) -> None:
     """Add diagnoses, savings, comparisons and statements to an app. One is worked on at a time: they take seconds to minutes."""
     books, pool, bounds = served.books, served.long_pool, served.bounds
-    folder = books.store.folder
+    store = books.store
 
     def limit() -> Progress:
         return limit_time(bounds.long_question_s)
@@ -291,45 +291,43 @@ def add_insight(app: FastAPI, served: Served) -> None:
     async def diagnosis(request: Request, query: Annotated[DiagnosisQuery, Depends()]) -> Response:
         """Why the GPUs of a job, of a team or of the fleet were not fuller, as `loadfactor diagnose --format json` prints it."""
         question, access = read_long_question(DiagnoseRequest, vars(query)), access_of(request)
-        return await reply(
-            request, pool, folder, lambda: PageAnswer(answer_diagnosis(books, question, access, limit()))
-        )
+        return await reply(request, pool, store, lambda: PageAnswer(answer_diagnosis(books, question, access, limit())))
 
     @app.get(SAVINGS, **describe(FleetSavings, "the levers"))
     async def savings(request: Request, query: Annotated[SavingsQuery, Depends()]) -> Response:
         """Changes to make, and what each would have saved, as `loadfactor savings --format json` prints it."""
         question = read_long_question(SavingsRequest, vars(query))
-        return await reply(request, pool, folder, lambda: PageAnswer(find_savings(question, books, limit())))
+        return await reply(request, pool, store, lambda: PageAnswer(find_savings(question, books, limit())))
 
     @app.get(COMPARE, **describe(RunComparison, "both sides"))
     async def compare(request: Request, query: Annotated[RunsQuery, Depends()]) -> Response:
         """Two runs side by side, as `loadfactor compare --format json` prints them."""
         question = read_long_question(RunsRequest, vars(query))
-        return await reply(request, pool, folder, lambda: answer_comparison(books, question, bounds))
+        return await reply(request, pool, store, lambda: answer_comparison(books, question, bounds))
 
     @app.get(WHY_CHANGED, **describe(Change, "the parts"))
     async def why_changed(request: Request, query: Annotated[WhyChangedQuery, Depends()]) -> Response:
         """Why a metric changed, as `loadfactor why-changed --format json` prints it."""
         question = read_long_question(WhyChangedRequest, vars(query))
-        return await reply(request, pool, folder, lambda: answer_change(books, question))
+        return await reply(request, pool, store, lambda: answer_change(books, question))
 
     @app.get(STATEMENTS, **describe(FleetChargeback, "the statements"))
     async def statements(request: Request, query: Annotated[StatementsQuery, Depends()]) -> Response:
         """Who is charged what, as `loadfactor chargeback --format json` prints it; a token of a team has its own statements."""
         question, access = read_long_question(ChargebackRequest, vars(query)), access_of(request)
-        return await reply(request, pool, folder, lambda: answer_statements(books, question, access))
+        return await reply(request, pool, store, lambda: answer_statements(books, question, access))
 
     @app.get(SEFF, **describe(SeffAnswer, "the job, or its parts"))
     async def seff(request: Request, job: Annotated[str, Query(max_length=200)]) -> Response:
         """One job in a few numbers, as `loadfactor seff --format json` prints it; for a token of a team its own jobs."""
         access = access_of(request)
-        return await reply(request, served.pool, folder, lambda: answer_seff(books, job, access))
+        return await reply(request, served.pool, store, lambda: answer_seff(books, job, access))
 
     @app.get(BRIDGE, **describe(Bridge, "the steps"))
     async def bridge(request: Request, query: Annotated[BridgeQuery, Depends()]) -> Response:
         """From the bill to what a budget has spent, as `loadfactor bill bridge --format json` prints it."""
         question, access = read_long_question(BridgeRequest, vars(query)), access_of(request)
-        return await reply(request, pool, folder, lambda: answer_bridge(books, question, access))
+        return await reply(request, pool, store, lambda: answer_bridge(books, question, access))
 
 
 ALERTS: Final = "/api/v1/alerts"
@@ -341,7 +339,7 @@ State = Literal["firing", "pending", "resolved", "all"]
 
 def add_alerts(app: FastAPI, served: Served) -> None:
     """Add them to an app."""
-    folder = served.books.store.folder
+    place = served.books.store.place
 
     @app.get(ALERTS, responses={200: {"model": AlertsAnswer, "description": "alerts"}, **describe_errors()})
     async def alerts(
@@ -356,7 +354,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         states = STATES if id is not None or (state and "all" in state) else tuple(state or LIVING)
 
         def work() -> dict[str, Any]:
-            board, rules = read_board(folder, now_ms(), states), configure(RULES, settings().alert)
+            board, rules = read_board(place.folder, now_ms(), states), configure(RULES, settings().alert)
             found = [
                 describe_listed(listed, rules)
                 for listed in board.alerts
@@ -375,7 +373,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
     ) -> Response:
         """The silences, in the order they were made."""
         now = now_ms()
-        board = await served.pool.ask(lambda: read_board(folder, now, ()))
+        board = await served.pool.ask(lambda: read_board(place.folder, now, ()))
         found = [describe_silence(silence, now) for silence in board.silences if all or silence.is_active(now)]
         return JSONResponse({"silences": found})
 
@@ -402,7 +400,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         who = _name_caller(access_of(request), new.who)
         silence = await served.pool.ask(
             lambda: make_silence(
-                folder,
+                place,
                 new.rule,
                 new.by,
                 (new.for_, new.until),
@@ -419,7 +417,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
     async def lift_silence(request: Request, id: Annotated[str, InPath(max_length=64)]) -> Response:
         """Ends a silence now; what it held back and still fires is sent."""
         who = _name_caller(access_of(request), "")
-        silence = await served.pool.ask(lambda: lift(folder, id, who))
+        silence = await served.pool.ask(lambda: lift(place, id, who))
         return JSONResponse(describe_silence(silence, now_ms()))
 
 

@@ -96,15 +96,15 @@ def add_pages(app: FastAPI, served: Served) -> None:
     async def silence(request: Request) -> Response:
         """Silence a rule or one of its alerts, or end a silence, by a form of the page."""
         fields, access = await read_checked_form(request, served), access_of(request)
-        folder = served.books.store.folder
+        place = served.books.store.place
         who = access.user or (f"token {access.token}" if access.token else "the server's machine")
         if lifted := fields.get("lift"):
-            await served.pool.ask(lambda: end_silence(folder, lifted, who))
+            await served.pool.ask(lambda: end_silence(place, lifted, who))
         else:
             rule, length, reason = (fields.get(name, "") for name in ("rule", "for", "reason"))
             by = {name.removeprefix(BY): value for name, value in fields.items() if name.startswith(BY)}
             by |= read_filters([fields["of"]], "of") if fields.get("of") else {}
-            await served.pool.ask(lambda: make_silence(folder, rule, by, (length or None, None), reason, who))
+            await served.pool.ask(lambda: make_silence(place, rule, by, (length or None, None), reason, who))
         return Response(None, 303, {"Location": "/alerts"})
 
     @app.post("/views", include_in_schema=False)
@@ -155,7 +155,7 @@ def _size(found: "asyncio.Future[Mapping[str, Any]]") -> int:
 
 
 def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Request], object]:
-    folder = served.books.store.folder
+    store = served.books.store
 
     async def show(request: Request) -> Response:
         form, access = _choose_form(request, page), access_of(request)
@@ -165,9 +165,7 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
         standing: Sequence[Standing] = ()
         plans: Sequence[PlanForm] = ()
         if page.answer == "plan":
-            plans = read_forms(
-                find_kind(page.path), state, served.books.store.folder if access.grants("fleet") else None
-            )
+            plans = read_forms(find_kind(page.path), state, Path(store.name) if access.grants("fleet") else None)
             if form == "html" and _is_untidy(state, plans[0]):
                 return Response(None, 303, {"Location": _name_address(page.path, plans[0], state)})
             standing = await _plan(plans, access, served, wait_s)
@@ -180,7 +178,9 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
 
         views: tuple[SavedView, ...] = ()
         if page.path == "/views":
-            views = await served.pool.ask(lambda: tuple(list_views(folder, name_owner(access.token, access.user))))
+            views = await served.pool.ask(
+                lambda: tuple(list_views(store.folder, name_owner(access.token, access.user)))
+            )
 
         def build(builder: Callable[[Page, Ask], BuiltT]) -> BuiltT:
             with served.books.snapshot() as snapshot:
@@ -203,14 +203,14 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
 
         async def begin_page(packed: bool) -> Begun:
             reach = (access.team, access.grants("fleet"), int(time() / S_PER_MIN))
-            key = digest_state(request, folder, reach, marks)
+            key = await digest_state(request, store, reach, marks)
             parts = await kept.find(key, lambda: build(build_parts))
             return begin(WebAnswer(lambda _form: render_page(parts, _view(access, is_spaced))).write(form, packed))
 
         if form == "html":
-            answer = await send(request, folder, begin_page, form, (*marks, is_spaced))
+            answer = await send(request, store, begin_page, form, (*marks, is_spaced))
         else:
-            answer = await reply(request, served.pool, folder, lambda: WebAnswer(write), form, marks)
+            answer = await reply(request, served.pool, store, lambda: WebAnswer(write), form, marks)
         answer.headers.update(PAGE_HEADERS)
         if form in FILES:
             answer.headers["Content-Disposition"] = f'attachment; filename="{page.path.rpartition("/")[2]}.{form}"'

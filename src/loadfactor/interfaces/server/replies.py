@@ -1,5 +1,6 @@
 """Answers of questions over HTTP: their tag, 304 where nothing changed, gzip where it is accepted, streams where they are long."""
 
+import asyncio
 import hashlib
 import io
 import os
@@ -30,7 +31,7 @@ from loadfactor.interfaces.server.standing import StandingAnswers
 from loadfactor.settings.config import settings
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
-from loadfactor.store.manifest import NAME as MANIFEST
+from loadfactor.store.store import Store
 
 
 class Receiver(Protocol):
@@ -224,25 +225,25 @@ def access_of(request: Request) -> Access:
 async def reply(
     request: Request,
     pool: QuestionPool,
-    folder: Path,
+    store: Store,
     work: Callable[[], "Answer"],
     form: Form | PageForm = "json",
     marks: tuple[Any, ...] = (),
 ) -> Response:
     """Work an answer out and send it, or say that the one the client has is still right. `marks`: what else it depends on."""
-    return await send(request, folder, lambda packed: pool.ask(lambda: begin(work().write(form, packed))), form, marks)
+    return await send(request, store, lambda packed: pool.ask(lambda: begin(work().write(form, packed))), form, marks)
 
 
 async def send(
     request: Request,
-    folder: Path,
+    store: Store,
     work: Callable[[bool], Awaitable["Begun"]],
     form: Form | PageForm,
     marks: tuple[Any, ...] = (),
 ) -> Response:
     """The same of an answer that `work` begins to write, with gzip where it is given True."""
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))
-    tag = f'"{digest_state(request, folder, packed, form, access_of(request), marks)}"'
+    tag = f'"{await digest_state(request, store, packed, form, access_of(request), marks)}"'
     headers = {"ETag": tag, "Vary": VARY} | ({"Content-Encoding": "gzip"} if packed else {})
     tags = request.headers.get("if-none-match", "")
     if any(part.strip().removeprefix("W/") in (tag, "*") for part in tags.split(",")):
@@ -254,9 +255,10 @@ async def send(
     return StreamingResponse(pieces, 200, headers, MEDIA[form])
 
 
-def digest_state(request: Request, folder: Path, *of: object) -> str:
+async def digest_state(request: Request, store: Store, *of: object) -> str:
     """What an answer depends on, digested: the books (files and live batches), settings, program and address, and `of`."""
-    state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX, ALERTS, ALERTS + LOG_SUFFIX)]
+    beside = [_state_of(store.folder / name) for name in (LIVE, LIVE + LOG_SUFFIX, ALERTS, ALERTS + LOG_SUFFIX)]
+    state = (await asyncio.to_thread(store.place.read_mark), beside)  # a bucket is asked
     program = (__version__, digest_catalog(), repr(settings()))
     identity = (program, state, request.url.path, request.url.query, *of)
     return hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]

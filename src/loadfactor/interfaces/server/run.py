@@ -41,10 +41,12 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
     books = Books(folder, settings.idle_below)
-    guard, warning = _make_guard(folder, host, settings)
+    guard, warning = _make_guard(books.store.folder, host, settings)
     with contextlib.ExitStack() as opened:
+        store = books.store
+        store.place.claim_live()
         live = LiveLog.open(
-            folder, after=books.store.manifest.live_through, entry=books.store.entry
+            store.folder, after=store.manifest.live_through, entry=store.entry
         )  # first: a second server hears of the first
         opened.callback(live.close)
         listening = opened.enter_context(bind(host, port))
@@ -56,7 +58,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         live.heard = alerts.arrivals.hear
         app = make_app(books, service, guard, alerts=alerts, digests=digests)
         server = _make_server(app, guard, settings)
-        _greet(address, folder, settings)
+        _greet(address, store.name, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=_Loop) as runner:
@@ -70,12 +72,16 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
     """
     host, port = read_address(listen)
     books = Books.open(folder, idle_below=settings.idle_below)
-    guard, warning = _make_guard(folder, host, settings, is_read_only=True)
+    guard, warning = _make_guard(books.store.folder, host, settings, is_read_only=True)
     with bind(host, port) as listening:
         _prepare()
         server = _make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
         address = _name_address(host, listening, settings)
-        print(f"loadfactor: the books in {folder} are at {address}/; Ctrl-C ends it", file=sys.stderr, flush=True)
+        print(
+            f"loadfactor: the books in {books.store.name} are at {address}/; Ctrl-C ends it",
+            file=sys.stderr,
+            flush=True,
+        )
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=_Loop) as runner:
@@ -238,7 +244,7 @@ async def _wait_until_given_up(service: LiveService, server: uvicorn.Server) -> 
     return why
 
 
-def _greet(address: str, folder: Path, settings: Settings) -> None:
+def _greet(address: str, store: str, settings: Settings) -> None:
     pulled = ", ".join(
         [server.label for server in settings.prometheus]
         + [group.label for group in settings.exporters]
@@ -250,5 +256,5 @@ def _greet(address: str, folder: Path, settings: Settings) -> None:
     if settings.kubernetes:
         watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
         sources = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
-    print(f"loadfactor: books in {folder}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write",
+    print(f"loadfactor: books in {store}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write",
           file=sys.stderr, flush=True)  # fmt: skip

@@ -114,7 +114,7 @@ class Ask:
         if self.is_live and not self.text("last") and not self.text("from"):
             words.insert(0, f"--last {LIVE_WINDOW}")
         if self.team is None:
-            words.append(f"--store {quote(str(self.books.store.folder))}")
+            words.append(f"--store {quote(self.books.store.name)}")
         return " ".join(words)
 
 

@@ -23,7 +23,7 @@ WELL = ("ok", "waiting", "absent")
 def build_settings_page(ask: Ask) -> Document:
     """The settings that somebody set, with where; then every one there is."""
     found = [
-        replace(s, value=str(ask.books.store.folder), origin=s.origin if s.is_set else "the command line, or default")
+        replace(s, value=ask.books.store.name, origin=s.origin if s.is_set else "the command line, or default")
         if s.name == "store"
         else s
         for s in list_in_force(settings())

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from loadfactor.base.errors import InputError, LoadfactorError, no_such
+from loadfactor.base.paths import name_store
 from loadfactor.base.request import Option, options_of, read_value
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.clusters import cluster
@@ -132,7 +133,7 @@ class PlanForm:
     def command(self) -> str:
         """The command that makes the same plan."""
         words = [word for f in self.fields if f.value and f.option.field != "store" for word in f.words]
-        books = ["--store", quote(str(self.folder))] if self.is_measured else []
+        books = ["--store", quote(name_store(self.folder))] if self.is_measured and self.folder else []
         return " ".join(["loadfactor plan", self.kind.name, *words, *books])
 
 
