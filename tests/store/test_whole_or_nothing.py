@@ -20,7 +20,7 @@ import loadfactor.books.writing as writing_room
 from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.books.books import Books
 from loadfactor.sources.base import ReadOptions
-from loadfactor.store import disk, manifest, store
+from loadfactor.store import disk, folder, manifest
 from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import create_token
 
@@ -193,7 +193,7 @@ def test_a_second_import_meanwhile_is_refused_in_one_line(
     process = child(one_day, "wait", flag)
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "booking"
-    monkeypatch.setattr(store, "LONGEST_WAIT_S", 0.2)
+    monkeypatch.setattr(folder, "LONGEST_WAIT_S", 0.2)
     with pytest.raises(StoreError, match=rf"another import is writing to .* \(process {process.pid}\)"):
         add(Books(one_day), 2, tmp_path, monkeypatch)
     (one_day / "lock").unlink()  # the folder itself is locked as well

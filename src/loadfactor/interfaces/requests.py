@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Literal
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.limits import WAIT_H
-from loadfactor.base.paths import name_store, read_store
+from loadfactor.base.paths import name_store, read_store, read_url
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.request import Request, option
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
     from loadfactor.books.snapshot import Snapshot
-    from loadfactor.store.place import Place
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
@@ -101,14 +100,6 @@ def find_store(given: Path | None) -> Path:
     from loadfactor.settings.config import settings  # pydantic takes a while to load
 
     return settings().store if given is None else read_store(given)
-
-
-def find_books(given: Path | None) -> "Place":
-    """Where the books lie that are given, else those in the settings, with the folder beside them; there need be none."""
-    from loadfactor.settings.config import settings
-    from loadfactor.store.store import find_place
-
-    return find_place(find_store(given), settings().local_folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +199,7 @@ def find_currency(currency: str | None, store: Path | None) -> str:
         if not re.fullmatch("[A-Z]{3}", currency):
             raise InputError(f"--currency {currency!r} is no currency; write three capital letters, like EUR")
         return currency
-    if store is not None or find_books(None).has_books():
+    if store is not None or read_url(find_store(None)) or (find_store(None) / "manifest.json").exists():
         return StoreRequest(store=store).books.store.currency
     return settings().currency or DEFAULT_CURRENCY
 

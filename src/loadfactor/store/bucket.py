@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.base.paths import cache_folder, state_folder
+from loadfactor.base.units import BYTES_PER_GB, S_PER_MIN
 from loadfactor.store import disk
 from loadfactor.store.folder import STAGING, check_file, list_names, read_moved
 from loadfactor.store.live_copy import has_live
@@ -173,7 +174,7 @@ class Bucket(Place):
 
     def _evict(self) -> None:
         """Remove what was not used for longest where the cache is larger than it may be."""
-        most = float(os.environ.get("LOADFACTOR_CACHE_GB") or CACHE_GB) * 1e9
+        most = float(os.environ.get("LOADFACTOR_CACHE_GB") or CACHE_GB) * BYTES_PER_GB
         now, total = time.time(), 0
         found = []
         for path in self.files.glob("*.parquet"):
@@ -226,7 +227,7 @@ class Bucket(Place):
         _at_once(put, names)
         if time.time() - (work / MOVED).stat().st_mtime > LONGEST_UPLOAD_S:
             raise StoreError(
-                f"new files took longer to {self.name} than {LONGEST_UPLOAD_S / 60:.0f} minutes; import less at a time"
+                f"new files took longer to {self.name} than {LONGEST_UPLOAD_S / S_PER_MIN:.0f} minutes; import less at a time"
             )
 
     def swap(self, old: Manifest, new: Manifest) -> Manifest:
@@ -237,7 +238,8 @@ class Bucket(Place):
         if now is not None:
             self._put(f"{EARLIER}/{old.generation}.json", now.content)
         try:
-            self._put(NAME, content, mode=now.version if now else "create")
+            version = self._put(NAME, content, mode=now.version if now else "create")
+            self._newest = _Read(version, content, new)
         except (AlreadyExistsError, PreconditionError) as error:
             if not self._is_published(new.generation, content):
                 raise self._refuse() from error

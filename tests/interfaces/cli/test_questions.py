@@ -377,7 +377,7 @@ def test_mistakes_in_tagging_are_one_line(run: Run, tagged_store: Path, monkeypa
     assert run("retag", "--mapping", "bad.csv", "--store", tagged_store)[0] == 2
     code, _, err = run("untagged", "--by", "usr", "--store", tagged_store)
     assert (code, err) == (2, "loadfactor: no dimension called 'usr'; did you mean 'user'?\n")
-    monkeypatch.setattr("loadfactor.store.store.LONGEST_WAIT_S", 0.1)
+    monkeypatch.setattr("loadfactor.store.folder.LONGEST_WAIT_S", 0.1)
     with take_lock(tagged_store / "lock", "{holder}"):
         code, _, err = run("retag", "--store", tagged_store)
     assert code == 1

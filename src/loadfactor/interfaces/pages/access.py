@@ -12,6 +12,7 @@ from loadfactor.base.privacy import Pseudonyms, make_key, read_key
 from loadfactor.base.units import MS_PER_S
 from loadfactor.interfaces.document import Document, Section
 from loadfactor.interfaces.formats import counted, instant
+from loadfactor.interfaces.pages.places import find_books
 from loadfactor.interfaces.requests import (
     KeyRequest,
     PseudonymOfRequest,
@@ -19,7 +20,6 @@ from loadfactor.interfaces.requests import (
     StoreRequest,
     TokenCreateRequest,
     TokenRevokeRequest,
-    find_books,
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms

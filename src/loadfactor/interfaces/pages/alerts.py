@@ -31,6 +31,7 @@ from loadfactor.insight.alerts.rule import Rule, describe_alert
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import counted, duration, instant
+from loadfactor.interfaces.pages.places import find_books
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import (
     AlertsRequest,
@@ -38,7 +39,6 @@ from loadfactor.interfaces.requests import (
     ReplayRequest,
     SilencedRequest,
     StoreRequest,
-    find_books,
     read_filters,
     read_moment,
 )

@@ -13,8 +13,9 @@ from loadfactor.books.import_remarks import ControlTotal, ImportRemarks, MadeByI
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
+from loadfactor.interfaces.pages.places import find_books
 from loadfactor.interfaces.progress import ProgressBar
-from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest, find_books
+from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import CHOSEN, settings
