@@ -11,13 +11,13 @@ from tests.sources.kubernetes.test_live_decoder import EVENTS as CLUSTER_EVENTS
 
 import loadfactor.sources
 from loadfactor.base.errors import SourceError
-from loadfactor.sources import dcgm, nvidia_smi, price_list
+from loadfactor.sources import dcgm, nvidia_smi, price_lists
 from loadfactor.sources.base import Decoder, Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.demand_files import decode_demand
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 from loadfactor.sources.nvidia_smi.sections import decode_logs
-from loadfactor.sources.price_list import decode_price_lists
+from loadfactor.sources.price_lists import decode_price_lists
 from loadfactor.sources.progress_records.live_decoder import LiveProgressDecoder
 from loadfactor.sources.slurm.live_decoder import LiveSlurmDecoder
 
@@ -71,7 +71,7 @@ def rows(items: list[Rows | Gap]) -> dict[str, list[dict[str, object]]]:
     [
         (nvidia_smi.SOURCE, decode_logs, LOG, "node-7.csv", {"timezone": UTC}),
         (dcgm.SOURCE, decode_scrapes, SCRAPE, "node-7.prom", {"at_ms": AT_MS}),
-        (price_list.SOURCE, decode_price_lists, PRICES, "list.csv", {}),
+        (price_lists.SOURCE, decode_price_lists, PRICES, "list.csv", {}),
     ],
 )
 def test_bytes_and_files_make_the_same_rows(

@@ -11,9 +11,11 @@ import pytest
 from tests.sources.reading import read
 
 from loadfactor.base.errors import SourceError
+from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.demand import DemandTrace, JobTrace, StateTrace
 from loadfactor.sources.demand_files import read_demand
-from loadfactor.sources.price_list import SOURCE
+from loadfactor.sources.price_lists import SOURCE
+from loadfactor.sources.price_lists.azure_sheet import COMMITTED, SPOT, WINDOWS
 
 MAY = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
 JUNE = int(datetime(2026, 6, 1, tzinfo=UTC).timestamp() * 1000)
@@ -73,6 +75,66 @@ def test_a_price_may_name_its_currency(tmp_path: Path) -> None:
     assert [(r["price_per_gpu_hour"], r["currency"]) for r in rows] == [(2.0, "EUR"), (3.0, None)]
 
 
+SHEET = (
+    "basePrice;currency;effectiveStartDate;marketPrice;meterId;meterCategory;meterName;meterSubCategory;meterRegion;priceType;Product;"
+    "tierMinimumUnits;unitOfMeasure;unitPrice\n"
+)
+BROKEN = "1;EUR;10/1/2026;1;m;Virtual Machines;ND96isr H100 v5;ND Series;US East;Consumption;ND96;0,0;1 Hour;many\n"
+
+
+def test_a_price_sheet_of_a_customer_agreement(tmp_path: Path) -> None:
+    """Semicolons and decimal commas; a GPU of eight costs an eighth; spot, Windows and savings plans are left out, and said."""
+    rows = [
+        "98,32;EUR;10/1/2026;98,32;a;Virtual Machines;ND96isr H100 v5;NDsrH100v5 Series;US East;Consumption;ND96;0,0;1 Hour;88,4",
+        "98,32;EUR;10/1/2026;;a;Virtual Machines;ND96isr H100 v5 Spot;NDsrH100v5 Series;US East;Consumption;ND96;0,0;1 Hour;20,1",
+        "98,32;EUR;10/1/2026;;a;Virtual Machines;ND96isr H100 v5;ND Series Windows;US East;Consumption;ND96;0,0;1 Hour;99,1",
+        "98,32;EUR;10/1/2026;;a;Virtual Machines;ND96isr H100 v5;NDsrH100v5 Series;US East;SavingsPlan;ND96;0,0;1 Hour;60,1",
+        "0,1;EUR;10/1/2026;0,1;d;Virtual Machines;D2 v3;Dv3 Series;US East;Consumption;D2;0,0;1 Hour;0,1",
+        "0,1;EUR;10/1/2026;0,1;d;Virtual Machines;ND512isr X v9;NDX Series;US East;Consumption;ND;0,0;1 Hour;200,15",
+        "0,1;EUR;10/1/2026;0,1;d;Storage;LRS Data Stored;Blob;US East;Consumption;Blob;0,0;1 GB/Month;0,02",
+    ]
+    (tmp_path / "sheet.csv").write_text(SHEET + "\n".join(rows) + "\n")
+    reading = read(SOURCE, tmp_path / "sheet.csv")
+    prices = {row["basis"]: row for row in reading.tables["prices"].to_pylist()}
+    assert {name: row["price_per_gpu_hour"] for name, row in prices.items()} == {"contracted": 11.05, "list": 12.29}
+    assert {(r["accelerator"], r["currency"], r["pool"]) for r in prices.values()} == {("h100-sxm", "EUR", None)}
+    assert prices["list"]["from_utc"] == int(datetime(2026, 10, 1, tzinfo=UTC).timestamp() * 1000)
+    said = {gap.what: gap.count for gap in reading.gaps}
+    assert said[SPOT] == said[WINDOWS] == said[COMMITTED] == 1
+    assert "ND512isr X v9: a size that the catalog does not know; left out" in said
+
+
+def test_a_price_sheet_of_an_enterprise_agreement(tmp_path: Path) -> None:
+    """Prices of a hundred hours, commas, days as ISO writes them; regions to choose from, and sizes that differ."""
+    heading = "MeterId,MeterName,MeterCategory,MeterRegion,PriceType,EffectiveStartDate,CurrencyCode,UnitOfMeasure,UnitPrice,"
+    rows = [
+        f"{n},{meter},Virtual Machines,{region},Consumption,2026-10-01T00:00:00Z,USD,100 Hours,{price},"
+        for n, (meter, region, price) in enumerate(
+            [
+                ("ND96asr A100 v4", "US East", 2_720), ("ND96asr A100 v4", "EU West", 3_200),
+                ("NC4as T4 v3", "US East", 52.6), ("NC64as T4 v3", "US East", 435.2),
+            ]
+        )
+    ]  # fmt: skip
+    path = tmp_path / "sheet.csv"
+    path.write_text("\n".join([f"{heading}MarketPrice", *rows]) + "\n")
+    with pytest.raises(SourceError, match="prices of GPUs in EU West, US East; choose one with --region"):
+        read(SOURCE, path)
+    reading = read(SOURCE, path, options=ReadOptions(region="us east", pool="azure"))
+    assert [(r["accelerator"], r["pool"], r["price_per_gpu_hour"]) for r in reading.tables["prices"].to_pylist()] == [
+        ("a100-sxm-40gb", "azure", 3.4)
+    ]
+    assert [gap.what for gap in reading.gaps] == [
+        "t4 costs 0.5260 (Standard_NC4as_T4_v3) to 1.0880 (Standard_NC64as_T4_v3) a GPU-hour in US East: left out;"
+        " choose a size with --instance-type"
+    ]
+    reading = read(SOURCE, path, options=ReadOptions(region="US East", instance_type="Standard_NC4as_T4_v3"))
+    assert [(r["accelerator"], r["price_per_gpu_hour"]) for r in reading.tables["prices"].to_pylist()] == [("t4", 0.526)]
+    (tmp_path / "list.csv").write_text("basis,price_per_gpu_hour\nlist,2\n")
+    with pytest.raises(SourceError, match="choose from price sheets of clouds"):
+        read(SOURCE, tmp_path / "list.csv", options=ReadOptions(region="US East"))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -104,14 +166,10 @@ def test_a_price_may_name_its_currency(tmp_path: Path) -> None:
         ("p.csv", "", "is empty"),
         (
             "p.csv",
-            "Meter ID;Unit of measure;Part number;Unit price;Currency code\na;1 Hour;b;1,5;EUR\n",
-            "a price sheet of Azure",
+            "meterId,meterName,unitOfMeasure,unitPrice\na,D2 v3,1 Hour,98.3\n",
+            "of a machine with GPUs that the catalog knows",
         ),
-        (
-            "p.csv",
-            "meterId,meterName,unitOfMeasure,unitPrice,term\na,ND96isr H100 v5,1 Hour,98.3,\n",
-            "loadfactor tables prices",
-        ),
+        ("p.csv", f"{SHEET}{BROKEN}", "a price of 'many' is no number"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, name: str, text: str, says: str) -> None:

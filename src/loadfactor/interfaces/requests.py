@@ -237,6 +237,10 @@ class ImportRequest(Request):
     at: str | None = option("When a snapshot without a time was taken.", None)
     begun: str | None = option("training-log: when the run began, where its log says no time.", None, name="--start")
     gpus: int | None = option("training-log: how many GPUs it ran on, where its log does not say.", None, above=0)
+    region: str | None = option("prices: the region of a price sheet whose prices count: US East.", None)
+    instance_type: str | None = option(
+        "prices: the machine whose prices count, where sizes differ: Standard_ND96isr_H100_v5.", None
+    )
     last: str | None = option("prometheus: how far back to ask for: 12h, 30d. [default: 1d]", None)
     start: str | None = option("prometheus: ask from here on.", None, name="--from")
     end: str | None = option("prometheus: ask up to here. [default: now]", None, name="--to")

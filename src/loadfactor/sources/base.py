@@ -110,6 +110,8 @@ class ReadOptions:
     currency: str | None = field(default=None, repr=False)  # of a bill whose file names none
     begun_ms: int | None = field(default=None, repr=False)  # when a run began whose log says no time
     gpus: int | None = field(default=None, repr=False)  # how many GPUs it ran on
+    region: str | None = field(default=None, repr=False)  # whose prices of a cloud's price sheet count
+    instance_type: str | None = field(default=None, repr=False)  # the type of machine whose prices of it count
     events_before: tuple[DeviceEvent, ...] = field(default=(), repr=False)
     """Errors that the books know already; no part of what identifies an import."""
 

@@ -97,8 +97,8 @@ _TEXT: Final = tuple(
         (r"\A[^\n]*\b(CostInBillingCurrency|PreTaxCost)\b", "a cost export of Azure", f"{_IMPORT} azure-cost`"),
         (
             r"\A[^\n]*meter ?id[^\n]*unit ?price",
-            "a price sheet of Azure, which prices meters and not GPUs",
-            f"{_IMPORT} azure-cost` reads what was paid",
+            "a price sheet of Azure",
+            f"{_IMPORT} prices FILE --region REGION`; azure-cost reads what was paid",
         ),
         (r"\A[^\n]*\bprice_per_gpu_hour\b", "a list of prices", f"{_IMPORT} prices`"),
         (

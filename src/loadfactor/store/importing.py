@@ -161,7 +161,7 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
 
     A name may say which machine a log is of; the folder a file lies in, a rotation's number and .gz say nothing.
     """
-    of_run = {"begun_ms": options.begun_ms, "gpus": options.gpus}
+    of_run = {name: getattr(options, name) for name in ("begun_ms", "gpus", "region", "instance_type")}
     more = [
         options.currency,
         *(None if reported is None else f"{name}={reported}" for name, reported in of_run.items()),

@@ -40,6 +40,8 @@ OF_SOURCES = {
     "at": "--at",
     "begun": "--start",
     "gpus": "--gpus",
+    "region": "--region",
+    "instance_type": "--instance-type",
 }
 """Options that sources of files use, each those that its `uses` names."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
@@ -79,6 +81,8 @@ def build_page(request: ImportRequest) -> Document:
         currency=request.currency,
         begun_ms=milliseconds(begun) if begun else None,
         gpus=request.gpus,
+        region=request.region,
+        instance_type=request.instance_type,
     )
     books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:

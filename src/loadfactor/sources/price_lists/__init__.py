@@ -1,10 +1,9 @@
-"""Decoder of dated price lists in the columns of the prices table: CSV, TOML, JSON or Parquet, known by the file's ending.
+"""Dated price lists: in the columns of the prices table (CSV, TOML, JSON, Parquet, by the file's ending), and Azure's price sheets.
 
 TOML holds `[[price]]` tables, JSON a list of objects (or that list under "prices"). A day such as 2026-05-01 is its midnight UTC.
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
@@ -20,6 +19,7 @@ from loadfactor.sources.own_tables.parquet_rows import check_headings, convert_c
 from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_blocks
+from loadfactor.sources.price_lists.azure_sheet import decode_price_sheet, is_price_sheet
 from loadfactor.tables.schema import PRICES
 
 _ENDINGS: Final = (".csv", ".toml", ".json", ".parquet")
@@ -35,26 +35,22 @@ def decode_price_lists(lists: Sequence[Input], options: ReadOptions) -> Iterator
             raise SourceError(f"{source.label}: a price list is a file ending in {', '.join(_ENDINGS)}")
     for source in lists:
         name, label = source.name.removesuffix(".gz"), source.label
+        if name.endswith(".csv") and is_price_sheet(source):
+            yield from decode_price_sheet(source, options)
+            continue
+        if options.region or options.instance_type or options.pool:
+            raise SourceError(
+                f"{label}: --region, --instance-type and --pool choose from price sheets of clouds; this list says in its columns"
+                " accelerator and pool what its prices are for"
+            )
         if name.endswith(".parquet"):
             file = pa.BufferReader(join_pieces(label, source.chunks, _LIMIT_BYTES, _WRITE_CSV))
             yield from decode_parquet(file, label, PRICES, options.timezone)
         elif name.endswith(".csv"):
-            _refuse_price_sheet(source)
             yield from decode_csv(source, PRICES, options.timezone)
         else:
             prices = _check_prices(label, _parse(source, toml=name.endswith(".toml")))
             yield from convert_cells(label, PRICES, _split_prices(label, prices), options.timezone)
-
-
-def _refuse_price_sheet(source: Input) -> None:
-    """Raise SourceError where a CSV is the price sheet of Azure: it prices meters of each region, not GPUs."""
-    first = next((block.data for block in split_blocks(source)), b"").partition(b"\n")[0].decode()
-    names = {re.sub("[^a-z]", "", name.lower()) for name in re.split("[,;\t]", first)}
-    if "meterid" in names and {"unitprice", "unitofmeasure"} <= names:
-        raise SourceError(
-            f"{source.label} is a price sheet of Azure, which prices meters by region and not GPUs; write what an hour of your "
-            "GPUs costs in the columns of `loadfactor tables prices`, or import what was paid with `loadfactor import azure-cost`"
-        )
 
 
 def _parse(source: Input, toml: bool) -> Any:
@@ -96,4 +92,9 @@ def _write_cell(label: str, row: int, name: str, value: Any) -> str | None:
     return str(value)
 
 
-SOURCE = Source("prices", find_with(_ENDINGS, "price list"), read_with(decode_price_lists), uses=("timezone",))
+SOURCE = Source(
+    "prices",
+    find_with(_ENDINGS, "price list"),
+    read_with(decode_price_lists),
+    uses=("timezone", "pool", "region", "instance_type"),
+)
