@@ -106,7 +106,9 @@ def test_a_price_sheet_of_a_customer_agreement(tmp_path: Path) -> None:
 
 def test_a_price_sheet_of_an_enterprise_agreement(tmp_path: Path) -> None:
     """Prices of a hundred hours, commas, days as ISO writes them; regions to choose from, and sizes that differ."""
-    heading = "MeterId,MeterName,MeterCategory,MeterRegion,PriceType,EffectiveStartDate,CurrencyCode,UnitOfMeasure,UnitPrice,"
+    heading = (
+        "MeterId,MeterName,MeterCategory,MeterRegion,PriceType,EffectiveStartDate,CurrencyCode,UnitOfMeasure,UnitPrice,"
+    )
     rows = [
         f"{n},{meter},Virtual Machines,{region},Consumption,2026-10-01T00:00:00Z,USD,100 Hours,{price},"
         for n, (meter, region, price) in enumerate(
@@ -129,7 +131,9 @@ def test_a_price_sheet_of_an_enterprise_agreement(tmp_path: Path) -> None:
         " choose a size with --instance-type"
     ]
     reading = read(SOURCE, path, options=ReadOptions(region="US East", instance_type="Standard_NC4as_T4_v3"))
-    assert [(r["accelerator"], r["price_per_gpu_hour"]) for r in reading.tables["prices"].to_pylist()] == [("t4", 0.526)]
+    assert [(r["accelerator"], r["price_per_gpu_hour"]) for r in reading.tables["prices"].to_pylist()] == [
+        ("t4", 0.526)
+    ]
     (tmp_path / "list.csv").write_text("basis,price_per_gpu_hour\nlist,2\n")
     with pytest.raises(SourceError, match="choose from price sheets of clouds"):
         read(SOURCE, tmp_path / "list.csv", options=ReadOptions(region="US East"))

@@ -93,7 +93,9 @@ def _read_heading(source: Input) -> str:
 def _list_machines(source: Input, gaps: Gaps) -> Iterator[dict[str, Any]]:
     """Rows of hours of virtual machines that are rented as they are."""
     for batch in _read_batches(source):
-        columns = {fold_name(name): cells for name, cells in zip(batch.cells.schema.names, batch.cells.columns, strict=True)}
+        columns = {
+            fold_name(name): cells for name, cells in zip(batch.cells.schema.names, batch.cells.columns, strict=True)
+        }
         missing = [_COLUMNS[name] for name in _NEEDED if _COLUMNS[name] not in columns]
         if missing:
             raise SourceError(f"{source.label}: a price sheet of Azure without {', '.join(missing)}; export it whole")
@@ -150,7 +152,9 @@ def _find_type(name: str | None) -> RentedType | None:
         return None
     found = find_rented_type(name.replace(" ", "_")) or _find_machine(name)
     if found is None:
-        raise InputError(f"--instance-type {name} is none that the catalog knows; `loadfactor catalog instances` lists them")
+        raise InputError(
+            f"--instance-type {name} is none that the catalog knows; `loadfactor catalog instances` lists them"
+        )
     return found
 
 
@@ -194,7 +198,9 @@ def _read_day(label: str, text: str | None) -> int | None:
 def _choose_region(label: str, regions: list[str], given: str | None, kind: RentedType | None) -> str:
     if not regions:
         of = f"{kind.name}" if kind else "a machine with GPUs that the catalog knows"
-        raise SourceError(f"{label} is a price sheet of Azure without an hour of {of}; export the sheet of all services")
+        raise SourceError(
+            f"{label} is a price sheet of Azure without an hour of {of}; export the sheet of all services"
+        )
     shown = ", ".join(regions[:_SHOWN]) + (f" and {len(regions) - _SHOWN} more" if len(regions) > _SHOWN else "")
     if given is None and len(regions) > 1:
         raise SourceError(f"{label} is a price sheet of Azure with prices of GPUs in {shown}; choose one with --region")
