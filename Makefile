@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long caches real browser screenshots training focus torture check pages bench bench-quick dist audit lock clean
+.PHONY: demo test test-long caches real browser screenshots training focus torture check pages bench bench-quick dist audit docs lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -89,6 +89,11 @@ dist: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
 	PYTHON=$(BIN)/python packaging/make_dist.sh dist
 
+# The documentation as pages with search, into site/; `python3 -m http.server -d site` shows them.
+docs: $(READY)
+	PYTHON=$(BIN)/python tests/pinned_environment.sh site 'Material for MkDocs'
+	$(BIN)/python packaging/site/make_site.py .site-env/bin/mkdocs site
+
 # Known holes of what is pinned; asks pypi.org.
 audit: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
@@ -104,4 +109,4 @@ $(READY): requirements.lock pyproject.toml setup.sh packages/agent/pyproject.tom
 	touch $(READY)
 
 clean:
-	rm -rf .venv .training-env .focus-env .browser-env .dist-env bench.json
+	rm -rf .venv .training-env .focus-env .browser-env .dist-env .site-env site bench.json
