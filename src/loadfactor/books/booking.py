@@ -6,13 +6,13 @@ whichever hours are booked, is found once a session; where it changes, booked ho
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import describe_bills, has_bills, materialize_billed_prices
-from loadfactor.books.compiled_sql import Queries, ledger_steps, recall
+from loadfactor.books.compiled_sql import keep, ledger_steps, recall
 from loadfactor.books.ledger_inputs import LedgerInputs, OwnedPrices, list_estimates
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import LINK_COLUMNS, list_link_peaks
@@ -93,12 +93,16 @@ def _find_facts(session: Session) -> LedgerFacts:
     }
     empty = {name for name, count in known.items() if not count}
     empty |= {name for name in INPUTS if not session.has_rows(name)}
-    work_out(session, _recall_facts(_FACTS[:1], renamed=True), empty)
+    _work_out_facts(session, empty, _FACTS[:1], renamed=True)
     renamed = "node_names" not in empty
-    work_out(session, _recall_facts((*_FACTS[1:], *(_OF_NUMBERS if numbers else ())), renamed), empty)
+    _work_out_facts(session, empty, (*_FACTS[1:], *(_OF_NUMBERS if numbers else ())), renamed)
     (estimated,) = session.fetch_one("SELECT sum(most) FROM unlisted") if "unlisted" not in empty else (0,)
     filled = bool(labels) and has_stated_payers(session)
     return LedgerFacts(renamed, bool(numbers), filled, bool(runs), devices + int(estimated), frozenset(empty))
+
+
+def _work_out_facts(session: Session, empty: set[str], names: tuple[str, ...], renamed: bool) -> None:
+    work_out(session, f"facts {names} {renamed}", lambda: ledger_steps().Facts(renamed), empty, names)
 
 
 def digest_facts(session: Session, facts: LedgerFacts, owned: OwnedPrices) -> LedgerInputs:
@@ -138,32 +142,36 @@ def has_stated_payers(session: Session) -> bool:
 
 def work_out(
     session: Session,
-    queries: Queries,
+    shape: str,
+    find: Callable[[], Any],
     empty: set[str],
+    names: tuple[str, ...] | None = None,
     until: str | None = None,
 ) -> None:
-    """Put steps of the ledger into tables, in the shortest form that holds, through `until`.
+    """Put steps of the ledger into tables, those of these names, in the shortest form that holds, through `until`.
 
-    `empty`: tables and features without rows, to which steps without rows are added.
+    `find`: what they depend on, which `shape` says (see `ledger.steps`). `empty`: tables and features without rows, to which steps
+    without rows are added. Of most steps one form is ever used: each is compiled when it first is.
     """
+    queries = recall(shape, lambda: dict.fromkeys(ledger_steps().list_forms(find(), names), ""))
     forms: dict[str, list[tuple[set[str], str]]] = {}
-    for key, sql in queries.items():
+    for key in queries:
         name, _, without = key.partition(WITHOUT)
-        forms.setdefault(name, []).append(({*without.split()}, sql))
+        forms.setdefault(name, []).append(({*without.split()}, key))
+    is_more = False
     for name in forms:
-        sql = next(sql for without, sql in forms[name] if without <= empty)
+        key = next(key for without, key in forms[name] if without <= empty)
+        if not queries[key]:
+            queries[key] = ledger_steps().compile_form(find(), key)
+            is_more = True
         if name in _READ_ONCE:  # a table of it would only cost memory
-            session.create_view(name, sql)
-        elif not session.materialize(name, sql):
+            session.create_view(name, queries[key])
+        elif not session.materialize(name, queries[key]):
             empty.add(name)
         if name == until:
             break
-
-
-def _recall_facts(names: tuple[str, ...], renamed: bool) -> Queries:
-    return recall(
-        f"facts {names} {renamed}", lambda: ledger_steps().compile_steps(ledger_steps().Facts(renamed), names)
-    )
+    if is_more:
+        keep(shape, queries)
 
 
 def book(
@@ -194,12 +202,7 @@ def book(
         materialize_billed_prices(session, spans)
     empty = {*facts.empty, *(() if cuts else ("cuts",))}
     shape = (facts.renamed, facts.numbered, facts.filled, facts.tracked, billed, session.currency)
-    work_out(
-        session,
-        recall(f"holders {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Holders(*shape))),
-        empty,
-        until,
-    )
+    work_out(session, f"holders {shape}", lambda: ledger_steps().Holders(*shape), empty, until=until)
     if until == "book":
         book_held(session, spans, idle_below)
     session.view_table("allocations", "allocations")
@@ -245,7 +248,8 @@ def book_held(
     session.put_once("links", LINK_COLUMNS, list_link_peaks)
     work_out(
         session,
-        recall(f"activity {shape}", lambda: ledger_steps().compile_steps(ledger_steps().Activity(*shape))),
+        f"activity {shape}",
+        lambda: ledger_steps().Activity(*shape),
         set() if parts else {"samples"},
     )
 

@@ -42,13 +42,21 @@ def ledger_steps() -> ModuleType:
 def recall(shape: str, compile: Callable[[], Queries]) -> Queries:
     """The SQL of this shape: compiled before, else now."""
     if shape not in _known:
-        path = cache_folder() / f"sql-{_digest(_definitions() + shape)}.json"
-        found = _read(path)
+        found = _read(_find_path(shape))
         if found is None:
             found = compile()
-            _write(path, found)
+            keep(shape, found)
         _known[shape] = found
     return _known[shape]
+
+
+def keep(shape: str, queries: Queries) -> None:
+    """Keep the SQL of this shape for the runs to come."""
+    _write(_find_path(shape), queries)
+
+
+def _find_path(shape: str) -> Path:
+    return cache_folder() / f"sql-{_digest(_definitions() + shape)}.json"
 
 
 def _read(path: Path) -> Queries | None:

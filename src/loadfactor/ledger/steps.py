@@ -147,13 +147,22 @@ def compile_steps(
 
     Shorter forms come before the full one, called `name without table table`. `names`: of these steps alone.
     """
+    return {key: _write(expr, dialect) for key, expr in list_forms(of, names).items()}
+
+
+def list_forms(of: Facts | Holders | Activity, names: Iterable[str] | None = None) -> dict[str, Expr]:
+    """The same as Ibis expressions: of a chain most forms are never needed, and each takes time to compile."""
     steps = list_steps(of)
-    queries = {}
+    forms: dict[str, Expr] = {}
     for name in steps if names is None else names:
-        for empty, expr in steps[name].shorter.items():
-            queries[f"{name}{WITHOUT}{' '.join(empty)}"] = _write(expr, dialect)
-        queries[name] = _write(steps[name].full, dialect)
-    return queries
+        forms |= {f"{name}{WITHOUT}{' '.join(empty)}": expr for empty, expr in steps[name].shorter.items()}
+        forms[name] = steps[name].full
+    return forms
+
+
+def compile_form(of: Facts | Holders | Activity, key: str) -> str:
+    """SQL of one of `list_forms`."""
+    return _write(list_forms(of)[key], "duckdb")
 
 
 def list_steps(of: Facts | Holders | Activity) -> Steps:
