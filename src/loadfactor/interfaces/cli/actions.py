@@ -40,12 +40,14 @@ RULE_TARGETS = ("loadfactor", "dcgm")
 
 
 def build_demo(request: DemoRequest) -> Document:
-    """Simulate a fleet, import it as anybody's data is, and report on it."""
+    """Simulate a fleet, import its rows as anybody's are, and report on it."""
     from loadfactor.books.books import Books
     from loadfactor.interfaces.progress import ProgressBar
     from loadfactor.interfaces.reports.inquiry import Inquiry
     from loadfactor.interfaces.reports.page import build_document
-    from loadfactor.simulator import DEMO, simulate, write_tables
+    from loadfactor.simulator import DEMO, make_tables, simulate
+    from loadfactor.sources import find_source
+    from loadfactor.sources.base import Rows
     from loadfactor.store.manifest import NAME as MANIFEST
 
     store = find_store(request.store)
@@ -58,11 +60,12 @@ def build_demo(request: DemoRequest) -> Document:
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     (store / DEMO_MARK).touch()
-    with ProgressBar() as bar, tempfile.TemporaryDirectory() as folder:
+    with ProgressBar() as bar:
         bar("simulating a fleet", 0.0)
-        write_tables(simulate(DEMO), Path(folder))
+        tables = make_tables(simulate(DEMO))
+        rows = (Rows(batch.table, batch.data, "the demo's fleet") for batch in tables)
         books = Books(store)
-        books.add("tables", [folder], progress=bar)
+        books.add_rows(find_source("tables"), rows, "the demo's fleet", progress=bar)
         if not request.serve:
             bar("writing the report", 0.0)
             with books.snapshot() as snapshot:
