@@ -49,6 +49,7 @@ COMMANDS_WITHOUT = {
     "retag": KEEPS,
     "imports": KEEPS,
     "forget": KEEPS,
+    "merge": KEEPS,
     "token create": TOKENS,
     "token list": TOKENS,
     "token revoke": TOKENS,

@@ -53,10 +53,10 @@ def add(books: Books, items: list[Rows | Gap], label: str, folder: Path, **optio
     """Import batches as the file called `label`."""
     path = folder / label
     path.write_text(label)
-    lone_s = options.pop("lone_s", None)
+    lone_s, name = options.pop("lone_s", None), options.pop("source", "test")
     with books.store.write() as writer:  # neither compacted nor booked: readers do that in memory
         return import_files(
-            writer, source(items, step_s=lone_s), (path,), ReadOptions(**options), lambda _what, _share: None
+            writer, source(items, name, lone_s), (path,), ReadOptions(**options), lambda _what, _share: None
         )
 
 

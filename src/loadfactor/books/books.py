@@ -98,6 +98,15 @@ class Books:
 
         return add_rows(self.store, self.idle_below, source, items, name, progress)
 
+    def merge(self, other: "Books", progress: "Progress" = _quiet) -> "list[Receipt]":
+        """Add what other books hold and these do not; a receipt of each import that brought rows. Again, it adds nothing.
+
+        Raises InputError where they are kept in another currency, or what they say contradicts these.
+        """
+        from loadfactor.books.writing import merge
+
+        return merge(self.store, self.idle_below, other.store, progress)
+
     def forget(self, number: int, progress: "Progress" = _quiet) -> "ImportRecord":
         """Take an import out again, whole. Raises InputError where there is none of this number; its record."""
         from loadfactor.books.writing import forget

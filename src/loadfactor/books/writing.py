@@ -14,6 +14,7 @@ from loadfactor.store.import_records import ImportRecord, list_imports, list_out
 from loadfactor.store.importing import Progress, Receipt, import_files, import_rows
 from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import Loss
+from loadfactor.store.merging import merge_store
 from loadfactor.store.repair import migrate, repair_store, start_migration, start_repair
 from loadfactor.store.sample_files import quote
 from loadfactor.store.store import Store
@@ -75,6 +76,15 @@ def add_rows(
         return receipt
 
     return store.change(work, is_repeatable=iter(items) is not items)
+
+
+def merge(store: Store, idle_below: float, other: Store, progress: Progress) -> list[Receipt]:
+    """As `Books.merge`."""
+    with other.read() as session, store.write() as writer:
+        receipts = merge_store(writer, session, progress)
+        if receipts:
+            _finish(writer, progress, idle_below)
+    return receipts
 
 
 def forget(store: Store, idle_below: float, number: int, progress: Progress) -> ImportRecord:

@@ -577,6 +577,11 @@ class ForgetRequest(StoreRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MergeRequest(StoreRequest):
+    other: Path = option("Folder of the other store, which stays as it is.", is_argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenCreateRequest(StoreRequest):
     """Options of `loadfactor token create`."""
 

@@ -164,6 +164,13 @@ def flush_live(writer: Writer) -> list[Receipt]:
     return receipts
 
 
+def add_live_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]) -> Receipt:
+    """Add rows to what came live of a source on a UTC day."""
+    record, receipt = _add_day(writer, source, day, batches)
+    put_records(writer, [record])
+    return receipt
+
+
 def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]) -> tuple[ImportRecord, Receipt]:
     date = datetime.fromtimestamp(day * MS_PER_DAY / MS_PER_S, UTC).date()
     name, now = f"{LIVE_DAY}{source} {date}", int(time() * MS_PER_S)

@@ -378,6 +378,14 @@ COMMANDS = (
         "loadfactor.interfaces.requests.ForgetRequest",
     ),
     CommandEntry(
+        "merge",
+        "Add what another store holds and these books do not, import by import.\n\n"
+        "For a server that received the same, and for books kept apart: a measurement that both have counts once. Done"
+        " again, it adds nothing.",
+        "loadfactor.interfaces.pages.books.build_merge_page",
+        "loadfactor.interfaces.requests.MergeRequest",
+    ),
+    CommandEntry(
         "token",
         "Create, list and revoke the tokens that a server asks for.",
         commands=(

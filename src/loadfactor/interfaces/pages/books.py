@@ -1,5 +1,6 @@
 """The page of `loadfactor doctor`: whether the books balance, and what is missing, damaged or contradictory."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
 from loadfactor.interfaces.pages.places import find_books
 from loadfactor.interfaces.progress import ProgressBar
-from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest
+from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, MergeRequest, StoreRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import CHOSEN, settings
@@ -357,6 +358,33 @@ def build_forget_page(request: ForgetRequest) -> Document:
     with ProgressBar() as bar:
         record = request.books.forget(request.number, bar)
     return Document(f"Import {record.number} is forgotten: {name_rows(record.rows)} from {record.source}.", data=record)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What each import of another store brought."""
+
+    other: str
+    merged: tuple[Receipt, ...]
+
+
+def build_merge_page(request: MergeRequest) -> Document:
+    """Bring over what another store holds."""
+    with ProgressBar() as bar:
+        receipts = request.books.merge(Books.open(request.other), bar)
+    data = Merged(str(request.other), tuple(receipts))
+    if not receipts:
+        return Document(f"Nothing to bring over: these books hold all that is in {request.other}.", data=data)
+    listed = table(
+        data.merged,
+        col("import", "number", "number", digits=9),
+        col("source", "source"),
+        col("rows", lambda receipt: name_rows(receipt.rows)),
+    )
+    total: Counter[str] = Counter()
+    for receipt in receipts:
+        total.update(receipt.rows)
+    return Document(f"Brought over from {request.other}: {name_rows(total)}.", (Section(tables=(listed,)),), data=data)
 
 
 def build_imports_page(request: StoreRequest) -> Document:
