@@ -578,7 +578,7 @@ class ForgetRequest(StoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest(StoreRequest):
-    other: Path = option("Folder of the other store, which stays as it is.", is_argument=True)
+    other: Path = option("The other store, a folder or the URL of a bucket; it stays as it is.", is_argument=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,13 +43,13 @@ def merge_store(writer: Writer, other: Session, progress: Callable[[str, float],
     """
     if other.manifest.files and other.currency != writer.currency:
         raise InputError(
-            f"the books in {other.folder} are kept in {other.currency}, these in {writer.currency}; merge books of one currency"
+            f"the books in {other.name} are kept in {other.currency}, these in {writer.currency}; merge books of one currency"
         )
     here = {record.digest: record for record in list_imports(writer)}
     records = [record for record in list_imports(other) if record.source != STATEMENTS.name]  # months are closed here
     receipts = []
     for place, record in enumerate(records):
-        progress(f"import {record.number} of {other.folder}", place / len(records))
+        progress(f"import {record.number} of {other.name}", place / len(records))
         if record.is_live:
             receipts += _add_live(writer, other, record)
         elif record.digest not in here:
@@ -63,7 +63,7 @@ def _add_import(
     """Add an import that is not here, as it was there."""
     if record.at_ms is None:
         raise InputError(
-            f"import {record.number} of {other.folder} was read by an earlier version, which did not keep its rows apart;"
+            f"import {record.number} of {other.name} was read by an earlier version, which did not keep its rows apart;"
             " import its files here"
         )
     source, found = find_source(record.source), _Import(writer, other, record)
@@ -107,7 +107,7 @@ class _Import:
                 inferred = "watched" in rows.column_names and not is_watched and pc.any(rows["watched"]).as_py()
                 data = rows.select([name for name in kept.schema.names if name in rows.column_names])
                 yield Rows(
-                    kept.name, data, f"{self.other.folder}: import {self.record.number}", inferred=bool(inferred)
+                    kept.name, data, f"{self.other.name}: import {self.record.number}", inferred=bool(inferred)
                 )
 
     def read_step_s(self) -> float | None:
