@@ -106,9 +106,7 @@ class _Import:
                 rows = pa.Table.from_batches([batch])
                 inferred = "watched" in rows.column_names and not is_watched and pc.any(rows["watched"]).as_py()
                 data = rows.select([name for name in kept.schema.names if name in rows.column_names])
-                yield Rows(
-                    kept.name, data, f"{self.other.name}: import {self.record.number}", inferred=bool(inferred)
-                )
+                yield Rows(kept.name, data, f"{self.other.name}: import {self.record.number}", inferred=bool(inferred))
 
     def read_step_s(self) -> float | None:
         """The step of its samples as it was stated."""
