@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long caches real browser screenshots training focus torture check pages bench bench-quick dist audit docs lock clean
+.PHONY: demo test test-long caches real object-stores browser screenshots training focus torture check pages bench bench-quick dist audit docs lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -18,7 +18,7 @@ demo: $(READY)
 ROOM ?=
 SUITE = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) packages/$(ROOM)/tests),$(error there is no tests/$(ROOM))),tests packages $(OWN_STEPS))
 # What has a step of its own: these want programs or environments that the others do without.
-OWN_STEPS := --ignore=tests/real --ignore=tests/training --ignore=tests/focus --ignore=tests/browser
+OWN_STEPS := --ignore=tests/real --ignore=tests/training --ignore=tests/focus --ignore=tests/browser --ignore=tests/object_stores
 test: caches
 	$(PYTEST) -m "not long" $(SUITE)
 
@@ -34,6 +34,11 @@ caches: $(READY)
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
 	$(BIN)/python -m pytest -q tests/real -n 4 --dist loadfile
+
+# Books in S3, as moto answers it, and in Azurite, in an environment of its own: 100 rounds of two importers and a kill each.
+object-stores: $(READY)
+	tests/object_stores/setup.sh
+	$(BIN)/python -m pytest -q tests/object_stores -n 2
 
 # The pages in Debian's Chromium, through Playwright in an environment of its own.
 browser: $(READY)
@@ -109,4 +114,4 @@ $(READY): requirements.lock pyproject.toml setup.sh packages/agent/pyproject.tom
 	touch $(READY)
 
 clean:
-	rm -rf .venv .training-env .focus-env .browser-env .dist-env .site-env site bench.json
+	rm -rf .venv .training-env .focus-env .browser-env .azurite-env .dist-env .site-env site bench.json

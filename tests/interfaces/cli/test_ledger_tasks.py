@@ -67,6 +67,10 @@ def test_a_job_of_kubernetes_is_printed(run: Run, store: Path) -> None:
         done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
         booked += done.stdout.split()[-1].split(",")
     assert booked == names
+    assert "persistentVolumeClaim" in json.dumps(spec)
+    of_bucket = json.dumps(make_kubernetes_job(names, None, "books", Path("s3://gpus/books"))["spec"])
+    assert "--store s3://gpus/books" in of_bucket
+    assert "persistentVolumeClaim" not in of_bucket
 
 
 def test_a_script_of_slurm_tries_again(tmp_path: Path) -> None:

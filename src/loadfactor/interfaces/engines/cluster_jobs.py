@@ -93,11 +93,17 @@ def run_slurm(store: Path, names: Sequence[str], count_done: Callable[[], int], 
         )
 
 
-def make_kubernetes_job(names: Sequence[str], image: str | None, claim: str) -> dict[str, Any]:
-    """An indexed Job that books tasks in pods, for `kubectl create -f -`; the books are on a volume that all of them may mount."""
+def make_kubernetes_job(
+    names: Sequence[str], image: str | None, claim: str, store: Path | None = None
+) -> dict[str, Any]:
+    """An indexed Job that books tasks in pods, for `kubectl create -f -`.
+
+    The books are in a bucket where `store` is one, else on a volume that all of them may mount.
+    """
+    url = None if store is None else read_url(store)
     parts = divide(names)
     cases = " ".join(f"{index}) tasks={','.join(part)};;" for index, part in enumerate(parts))
-    command = join(["loadfactor", "ledger", "book", "--store", STORE_MOUNT, "--task"])
+    command = join(["loadfactor", "ledger", "book", "--store", url or STORE_MOUNT, "--task"])
     script = f'case "$JOB_COMPLETION_INDEX" in {cases} esac; exec {command} "$tasks"'
     container = {
         "name": "loadfactor",
@@ -109,16 +115,18 @@ def make_kubernetes_job(names: Sequence[str], image: str | None, claim: str) -> 
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "store", "mountPath": STORE_MOUNT}, {"name": "tmp", "mountPath": "/tmp"}],
+        "env": [{"name": name, "value": "/tmp"} for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME")],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    if url is None:
+        container["volumeMounts"] = [{"name": "store", "mountPath": STORE_MOUNT}, {"name": "tmp", "mountPath": "/tmp"}]
+        volumes.append({"name": "store", "persistentVolumeClaim": {"claimName": claim}})
     pod = {
         "restartPolicy": "Never",
         "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "fsGroup": 10001},
         "containers": [container],
-        "volumes": [
-            {"name": "store", "persistentVolumeClaim": {"claimName": claim}},
-            {"name": "tmp", "emptyDir": {}},
-        ],
+        "volumes": volumes,
     }
     return {
         "apiVersion": "batch/v1",

@@ -207,7 +207,7 @@ def _say_booked(store: Path, engine: str, names: Sequence[str]) -> Document:
 def _write_job(names: Sequence[str], request: BookTasksRequest) -> Document:
     if not names:
         return Document("Nothing is stale: there is nothing for a Job to do.", data={})
-    job: dict[str, Any] = make_kubernetes_job(names, request.image, request.claim)
+    job: dict[str, Any] = make_kubernetes_job(names, request.image, request.claim, find_store(request.store))
     command = "loadfactor ledger book --engine kubernetes --json | kubectl create -f -"
     return Document(
         f"An indexed Job with {len(names):,} tasks; --json prints it.",
