@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from loadfactor.base.errors import InputError
-from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT
+from loadfactor.base.errors import PlanError
+from loadfactor.base.limits import CLUSTER_GPUS, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT
 from loadfactor.base.request import Request, option
 from loadfactor.planner.hardware import EngineName
 from loadfactor.planner.hardware.workload import ACCELERATOR, MARGINAL
@@ -15,6 +15,7 @@ from loadfactor.planner.training.request import FREE, MOST_SEQUENCES, Framework,
 
 Placement = Literal["colocated", "apart"]
 Forward = Literal["policy", "reference"]
+MOST_RESPONSES = 100_000  # of a step
 MOST_STEPS, MOST_STALENESS, MOST_WORKERS, MOST_EPOCHS = 10_000_000, 1000, 1_000_000, 100
 
 
@@ -23,10 +24,10 @@ class RlRequest(Request):
     """A question about reinforcement learning of a network on so many GPUs."""
 
     model: str = option("A network of the catalog, or a Hugging Face config.json.", short="-m")
-    gpus: int = option("How many GPUs, of rollouts and training together.", short="-g", within=GPU_COUNT)
+    gpus: int = option("How many GPUs, of rollouts and training together.", short="-g", within=CLUSTER_GPUS)
     accelerator: str = option("An accelerator of the catalog.", ACCELERATOR, short="-a")
-    prompts: int = option("Prompts in a step.", 64, at_least=1, at_most=MOST_SEQUENCES)
-    responses: int = option("Responses to each prompt.", 16, at_least=1, at_most=MOST_SEQUENCES)
+    prompts: int = option("Prompts in a step.", 64, at_least=1, at_most=MOST_RESPONSES)
+    responses: int = option("Responses to each prompt.", 16, at_least=1, at_most=MOST_RESPONSES)
     prompt_tokens: float = option("Mean prompt, tokens.", 512, within=TOKEN_COUNT)
     response_tokens: float = option("Mean response, tokens.", 2048, within=TOKEN_COUNT)
     response_p99: float | None = option(
@@ -99,21 +100,23 @@ class RlRequest(Request):
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
         super().__post_init__()
-        whole = self.prompts * self.responses
+        whole = self.whole_batch
+        if whole > MOST_RESPONSES:
+            raise PlanError(f"a step has at most {MOST_RESPONSES:,} responses, got {whole:,}; give fewer --prompts")
         if self.batch is not None and (self.batch > whole or whole % self.batch):
-            raise InputError(f"--batch {self.batch} does not divide the {whole:,} responses of a step; leave it out")
+            raise PlanError(f"--batch {self.batch} does not divide the {whole:,} responses of a step; leave it out")
         if self.staleness and self.placement == "colocated":
-            raise InputError("--staleness is for halves that are apart: leave --placement colocated out")
+            raise PlanError("--staleness is for halves that are apart: leave --placement colocated out")
         if self.rollout_gpus is not None and self.placement == "colocated":
-            raise InputError("--rollout-gpus is for halves that are apart: leave --placement colocated out")
+            raise PlanError("--rollout-gpus is for halves that are apart: leave --placement colocated out")
         if self.rollout_gpus is not None and self.rollout_gpus >= self.gpus:
-            raise InputError(f"--rollout-gpus {self.rollout_gpus} leave none of {self.gpus} for training; give fewer")
+            raise PlanError(f"--rollout-gpus {self.rollout_gpus} leave none of {self.gpus} for training; give fewer")
         if self.trace is None and self.response_tokens > self.response_most:
-            raise InputError(
+            raise PlanError(
                 f"--response-tokens {self.response_tokens:g} is more than where they are cut, --response-most {self.response_most}"
             )
         if self.response_p99 is not None and self.response_p99 < self.response_tokens:
-            raise InputError("--response-p99 is at least the mean, --response-tokens")
+            raise PlanError("--response-p99 is at least the mean, --response-tokens")
         self.describe_training(1, 1024)  # what it refuses
 
     @property

@@ -15,6 +15,8 @@ from loadfactor.planner.reinforcement.responses import Floats, ResponseLengths
 from loadfactor.planner.serving.latency import prompt_time
 from loadfactor.planner.serving.step import Replica, most_sequences, step_time
 
+MOST_DRAWN = 8192  # responses of a replica that are followed one by one
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -98,20 +100,22 @@ def time_rollout(
     the one that is due, which fills the batches of a steady stream.
     """
     mine = ceil(responses / replicas)
+    count = min(mine * batches, MOST_DRAWN)
     most = min(
         most_sequences(replica, lengths.context), float(replica.engine.max_sequences * replica.layout.attention_dp)
     )
     slots = max(1, min(int(most), mine * batches))
-    drawn = lengths.spread_evenly(mine * batches)
+    drawn = lengths.spread_evenly(count)
     drawn[-1] = max(drawn[-1], lengths.find_longest(responses * batches))
     order = np.random.default_rng(0).permutation(len(drawn))
     full = max(1, min(int(most), mine * (batches + ahead)))
     prompts = max(1.0, mine * batches / group)
     _, added = prompt_time(replica, lengths.prompt, full / 2, lengths.context)
     prompt_s = prompts * float(added)
-    last_s = decode_s(replica, lengths.prompt, drawn[order], slots)
     step_s = float(step_time(replica, float(full), full * lengths.context).total_s)
-    steady_s = mine * batches * lengths.mean / full * step_s
+    each_s = lengths.mean / full * step_s  # of a response at full batches, as those before the ones that are drawn are
+    last_s = decode_s(replica, lengths.prompt, drawn[order], slots) + (mine * batches - count) * each_s
+    steady_s = mine * batches * each_s
     return Rollout(
         replica,
         replicas,

@@ -96,8 +96,8 @@ def plan_updates(request: RlRequest, job: TrainingJob, gpus: int) -> Updates:
 
 
 def _round_batches(job: TrainingJob, gpus: int) -> Iterator[TrainingJob]:
-    """The job with its batch rounded up to each number that data ranks may be."""
-    sizes = {ceil(job.global_batch / ranks) * ranks for ranks in list_divisors(gpus)}
+    """The job with its batch rounded up to each number that data ranks may be, of those that have a sequence each."""
+    sizes = {ceil(job.global_batch / ranks) * ranks for ranks in list_divisors(gpus) if ranks < 2 * job.global_batch}
     for size in sorted(sizes):
         yield replace(job, global_batch=size)
 
