@@ -67,37 +67,53 @@ def list_prices(session: Session, basis: str, at_ms: int) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class LostWork:
-    """Times that a job lost work, and the mean length of its checkpoints, None where it reports none."""
+class Goodput:
+    """What a job says of its failures and checkpoints; None where it does not say it.
+
+    `losses`: times that it lost work, `lost_share`: how much of what it made, by FLOPs, else tokens, samples or steps;
+    `restart_s`: from a loss until it worked again, on average, waits for GPUs included; `checkpoint_s`: mean length of a
+    checkpoint; `every_s`: median time from one to the next.
+    """
 
     job: str
-    times: int
+    losses: int
+    lost_share: float
+    restart_s: float | None
     checkpoint_s: float | None
+    every_s: float | None
 
 
-def list_lost_work(session: Session, window: Span) -> list[LostWork]:
-    """The jobs that lost work; steps that loss scaling skipped are no interruption."""
+MADE: Final = ["model_flop", "train_token", "train_sample", "step"]
+"""Units by which lost work is compared with all of it, in this order."""
+
+
+def list_goodput(session: Session, window: Span) -> list[Goodput]:
+    """The jobs that lost work or report checkpoints; steps that loss scaling skipped are no loss of work."""
     for name in ("progress", "job_sections"):
         session.view_table(name, name)
     within = f"from_utc < {window[1]} AND to_utc > {window[0]}"
     rows = session.raw.execute(
-        f"""WITH lost AS (SELECT job_id, count(DISTINCT from_utc) AS times FROM progress
-                          WHERE kept = false AND coalesce(cause, '') <> 'loss_scale' AND {within} GROUP BY job_id),
-                 stalls AS (SELECT job_id, avg(to_utc - from_utc) / {MS_PER_S} AS seconds FROM job_sections
-                            WHERE kind = 'checkpoint' AND {within} GROUP BY job_id)
-            SELECT job_id, times, seconds FROM lost LEFT JOIN stalls USING (job_id) ORDER BY job_id"""
+        f"""WITH ends AS (SELECT DISTINCT job_id, from_utc, to_utc FROM progress
+                          WHERE kept = false AND coalesce(cause, '') <> 'loss_scale' AND {within}),
+                 again AS (SELECT ends.job_id, ends.from_utc, min(starts.from_utc - ends.to_utc) AS after_ms
+                           FROM ends ASOF LEFT JOIN (SELECT DISTINCT job_id, from_utc FROM progress) AS starts
+                             ON starts.job_id = ends.job_id AND starts.from_utc >= ends.to_utc GROUP BY ALL),
+                 lost AS (SELECT job_id, count(*) AS losses, avg(after_ms) / {MS_PER_S} AS restart_s FROM again GROUP BY job_id),
+                 amounts AS (SELECT job_id, list_position({MADE}, unit) AS place, sum(amount) FILTER (kept = false) AS gone,
+                                    sum(amount) AS made
+                             FROM progress WHERE list_contains({MADE}, unit) AND coalesce(cause, '') <> 'loss_scale' AND {within}
+                             GROUP BY ALL),
+                 shares AS (SELECT job_id, arg_min(gone / made, place) AS lost_share
+                            FROM amounts WHERE gone > 0 GROUP BY job_id),
+                 saved AS (SELECT job_id, to_utc - from_utc AS length_ms,
+                                  from_utc - lag(from_utc) OVER (PARTITION BY job_id, attempt ORDER BY from_utc) AS gap_ms
+                           FROM job_sections WHERE kind = 'checkpoint' AND {within}),
+                 stalls AS (SELECT job_id, avg(length_ms) / {MS_PER_S} AS checkpoint_s, median(gap_ms) / {MS_PER_S} AS every_s
+                            FROM saved GROUP BY job_id)
+            SELECT job_id, coalesce(losses, 0), coalesce(lost_share, 0), restart_s, checkpoint_s, every_s
+            FROM lost FULL JOIN stalls USING (job_id) LEFT JOIN shares USING (job_id) ORDER BY job_id"""
     ).fetchall()
-    return [LostWork(*row) for row in rows]
-
-
-def list_checkpoint_s(session: Session, window: Span) -> dict[str, float]:
-    """The mean length of a checkpoint, s, of the jobs that report some."""
-    session.view_table("job_sections", "job_sections")
-    rows = session.raw.execute(
-        f"""SELECT job_id, avg(to_utc - from_utc) / {MS_PER_S} FROM job_sections
-            WHERE kind = 'checkpoint' AND from_utc < {window[1]} AND to_utc > {window[0]} GROUP BY job_id ORDER BY job_id"""
-    ).fetchall()
-    return dict(rows)
+    return [Goodput(*row) for row in rows]
 
 
 WITHIN_MS: Final = MS_PER_DAY
@@ -249,14 +265,14 @@ class LossFacts:
         return list_failed_runs(self._session, self.window)
 
     @cached_property
-    def lost_work(self) -> list[LostWork]:
-        """Jobs that lost work, and how often."""
-        return list_lost_work(self._session, self.window)
+    def goodput(self) -> list[Goodput]:
+        """Failures and checkpoints of the jobs that say something of them."""
+        return list_goodput(self._session, self.window)
 
     @cached_property
     def checkpoint_s(self) -> dict[str, float]:
         """How long a checkpoint of each job takes that reports some, s."""
-        return list_checkpoint_s(self._session, self.window)
+        return {of.job: of.checkpoint_s for of in self.goodput if of.checkpoint_s is not None}
 
     @cached_property
     def held_gpus(self) -> list[tuple[float, float]]:

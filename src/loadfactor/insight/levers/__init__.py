@@ -13,10 +13,10 @@ from loadfactor.insight.levers.diagnosed_levers import (
     SCALE_REPLICAS,
     SMALLER_GPU,
 )
+from loadfactor.insight.levers.goodput import CHECKPOINT_OFTENER
 from loadfactor.insight.levers.idle_levers import (
     AUTOSCALE_DOWN,
     CAP_RETRIES,
-    CHECKPOINT_OFTENER,
     CULL_NOTEBOOKS,
     RECLAIM_IDLE,
     RELEASE_AT_END,

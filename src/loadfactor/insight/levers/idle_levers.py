@@ -7,25 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from loadfactor.base.quantities import write_share
-from loadfactor.base.units import MS_PER_S, S_PER_MIN
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.books.losses.facts import JobGpu
 from loadfactor.books.losses.idle import IdleInterval
 from loadfactor.insight.alerts.rules.jobs import is_notebook
 from loadfactor.insight.levers.lever import (
     HIGH,
-    LOW,
     MEDIUM,
     LeverResult,
     LossLever,
     Situation,
-    say_duration,
     say_hours,
     say_largest,
     say_times,
 )
 from loadfactor.insight.levers.remainder import OF_HOLDERS, TakenLoss
-from loadfactor.planner.hardware.checkpoint import plan_checkpoints
 
 NOTEBOOK_MIN: Final = 60
 TAIL_MIN: Final = 15
@@ -221,52 +217,6 @@ CAP_RETRIES = LossLever(
     "a job that would have run at last",
     find_retries,
     OF_HOLDERS,
-)
-
-
-CHECKPOINT_S: Final = 60.0
-"""How long a checkpoint is taken to stop a job that reports none."""
-
-
-def find_lost_work(situation: Situation) -> LeverResult:
-    """Lost work above what is lost, checkpoints included, at the best interval for the job's own time between interruptions."""
-    taken: list[TakenLoss] = []
-    sentences = []
-    intervals = []
-    is_measured = True
-    for lost in situation.facts.lost_work:
-        left = situation.left.left_of(lost.job, ("lost_work",))
-        held_s = sum(run.to_ms - run.from_ms for run in situation.runs_of.get(lost.job, ())) / MS_PER_S
-        if left <= 0 or held_s <= 0:
-            continue
-        checkpoint_s = CHECKPOINT_S if lost.checkpoint_s is None else lost.checkpoint_s
-        plan = plan_checkpoints(checkpoint_s, held_s / lost.times, 0.0)
-        parts = situation.left.take(
-            lost.job, "lost_work", left - situation.job_hours[lost.job] * (1 - plan.efficiency_share)
-        )
-        if not parts:
-            continue
-        taken += parts
-        is_measured &= lost.checkpoint_s is not None
-        known = "assumed" if lost.checkpoint_s is None else "measured"
-        intervals.append(f"{say_duration(plan.interval_s)} for {lost.job}")
-        sentences.append(
-            f"{lost.job} lost work {say_times(lost.times)} in {say_duration(held_s)}, {say_hours(left)} in all; a"
-            f" checkpoint every {say_duration(plan.interval_s)}, of {checkpoint_s:.0f} s"
-            f" as {known}, loses {write_share(1 - plan.efficiency_share, 1)} of its time."
-        )
-    action = f"Checkpoint every {', '.join(intervals[:3])}; asynchronously, to local disk first, where that is at hand."
-    return LeverResult(tuple(taken), tuple(sentences[:3]), action, MEDIUM if is_measured else LOW)
-
-
-CHECKPOINT_OFTENER = LossLever(
-    "checkpoint_oftener",
-    "Checkpoint at the best interval",
-    "low",
-    "low",
-    "storage that is too slow",
-    find_lost_work,
-    ("lost_work",),
 )
 
 
