@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.books.charging.gpu_bills import START as BILLED
+from tests.books.charging.gpu_bills import line, write_bill
 from tests.books.test_waterfall import START, made, make_books
-from tests.ledger.fleets import add, batch
+from tests.ledger.fleets import HOUR, add, batch
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.pages.readings import build_page
@@ -110,3 +112,24 @@ def test_models_of_a_log_go_to_the_jobs_that_serve_them(tmp_path: Path) -> None:
         CHARGED + '[serving_jobs]\nm = ["train"]\n'
     )  # its engines count nothing: all its $18 that are not idle are used
     assert show(books, "cost", "team") == pytest.approx({"a": 2 + 12, "acme": 6, "b": 40, None: 20})
+
+
+def test_a_bill_of_shared_serving_is_divided_to_the_cent(tmp_path: Path) -> None:
+    """$100.01 for 80 GPU-hours of a job of team b; of 700 tokens x and y used 200 each, z 100, and 200 nobody logged."""
+    hours = {"from_utc": BILLED, "to_utc": BILLED + 10 * HOUR}
+    books = Books(tmp_path / "store")
+    devices = [{"device_id": f"i-1/{n}", "node": "i-1", "accelerator": "a100-sxm-40gb", **hours} for n in range(8)]
+    held = [{"job_id": "serve", "node": "i-1", "gpus": 8.0, "team": "b", **hours}]
+    work = [{"job_id": "serve", "unit": "output_token", "amount": 700.0, "kept": True, **hours}]
+    at = {"job_id": "serve", "model": "m", "from_utc": BILLED, "to_utc": BILLED}
+    logged = [
+        at | {"request_id": str(n), "team": team, "output_tokens": tokens}
+        for n, (team, tokens) in enumerate((("x", 200), ("y", 200), ("z", 100)))
+    ]
+    tables = {"devices": devices, "allocations": held, "progress": work, "served_requests": logged}
+    add(books, [batch(name, rows) for name, rows in tables.items()], "example", tmp_path)
+    books.add("focus", [write_bill(tmp_path / "bill.csv", [line("i-1", 0, 10, "100.01")])])
+    sevenths = {"b": 2, "x": 2, "y": 2, "z": 1}  # $28.574 and $14.287: of two cents left one is z's, one b's
+    cents = {"b": "28.58", "x": "28.57", "y": "28.57", "z": "14.29"}
+    assert charge(books, "2026-10") == {team: Decimal(cost) for team, cost in cents.items()}
+    assert show(books, "cost", "team") == pytest.approx({team: 100.01 * part / 7 for team, part in sevenths.items()})

@@ -9,7 +9,7 @@ from tests.ledger.fleets import HOUR, MINUTE, Row, add, batch
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.books.waterfall import WaterfallGroup
+from loadfactor.books.waterfall import ASKED, WaterfallGroup
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.insight.savings import find_savings
@@ -346,3 +346,18 @@ def test_work_is_lost_less_at_the_best_interval(tmp_path: Path) -> None:
     assert fall.lost_work > 0
     assert lever.gpu_hours == pytest.approx(fall.lost_work - 10 * (1 - plan.efficiency_share))
     assert "lost work 2 times" in lever.evidence[0]
+
+
+def test_the_whole_is_one_however_it_is_split(tmp_path: Path) -> None:
+    """The first hour is idle, and a tenth of the tokens are from then: they count for the job, which did nothing else in ten hours.
+
+    The page of a report asks by more than the waterfall is split by.
+    """
+    books = make_books(tmp_path, [made("train", tokens_at(0.4))])
+    with books.snapshot() as snapshot:
+        whole = snapshot.waterfall(())
+        by_hour = snapshot.waterfall(("hour",))
+        asked = snapshot.read_waterfall(snapshot.show(ASKED, ("job", "hour", "team")))
+    assert whole.all.gpu_hours.useful == pytest.approx(4.0)
+    assert by_hour.all.gpu_hours.useful == asked.all.gpu_hours.useful == pytest.approx(4.0)
+    assert [row.gpu_hours.useful for row in by_hour.rows] == pytest.approx([0.0, *[0.4] * 9])

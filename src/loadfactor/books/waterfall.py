@@ -29,7 +29,7 @@ from loadfactor.metrics.fullness import (
 )
 from loadfactor.metrics.metric import CURRENCY, EFFECTIVE_COST, Made, Metric, Part, Sum
 from loadfactor.metrics.money import cost
-from loadfactor.metrics.query.question import OF_A_JOB
+from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_JOB
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.work import AT_PEAK, IN_SECTION, LOST_TO, MODEL_FLOP
 from loadfactor.settings.config import settings
@@ -79,9 +79,8 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class HolderWork:
-    """Work of one holder in one group, or of all in the group whose FLOPs nobody knows together; then `job` is None."""
+    """Work of one job, all of it or its part in a group, or of all there whose FLOPs nobody knows; then `job` is None."""
 
-    key: Key
     job: str | None
     hours: Spent
     cost: Spent
@@ -222,7 +221,8 @@ def _knows_work(session: Session) -> bool:
 def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: str) -> FleetWaterfall:
     """The same out of readings of `ASKED`, split by the job, the dimensions of `by`, and perhaps others.
 
-    Where no work of any job is known they may be without its metrics, and without the job.
+    Where no work of any job is known they may be without its metrics, and without the job. What a job made counts up to its
+    activity as a whole, whoever used it and however it is split; of a split by time up to that of the time.
     """
     nothing = [None] * len(found.keys)
     columns = {of.name: found.column(of.name) if of.name in found.metrics else nothing for of in ASKED}
@@ -232,28 +232,32 @@ def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: 
     stated = [columns["made"], *(columns[kind] for kind in IN_SECTION)]
     known = {job for job, *reported in zip(jobs, *stated, strict=True) if any(part is not None for part in reported)}
     failed = session.find_once(_list_failed, lambda: _list_failed(session)) if counted else set()
-    cells: list[HolderWork] = []
-    rest: dict[Key, list[int]] = {}
+    when = [number for number, name in enumerate(by) if name not in OF_A_HOLDER]
+    of_cells: dict[tuple[Key, str | None], list[int]] = {}
+    of_jobs: dict[tuple[Key, str | None], list[int]] = {}
     for place, (of, job) in enumerate(zip(found.keys, jobs, strict=True)):
-        group = tuple(of[number] for number in key)
-        if job in known:
-            cells.append(_read(columns, [place], group, job))
-        else:
-            rest.setdefault(group, []).append(place)
-    cells += [_read(columns, places, group) for group, places in rest.items()]
+        group, name = tuple(of[number] for number in key), job if job in known else None
+        of_cells.setdefault((group, name), []).append(place)
+        for then in {(), tuple(group[number] for number in when)}:
+            of_jobs.setdefault((then, name), []).append(place)
+    each = {(then, job): _read(columns, places, job) for (then, job), places in of_jobs.items()}
+    shares = {
+        (then, job): measure_shares(cell.hours, cell.made_hours or 0.0, cell.kept_hours, job in failed)
+        for (then, job), cell in each.items()
+        if job in counted
+    }
     groups: dict[Key, list[tuple[HolderWork, WorkShares | None]]] = {}
-    for cell in cells:
-        shares = None
-        if cell.job in counted:
-            shares = measure_shares(cell.hours, cell.made_hours or 0.0, cell.kept_hours, cell.job in failed)
-        groups.setdefault(cell.key, []).append((cell, shares))
+    for (group, job), places in of_cells.items() if by else ():
+        then = tuple(group[number] for number in when)
+        groups.setdefault(group, []).append((_read(columns, places, job), shares.get((then, job))))
     ordered = dict.fromkeys(tuple(of[number] for number in key) for of in found.keys) if by else {}
     rows = tuple(_add_up(dict(zip(by, group, strict=True)), groups[group]) for group in ordered)
-    whole = _add_up({}, [cell for of in groups.values() for cell in of])
-    return FleetWaterfall(session.currency, basis, whole, rows, find_surplus(cells))
+    whole = [(cell, shares.get((then, job))) for (then, job), cell in each.items() if not then]
+    surplus = find_surplus([cell for cell, _ in whole])
+    return FleetWaterfall(session.currency, basis, _add_up({}, whole), rows, surplus)
 
 
-def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key, job: str | None = None) -> HolderWork:
+def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], job: str | None) -> HolderWork:
 
     def add(name: str) -> float:
         column = columns[name]
@@ -263,12 +267,11 @@ def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key,
         return {} if job is None else {name: amount / S_PER_HOUR for name in names if (amount := add(name))}
 
     return HolderWork(
-        key,
         job,
         Spent(**{name: add(name) for name in (*STATES, "active")}),
         Spent(**{name: add(f"{name}_cost") for name in (*STATES, "active")}),
         add("priced"),
-        None if job is None or columns["made"][places[0]] is None else add("made") / S_PER_HOUR,
+        None if job is None or all(columns["made"][place] is None for place in places) else add("made") / S_PER_HOUR,
         add("kept") / S_PER_HOUR,
         list_known(LOST_TO),
         list_known(IN_SECTION),
@@ -341,13 +344,12 @@ def _list_causes(
 
 
 def find_surplus(cells: Sequence[HolderWork]) -> tuple[str, ...]:
-    """Some of the jobs that made more FLOPs than they were active for, in all, those with most first."""
+    """Some of the jobs, a cell each, that made more FLOPs than they were active for, those with most first."""
     surplus: dict[str, float] = {}
     active: dict[str, float] = {}
     for cell in cells:
         if cell.job is not None and cell.made_hours is not None:
-            counted = count_observed(cell.hours, cell.made_hours)
-            surplus[cell.job] = surplus.get(cell.job, 0.0) + counted - cell.hours.active
-            active[cell.job] = active.get(cell.job, 0.0) + cell.hours.active
+            surplus[cell.job] = count_observed(cell.hours, cell.made_hours) - cell.hours.active
+            active[cell.job] = cell.hours.active
     over = [job for job, hours in surplus.items() if hours > ROUNDING * active[job]]
     return tuple(sorted(over, key=lambda job: (-surplus[job], job))[:MOST_NAMED])
