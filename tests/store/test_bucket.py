@@ -17,6 +17,7 @@ from loadfactor.sources.base import Rows, Source
 from loadfactor.store import bucket
 from loadfactor.store.bucket import Bucket
 from loadfactor.store.manifest import NAME
+from loadfactor.store.objects import Objects
 from loadfactor.store.place import ConflictError, UnsureError
 from loadfactor.store.writer import Writer
 
@@ -56,7 +57,7 @@ def names_of(books: Books) -> list[str]:
 
 def listed(url: str) -> list[str]:
     """The objects of a store, without what a file's name adds to its table."""
-    return sorted(name.partition("-")[0] for name, _ in Bucket(url)._list(""))
+    return sorted(name.partition("-")[0] for name, _ in Objects(url).list())
 
 
 def test_books_in_a_bucket_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
@@ -122,14 +123,14 @@ def test_an_answer_that_is_lost_is_found_out(url: str) -> None:
     books = Books(url)
     place = books.store.place
     assert isinstance(place, Bucket)
-    objects = place._objects
+    objects = place._objects.client
     add(books, "first")
-    place._objects = Unanswered(objects, puts=True)  # type: ignore[assignment]
+    place._objects.client = Unanswered(objects, puts=True)  # type: ignore[assignment]
     add(books, "second")
-    place._objects = Unanswered(objects, puts=False)  # type: ignore[assignment]
+    place._objects.client = Unanswered(objects, puts=False)  # type: ignore[assignment]
     with pytest.raises(UnsureError, match="is not known: run it again"):
         add(books, "third")
-    place._objects = objects
+    place._objects.client = objects
     assert names_of(books) == ["first", "second"]
     assert "arriving/staging" in listed(url)
     add(books, "third")
@@ -164,7 +165,7 @@ def test_a_copy_that_is_damaged_is_fetched_again(url: str, tmp_path: Path) -> No
     copy.write_bytes(bytes(file.bytes))
     assert names_of(books) == ["first"]
     copy.unlink()
-    Bucket(url)._put(file.name, bytes(file.bytes))
+    Objects(url).put(file.name, bytes(file.bytes))
     with pytest.raises(DamageError, match=f"{url}/{file.name} is not what was written"):
         names_of(books)
 
@@ -175,15 +176,14 @@ def test_the_cache_keeps_to_its_size(url: str, tmp_path: Path, monkeypatch: pyte
     for name in ("first", "second"):
         add(books, name)
     there = set((tmp_path / "cache" / "files").glob("*.parquet"))
-    monkeypatch.setenv("LOADFACTOR_CACHE_GB", "0")
-    files = books.store.manifest.files
+    files, place = books.store.manifest.files, Bucket(url, cache_gb=0)
     (tmp_path / "cache" / "files" / files[0].name).unlink()
-    books.store.place.locate(files[:1])
+    place.locate(files[:1])
     assert len(there) > len(files)
     assert set((tmp_path / "cache" / "files").glob("*.parquet")) == there
     monkeypatch.setattr(bucket, "USED_S", -1)
     (tmp_path / "cache" / "files" / files[0].name).unlink()
-    books.store.place.locate(files[:1])
+    place.locate(files[:1])
     assert [path.name for path in (tmp_path / "cache" / "files").glob("*.parquet")] == [files[0].name]
 
 
@@ -192,15 +192,14 @@ def test_what_nobody_reads_goes_by_its_age(url: str, monkeypatch: pytest.MonkeyP
     books, died = Books(url), f"devices-{32 * 'a'}.parquet"
     for name in ("first", "second"):
         add(books, name)
-    place = Bucket(url)
-    place._put(died, b"of a writer that died")
-    place._put(f"arriving/staging-{32 * 'b'}", died.encode())
+    Objects(url).put(died, b"of a writer that died")
+    Objects(url).put(f"arriving/staging-{32 * 'b'}", died.encode())
     add(books, "third")
     named = {file.name for file in books.store.manifest.files}
-    assert {died, "earlier/1.json", "earlier/3.json"} < {name for name, _ in place._list("")}
+    assert {died, "earlier/1.json", "earlier/3.json"} < {name for name, _ in Objects(url).list()}
     monkeypatch.setattr(bucket, "KEPT_S", -10)
     add(books, "fourth")
-    left = {name for name, _ in place._list("")}
+    left = {name for name, _ in Objects(url).list()}
     assert left == {"manifest.json", *(file.name for file in books.store.manifest.files)}
     assert not named <= left
     assert names_of(books) == ["first", "fourth", "second", "third"]
@@ -209,7 +208,7 @@ def test_what_nobody_reads_goes_by_its_age(url: str, monkeypatch: pytest.MonkeyP
 def test_a_turn_is_waited_for_no_longer_than_it_says(url: str) -> None:
     """A writer that lost asks the others to wait; one that died holds nobody up."""
     place = Bucket(url)
-    place._put("turn.json", b'{"by": "one that died", "for_s": 0.2}')
+    Objects(url).put("turn.json", b'{"by": "one that died", "for_s": 0.2}')
     add(Books(url), "first")
     assert "turn.json" not in listed(url)
     place.take_turn(0.0)

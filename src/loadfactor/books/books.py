@@ -50,8 +50,9 @@ class Books:
 
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
         """Raises InputError when the books are kept in another currency than the one requested, StoreError when they are newer."""
+        found = settings()
         self.store = Store(
-            Path(folder), currency or settings().currency, settings().memory, EntryRules(), settings().local_folder
+            Path(folder), currency or found.currency, found.memory, EntryRules(), found.local_folder, found.cache_gb
         )
         self.idle_below = idle_below
         with suppress(DamageError):  # the first question says it, and `repair` is for that

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, ValidationError, field_validator
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.paths import read_store
+from loadfactor.base.paths import read_path, read_store
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
 from loadfactor.settings.energy import EnergySettings
@@ -55,6 +55,9 @@ class Settings(SettingsTable):
     local_folder: Path | None = Field(
         default=None,
         description="Folder on a local disk beside books in a bucket: live rows, tokens, what alerts have sent.",
+    )
+    cache_gb: float = Field(
+        default=20, ge=0, description="GB of copies of files of books in a bucket that this machine keeps."
     )
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
     idle_below: float = Field(default=IDLE_BELOW, gt=0, lt=1, description="Held, and activity under this share: idle.")
@@ -125,6 +128,11 @@ class Settings(SettingsTable):
     @classmethod
     def _found(cls, folder: Path) -> Path:
         return read_store(folder)
+
+    @field_validator("local_folder")
+    @classmethod
+    def _expanded(cls, folder: Path | None) -> Path | None:
+        return None if folder is None else read_path(folder)
 
     @field_validator("tag")
     @classmethod

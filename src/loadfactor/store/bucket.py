@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
@@ -30,16 +30,8 @@ from loadfactor.store import disk
 from loadfactor.store.folder import STAGING, check_file, list_names, read_moved
 from loadfactor.store.live_copy import has_live
 from loadfactor.store.manifest import NAME, OWN_NAME, Manifest, StoredFile, understand, write_down
-from loadfactor.store.place import MOVED, ConflictError, Generation, Place, UnsureError
-
-try:
-    from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
-    from obstore.store import from_url
-except ModuleNotFoundError as error:
-    raise InputError("books in a bucket want `pip install 'loadfactor[object-store]'`") from error
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from loadfactor.store.objects import AlreadyExistsError, Found, Objects, PreconditionError
+from loadfactor.store.place import CACHE_GB, MOVED, ConflictError, Generation, Place, UnsureError
 
 KEPT_S: Final = 3600
 """So long an earlier generation and its files stay for readers that began with it, and files of a writer that died."""
@@ -47,9 +39,8 @@ LONGEST_UPLOAD_S: Final = KEPT_S / 2
 """A writer that takes longer from its first file to its manifest gives up: its files might go."""
 AT_ONCE: Final = 8
 """Files that are fetched, or put, at a time."""
-CACHE_GB: Final = 20
-"""The cache is kept to so many of 10⁹ bytes: LOADFACTOR_CACHE_GB. What was read within `USED_S` stays."""
 USED_S: Final = 600
+"""What was read within so long stays in the cache, however large it is."""
 LONGEST_PAUSE_S: Final = 2.0
 """Between attempts after a conflict, at random."""
 LONGEST_WRITE_S: Final = 86_400
@@ -61,24 +52,27 @@ OWNER: Final = "live-rows.json"
 
 
 class _Read(NamedTuple):
-    """The manifest as it was read: how it is known to the object store, its text, and what that says."""
+    """The manifest as it was read, and what its text says."""
 
-    version: dict[str, str]
-    content: bytes
+    found: Found
     manifest: Manifest
 
 
 class Bucket(Place):
     """The files of a store under a prefix of a bucket. Any thread may call its methods."""
 
-    def __init__(self, url: str, local: Path | None = None) -> None:
-        """`local`: the folder beside it; where there is none, one of the user's that goes with the URL."""
+    def __init__(self, url: str, local: Path | None = None, cache_gb: float = CACHE_GB) -> None:
+        """`local`: the folder beside it; where there is none, one of the user's that goes with the URL.
+
+        `cache_gb`: the size of the cache in units of 10⁹ bytes.
+        """
         self.name = url
         digest = sha256(url.encode()).hexdigest()[:8]
         self.has_own_folder = local is not None
         self.folder = local or state_folder() / f"{re.sub('[^a-z0-9]+', '-', url.lower())}-{digest}"
         self.files = cache_folder() / "files"
-        self._objects = open_objects(url)
+        self._cache_bytes = cache_gb * BYTES_PER_GB
+        self._objects = Objects(url)
         self._newest: _Read | None = None
         self._is_probed = self._has_turn = False
 
@@ -88,16 +82,16 @@ class Bucket(Place):
         found = self._read()
         if found is not None:
             return Generation(found.manifest)
-        if any(OWN_NAME.fullmatch(name) for name, _ in self._list("")):
+        if any(OWN_NAME.fullmatch(name) for name, _ in self._objects.list()):
             raise DamageError(
                 f"{self.name}/{NAME} is gone, and files of the books are there; restore its last version from the bucket's"
-                f" history, or copy the newest {self.name}/manifest-<generation>.json to it"
+                f" history, or copy the newest of {self.name}/{EARLIER}/ to it"
             )
         return Generation(Manifest())
 
     def read_mark(self) -> object:
         found = self._read()
-        return found and tuple(found.version.values())
+        return found and tuple(found.found.version.values())
 
     def has_books(self) -> bool:
         return self._read() is not None or has_live(self.folder)
@@ -127,54 +121,26 @@ class Bucket(Place):
 
     def _read(self) -> _Read | None:
         known = self._newest
-        options: Any = {} if known is None else {"if_none_match": known.version["e_tag"]}
-        try:
-            with self._saying("read"):
-                found = self._objects.get(NAME, options=options)
-                content = bytes(found.bytes())
-        except NotModifiedError:
+        found = self._objects.read(NAME, None if known is None else known.found)
+        if known is not None and found is known.found:
             return known
-        except FileNotFoundError:
+        if found is None:
             return None
-        manifest = understand(content, Path(f"{self.name}/{NAME}"))
-        self._newest = _Read(_version(found.meta), content, manifest)
+        self._newest = _Read(found, understand(found.content, Path(f"{self.name}/{NAME}")))
         return self._newest
 
-    def _get(self, name: str) -> bytes | None:
-        try:
-            with self._saying("read"):
-                return bytes(self._objects.get(name).bytes())
-        except FileNotFoundError:
-            return None
-
-    def _list(self, folder: str) -> Iterator[tuple[str, datetime]]:
-        """Names in a folder, or everywhere under the URL, and when each was written."""
-        with self._saying("listed"):
-            for page in self._objects.list(folder or None):
-                for meta in page:
-                    yield meta["path"], meta["last_modified"]
-
     def _download(self, name: str) -> None:
-        """Put a copy of an object into the cache."""
-        path = self.files / name
-        disk.make_folder(path.parent)
-        beside = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
+        """Put a copy of a file into the cache."""
         try:
-            with self._saying("read"), beside.open("wb") as file:
-                for piece in self._objects.get(name).stream():
-                    file.write(piece)
-            beside.rename(path)
+            self._objects.download(name, self.files / name)
         except FileNotFoundError as error:
             raise DamageError(
                 f"{self.name}/{name} is gone; the books have gone on since this began, ask again, or restore it from the bucket's"
                 " history"
             ) from error
-        finally:
-            beside.unlink(missing_ok=True)
 
     def _evict(self) -> None:
         """Remove what was not used for longest where the cache is larger than it may be."""
-        most = float(os.environ.get("LOADFACTOR_CACHE_GB") or CACHE_GB) * BYTES_PER_GB
         now, total = time.time(), 0
         found = []
         for path in self.files.glob("*.parquet"):
@@ -183,7 +149,7 @@ class Bucket(Place):
                 found.append((there.st_atime, there.st_size, path))
         for used, size, path in sorted(found, reverse=True):
             total += size
-            if total > most and used < now - USED_S:
+            if total > self._cache_bytes and used < now - USED_S:
                 disk.remove(path)
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -213,14 +179,14 @@ class Bucket(Place):
                     disk.remove(left)
 
     def announce(self, work: Path) -> None:
-        self._put(f"{ARRIVING}/{work.name}", (work / MOVED).read_bytes())
+        self._objects.put(f"{ARRIVING}/{work.name}", (work / MOVED).read_bytes())
 
     def put(self, work: Path, names: Sequence[str]) -> None:
         def put(name: str) -> None:
             try:
-                self._put(name, work / name, mode="create")
+                self._objects.put(name, work / name, mode="create")
             except AlreadyExistsError:  # nobody else gives this name: an answer was lost, and it was tried again
-                if self._objects.head(name)["size"] != (work / name).stat().st_size:
+                if self._objects.find_size(name) != (work / name).stat().st_size:
                     raise
             (work / name).rename(self.files / name)
 
@@ -236,10 +202,10 @@ class Bucket(Place):
         if (now.manifest if now else Manifest()).generation != old.generation:
             raise self._refuse()
         if now is not None:
-            self._put(f"{EARLIER}/{old.generation}.json", now.content)
+            self._objects.put(f"{EARLIER}/{old.generation}.json", now.found.content)
         try:
-            version = self._put(NAME, content, mode=now.version if now else "create")
-            self._newest = _Read(version, content, new)
+            version = self._objects.put(NAME, content, mode=now.found.version if now else "create")
+            self._newest = _Read(Found(version, content), new)
         except (AlreadyExistsError, PreconditionError) as error:
             if not self._is_published(new.generation, content):
                 raise self._refuse() from error
@@ -255,7 +221,9 @@ class Bucket(Place):
     def _is_published(self, generation: int, content: bytes) -> bool:
         """True where a manifest is the newest, or was before others followed."""
         now = self._read()
-        return (now is not None and now.content == content) or self._get(f"{EARLIER}/{generation}.json") == content
+        if now is not None and now.found.content == content:
+            return True
+        return self._objects.get(f"{EARLIER}/{generation}.json") == content
 
     def _refuse(self) -> ConflictError:
         return ConflictError(
@@ -267,7 +235,6 @@ class Bucket(Place):
         for name in read_moved(work):
             if name not in named:
                 self.remove(name)
-                disk.remove(self.files / name)
 
     def end(self, work: Path) -> None:
         if (work / MOVED).exists():
@@ -278,20 +245,20 @@ class Bucket(Place):
     def remove_unread(self, current: Manifest) -> None:
         """By age. What a generation that stays names, and an earlier one too, the oldest that stays names as well."""
         with suppress(StoreError):  # the next writer does it
-            newest = self._head(NAME)["last_modified"]
-            earlier = sorted((int(Path(name).stem), name, at) for name, at in self._list(EARLIER))
+            newest = self._objects.find_time(NAME)
+            earlier = sorted((int(Path(name).stem), name, at) for name, at in self._objects.list(EARLIER))
             gone = list(takewhile(lambda of: of[2] < newest - timedelta(seconds=KEPT_S), earlier))
-            died = [name for name, at in self._list(ARRIVING) if at < newest - timedelta(seconds=2 * KEPT_S)]
+            died = [name for name, at in self._objects.list(ARRIVING) if at < newest - timedelta(seconds=2 * KEPT_S)]
             if not gone and not died:
                 return
             kept = {file.name for file in current.files}
             if len(gone) < len(earlier):
-                kept |= list_names(self._get(earlier[len(gone)][1]) or b"")
+                kept |= list_names(self._objects.get(earlier[len(gone)][1]) or b"")
             for _, name, _ in gone:
-                self._remove_all(list_names(self._get(name) or b"") - kept)
+                self._remove_all(list_names(self._objects.get(name) or b"") - kept)
                 self.remove(name)  # last: a process that dies before leaves the list of what is to be removed
             for name in died:
-                names = (self._get(name) or b"").decode(errors="replace").splitlines()
+                names = (self._objects.get(name) or b"").decode(errors="replace").splitlines()
                 self._remove_all({name for name in names if OWN_NAME.fullmatch(name)} - kept)
                 self.remove(name)
 
@@ -300,7 +267,7 @@ class Bucket(Place):
         time.sleep(random.uniform(0, min(LONGEST_PAUSE_S, took_s)))
         turn = {"by": uuid4().hex, "for_s": 2 * took_s + LONGEST_PAUSE_S}
         try:
-            self._put(TURN, json.dumps(turn).encode(), mode="create")
+            self._objects.put(TURN, json.dumps(turn).encode(), mode="create")
             self._has_turn = True
         except AlreadyExistsError:
             pass  # of another one, which is waited for
@@ -308,7 +275,7 @@ class Bucket(Place):
     def _await_turn(self) -> None:
         """Wait while another writer has a turn, no longer than that said."""
         seen, end_s = None, 0.0
-        while not self._has_turn and (turn := self._get(TURN)) is not None:
+        while not self._has_turn and (turn := self._objects.get(TURN)) is not None:
             if turn != seen:
                 seen, end_s = turn, time.monotonic() + json.loads(turn)["for_s"]
             elif time.monotonic() > end_s:
@@ -320,11 +287,11 @@ class Bucket(Place):
         if self._is_probed:
             return
         name, kept = f"probe-{uuid4().hex}", 0
-        first = self._put(name, b"1", mode="create")
+        first = self._objects.put(name, b"1", mode="create")
         try:
             for mode in ("create", None, first):
                 try:
-                    self._put(name, b"2", **({} if mode is None else {"mode": mode}))
+                    self._objects.put(name, b"2", mode)
                 except (AlreadyExistsError, PreconditionError):
                     kept += mode is not None
         finally:
@@ -340,17 +307,17 @@ class Bucket(Place):
 
     def has(self, name: str) -> bool:
         try:
-            self._head(name)
+            self._objects.find_size(name)
         except FileNotFoundError:
             return False
         return True
 
     def put_new(self, path: Path, name: str) -> None:
         with suppress(AlreadyExistsError):  # another process was quicker
-            self._put(name, path, mode="create")
+            self._objects.put(name, path, mode="create")
 
     def list_within(self, folder: str) -> list[str]:
-        return sorted(name for name, _ in self._list(folder))
+        return sorted(name for name, _ in self._objects.list(folder))
 
     def fetch(self, name: str) -> Path:
         path = self.files / name
@@ -359,8 +326,8 @@ class Bucket(Place):
         return path
 
     def remove(self, name: str) -> None:
-        with suppress(FileNotFoundError), self._saying("removed"):
-            self._objects.delete(name)
+        self._objects.remove(name)
+        disk.remove(self.files / name)
 
     def claim_live(self) -> None:
         """The batches of live rows are numbered by one log: a second one would give the same numbers to others."""
@@ -379,8 +346,8 @@ class Bucket(Place):
             disk.rename(beside, here)
             disk.sync_folder(self.folder)
         with suppress(AlreadyExistsError):
-            self._put(OWNER, mine, mode="create")
-        kept = self._get(OWNER) or b""
+            self._objects.put(OWNER, mine, mode="create")
+        kept = self._objects.get(OWNER) or b""
         if kept != mine:
             where = json.loads(kept)
             raise StoreError(
@@ -388,37 +355,8 @@ class Bucket(Place):
                 f" here, or, where that disk is lost, remove {self.name}/{OWNER}"
             )
 
-    # -- the object store ---------------------------------------------------------------------------------------------
-
-    def _put(self, name: str, content: bytes | Path, **options: Any) -> dict[str, str]:
-        """Put an object; how it is known from then on. Raises AlreadyExistsError, PreconditionError and StoreError."""
-        with self._saying("written"):
-            return _version(self._objects.put(name, content, use_multipart=False, **options))
-
-    def _head(self, name: str) -> Any:
-        with self._saying("read"):
-            return self._objects.head(name)
-
     def _remove_all(self, names: Iterable[str]) -> None:
         _at_once(self.remove, sorted(names))
-
-    @contextmanager
-    def _saying(self, what: str) -> Iterator[None]:
-        """Turn what the client raises into one line; what says how an object is passes."""
-        try:
-            yield
-        except (AlreadyExistsError, PreconditionError, NotModifiedError, FileNotFoundError):
-            raise
-        except BaseError as error:
-            why = " ".join(str(error).split("Debug source:")[0].split())[:300]
-            raise StoreError(
-                f"{self.name} cannot be {what} ({why}); check the bucket's name, and credentials and endpoint in the environment"
-            ) from error
-
-
-def _version(meta: Any) -> dict[str, str]:
-    """What conditions name: of the e_tag and the version, what there is."""
-    return {key: meta[key] for key in ("e_tag", "version") if meta.get(key)}
 
 
 def _touch(path: Path) -> None:
@@ -432,36 +370,3 @@ def _at_once(do: Callable[[str], object], names: Sequence[str]) -> None:
     """Do the same of several names; raises what the first of them raised."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(do, names))
-
-
-def open_objects(url: str) -> "ObjectStore":
-    """The objects under a URL, with the credentials, region and endpoint that environment, profiles and the machine give."""
-    options: dict[str, Any] = {}
-    endpoints = (
-        "AWS_ENDPOINT_URL_S3",
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT",
-        "AZURE_STORAGE_ENDPOINT",
-        "AZURITE_BLOB_STORAGE_URL",
-    )
-    if any(os.environ.get(name, "").startswith("http://") for name in endpoints):
-        options["client_options"] = {"allow_http": True}
-    if url.startswith("s3://"):
-        options |= _find_profile()
-    return from_url(url, **options)
-
-
-def _find_profile() -> dict[str, Any]:
-    """Credentials of a profile, through Amazon's own client where it is installed; variables and the machine's own need none."""
-    home = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path("~/.aws/credentials").expanduser())
-    has_profile = "AWS_PROFILE" in os.environ or home.exists()
-    if "AWS_ACCESS_KEY_ID" in os.environ or not has_profile:
-        return {}
-    try:
-        import boto3
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ModuleNotFoundError as error:
-        raise InputError("profiles in ~/.aws want `pip install 'loadfactor[aws]'`; or set AWS_ACCESS_KEY_ID") from error
-    session = boto3.Session()
-    region = {"region": session.region_name} if session.region_name else {}
-    return {"credential_provider": Boto3CredentialProvider(session), **region}

@@ -19,6 +19,8 @@ from loadfactor.base.errors import StoreError
 from loadfactor.store import disk
 from loadfactor.store.manifest import Manifest, StoredFile
 
+CACHE_GB: Final = 20.0
+"""Of copies of files in a bucket, unless something else is set."""
 MOVED: Final = "moved"
 """The file that names what is about to leave a staging folder."""
 

@@ -16,7 +16,7 @@ from loadfactor.store.folder import Folder
 from loadfactor.store.live_copy import LogMark, has_live, is_as_read
 from loadfactor.store.manifest import Manifest, StoredFile
 from loadfactor.store.overlay import Overlay
-from loadfactor.store.place import ConflictError, Generation, Place
+from loadfactor.store.place import CACHE_GB, ConflictError, Generation, Place
 from loadfactor.store.session import MEMORY, Entry, NotEnoughMemory, Session, connect_reader, connect_writer
 from loadfactor.tables.schema import DEFAULT_CURRENCY, Span
 
@@ -29,14 +29,14 @@ MOST_TRIES: Final = 10
 """So often a change is made again where other writers were quicker."""
 
 
-def find_place(store: Path, local: Path | None = None) -> Place:
-    """Where a store lies: a folder, or the bucket that a URL names; `local`: the folder beside a bucket."""
+def find_place(store: Path, local: Path | None = None, cache_gb: float = CACHE_GB) -> Place:
+    """Where a store lies: a folder, or the bucket that a URL names; of that `local` is the folder beside it."""
     url = read_url(store)
     if url is None:
         return Folder(store)
     from loadfactor.store.bucket import Bucket  # its client is only there where it was installed for that
 
-    return Bucket(url, local)
+    return Bucket(url, local, cache_gb)
 
 
 def _read_published(place: Place, start: Callable[[Place], Manifest], begun: Manifest) -> Manifest:
@@ -73,12 +73,14 @@ class Store:
         memory: str = MEMORY,
         entry: Callable[[], Entry] = Entry,
         local: Path | None = None,
+        cache_gb: float = CACHE_GB,
     ) -> None:
         """`currency`: that of new books, and of these where they have another an error; `memory`: as DuckDB writes it.
 
-        `entry` says what becomes of rows that enter; it is requested whenever some may. `local`: the folder beside a bucket.
+        `entry` says what becomes of rows that enter; it is requested whenever some may. `local` and `cache_gb` are of a bucket:
+        the folder beside it, and the size of the cache.
         """
-        self.place = find_place(store, local)
+        self.place = find_place(store, local, cache_gb)
         self.name, self.folder = self.place.name, self.place.folder
         self.memory = memory
         self._currency = currency

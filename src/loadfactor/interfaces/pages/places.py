@@ -10,4 +10,4 @@ from loadfactor.store.store import find_place
 
 def find_books(given: Path | None) -> Place:
     """Where the books lie that are given, else those in the settings, with the folder beside them."""
-    return find_place(find_store(given), settings().local_folder)
+    return find_place(find_store(given), settings().local_folder, settings().cache_gb)
