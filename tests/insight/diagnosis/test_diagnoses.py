@@ -267,6 +267,45 @@ def test_every_rule_is_met_by_random_jobs() -> None:
     assert len(met) >= len(DIAGNOSES) / 2
 
 
+def make_rl_job(activity: Sequence[Sequence[float]], generates: Sequence[float]) -> DiagnosedJob:
+    """A job of reinforcement learning: the activity of each GPU by minute, and the part of each minute in which it generates."""
+    sm = np.array(activity, dtype=np.float64)
+    held = np.full(sm.shape, 60.0)
+    return replace(
+        make_job(1), devices=tuple(f"g{n}" for n in range(len(sm))), node_of=("n",) * len(sm), purpose="training",
+        held_s=held, idle_s=held * (sm == 0), underused_s=held * np.where(sm > 0, 1 - sm, 0), unobserved_s=0 * held,
+        signals={"sm_activity": sm}, nodes={}, sections={"generation": np.array(generates)},
+        attempts=(JobAttempt(0, sm.shape[1], None),), failed_alike=0, out_of_memory=(), padding=None, answered=None,
+    )  # fmt: skip
+
+
+def find_rollouts(facts: DiagnosedJob) -> CauseFinding | None:
+    return next((each for each in diagnose_job(facts).findings if each.cause == "rollouts"), None)
+
+
+def test_training_waits_for_rollouts_on_the_same_gpus() -> None:
+    """Two GPUs for 90 min, two of three minutes generating at 0.4: 72 of 120 GPU-minutes are at stake."""
+    found = find_rollouts(make_rl_job([[0.4, 0.4, 0.9] * 30] * 2, [1.0, 1.0, 0.0] * 30))
+    assert found is not None
+    assert found.gpu_hours.high == pytest.approx(2 * 60 * 0.6 / MIN_PER_HOUR)
+    assert found.gpu_hours.low == pytest.approx(0.3 * 2 * 60 * 0.6 / MIN_PER_HOUR)
+    assert found.evidence == (
+        "the job says that it generates 67 % of its time, for which training waits",
+        "SM active 40 % while it generates, 90 % while it trains",
+    )
+
+
+def test_halves_that_are_apart_wait_for_each_other() -> None:
+    """One GPU works while the job generates, two while it trains; those that are full then are no symptom, nor is little of it."""
+    rollout, trainer = [0.8, 0.8, 0.0] * 30, [0.0, 0.0, 0.9] * 30
+    found = find_rollouts(make_rl_job([rollout, trainer, trainer], [1.0, 1.0, 0.0] * 30))
+    assert found is not None
+    assert found.evidence[-1] == "1 GPU works while it generates and 2 while it trains: each half waits for the other"
+    assert find_rollouts(make_rl_job([[0.95] * 90], [1.0, 1.0, 0.0] * 30)) is None
+    assert find_rollouts(make_rl_job([[0.4] * 90], [0.2] * 90)) is None
+    assert find_rollouts(replace(make_rl_job([[0.4] * 90], [1.0] * 90), sections={})) is None
+
+
 HOURS = 24
 
 

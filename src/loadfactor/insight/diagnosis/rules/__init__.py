@@ -21,6 +21,7 @@ from loadfactor.insight.diagnosis.rules.kernels import (
     THROTTLING,
     WRONG_GPU,
 )
+from loadfactor.insight.diagnosis.rules.rollouts import ROLLOUTS
 from loadfactor.insight.diagnosis.rules.waiting import (
     CHECKPOINT_STALLS,
     COMMUNICATION,
@@ -40,6 +41,7 @@ DIAGNOSES: Final = (
     CRASH_LOOP,
     OUT_OF_MEMORY,
     CHECKPOINT_STALLS,
+    ROLLOUTS,
     INPUT_PIPELINE,
     HOST_COPIES,
     SMALL_BATCH,
