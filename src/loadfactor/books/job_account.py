@@ -11,6 +11,7 @@ from loadfactor.metrics.fullness import DROPS, LOST_WORK
 from loadfactor.metrics.metric import Made, Metric
 from loadfactor.metrics.money import UNITS
 from loadfactor.metrics.query.reading import Readings, rank
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 
 SPENT_ON: Final = ("effective", "underused", "idle", "unobserved")
@@ -82,18 +83,17 @@ def find_alike(session: Session, job: str, start_ms: int, end_ms: int) -> AlikeJ
         f"""WITH hours AS (
                 SELECT job_id, sum(gpu_s) * {MS_PER_S} / (max(to_utc) - min(from_utc)) AS gpus,
                        max(team) AS team, max(experiment_id) AS experiment, max(purpose) AS purpose
-                FROM ledger WHERE job_id IS NOT NULL AND from_utc < $end AND to_utc > $start GROUP BY job_id, hour_utc),
+                FROM ledger WHERE job_id IS NOT NULL AND from_utc < {end_ms} AND to_utc > {start_ms} GROUP BY job_id, hour_utc),
             jobs AS (
                 SELECT job_id, max(gpus) AS gpus, max(team) AS team, max(experiment) AS experiment, max(purpose) AS purpose
                 FROM hours GROUP BY job_id)
-            SELECT other.job_id, other.gpus FROM jobs AS other, (FROM jobs WHERE job_id = $job) AS one
-            WHERE other.job_id = $job OR (
+            SELECT other.job_id, other.gpus FROM jobs AS other, (FROM jobs WHERE job_id = {quote(job)}) AS one
+            WHERE other.job_id = {quote(job)} OR (
                 other.gpus BETWEEN one.gpus / {MOST_TIMES_GPUS} AND one.gpus * {MOST_TIMES_GPUS}
                 AND coalesce(other.purpose = one.purpose, true)
                 AND (other.team = one.team OR other.experiment = one.experiment
                      OR (coalesce(one.team, one.experiment) IS NULL AND other.purpose = one.purpose)))
-            ORDER BY other.job_id""",
-        {"job": job, "start": start_ms, "end": end_ms},
+            ORDER BY other.job_id"""
     ).fetchall()
     gpus = next((gpus for name, gpus in rows if name == job), 0.0)
     return AlikeJobs(gpus, tuple(name for name, _ in rows if name != job))

@@ -12,6 +12,7 @@ from loadfactor.books.waterfall import ASKED, FleetWaterfall
 from loadfactor.metrics.fullness import DROPS
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Readings
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import DIMENSIONS, Span, columns_of
 
@@ -56,7 +57,7 @@ def sum_reported(session: Session, by: str, span: Span, where: Mapping[str, str]
     if not session.has_rows("allocations") or not set(columns) <= set(columns_of("allocations")):
         return {}
     session.view_table("allocations", "allocations")
-    chosen = "".join(f" AND {column} = ${column}" for column in columns)
+    chosen = "".join(f" AND {column} = {quote(value)}" for column, value in columns.items())
     rows = session.raw.execute(
         f"""
         SELECT {by}, sum(ms * summary_busy_share) / sum(ms), sum(ms * summary_mem_peak_share)
@@ -65,10 +66,9 @@ def sum_reported(session: Session, by: str, span: Span, where: Mapping[str, str]
           SELECT *, summary_gpus * part AS ms,
             sum(part * coalesce(gpus, 1) * coalesce(share, 1)) OVER (PARTITION BY {by}) AS held_ms
           FROM (
-            SELECT *, least(coalesce(to_utc, $end), $end) - greatest(from_utc, $start) AS part FROM allocations
+            SELECT *, least(coalesce(to_utc, {span[1]}), {span[1]}) - greatest(from_utc, {span[0]}) AS part FROM allocations
             WHERE {by} IS NOT NULL{chosen}) WHERE part > 0)
-        WHERE summary_busy_share IS NOT NULL AND ms > 0 GROUP BY {by}""",
-        {"start": span[0], "end": span[1], **columns},
+        WHERE summary_busy_share IS NOT NULL AND ms > 0 GROUP BY {by}"""
     ).fetchall()
     return {name: ReportedUse(busy, peak, part) for name, busy, peak, part in rows}
 
@@ -122,19 +122,19 @@ def find_jobs(session: Session, given: str) -> tuple[str, ...]:
     session.view_table("allocations", "allocations")
     session.view_table("queue_events", "queue_events")
     plain = given.partition(".")[0] if given.partition(".")[0].replace("_", "").replace("+", "").isdigit() else given
-    queries = (
-        "SELECT DISTINCT job_id FROM allocations WHERE job_id IN ($given, $plain)",
-        "SELECT DISTINCT job_id FROM allocations WHERE starts_with(job_id, $plain || '_') OR starts_with(job_id, $plain || '+')",
-        "SELECT DISTINCT job_id FROM allocations WHERE CAST(job_number AS VARCHAR) = $plain",
+    is_one = (
+        f"job_id IN ({quote(given)}, {quote(plain)})",
+        f"starts_with(job_id, {quote(plain + '_')}) OR starts_with(job_id, {quote(plain + '+')})",
+        f"CAST(job_number AS VARCHAR) = {quote(plain)}",
     )
-    for query in queries:
-        named = {name: value for name, value in {"given": given, "plain": plain}.items() if f"${name}" in query}
-        if found := session.raw.execute(f"{query} ORDER BY length(job_id), job_id", named).fetchall():
+    for where in is_one:
+        query = f"SELECT DISTINCT job_id FROM allocations WHERE {where} ORDER BY length(job_id), job_id"
+        if found := session.raw.execute(query).fetchall():
             if len(found) > MOST_PARTS:
                 raise InputError(f"job {plain} has {len(found):,} parts; name one of them, like {found[0][0]}")
             return tuple(job for (job,) in found)
-    waiting = session.raw.execute("SELECT count(*) FROM queue_events WHERE job_id = $plain", {"plain": plain})
-    if waiting.fetchall()[0][0]:
+    (waiting,) = session.fetch_one(f"SELECT count(*) FROM queue_events WHERE job_id = {quote(plain)}")
+    if waiting:
         raise InputError(f"job {plain!r} held no GPU yet; `loadfactor waits --job {plain}` says how long it may wait")
     rows = session.raw.execute("SELECT DISTINCT job_id FROM allocations WHERE job_id IS NOT NULL").fetchall()
     raise no_such(
@@ -149,8 +149,7 @@ def summarize_job(
     last_ms = round(span[1].timestamp() * MS_PER_S)
     rows = session.raw.execute(
         "SELECT attempt, from_utc, to_utc, submitted_utc, user, team, project, end_state, tags FROM allocations"
-        " WHERE job_id = $job ORDER BY from_utc, attempt",
-        {"job": job},
+        f" WHERE job_id = {quote(job)} ORDER BY from_utc, attempt"
     ).fetchall()
     latest = rows[-1]
     is_held = any(row[2] is None for row in rows)
@@ -219,7 +218,7 @@ def _find_loss(found: FleetWaterfall) -> JobLoss | None:
 def _read_tag(session: Session, tags: Any) -> str | None:
     if not tags:
         return None
-    ((name,),) = session.raw.execute("SELECT json_extract_string($tags, '$.job_name')", {"tags": tags}).fetchall()
+    (name,) = session.fetch_one(f"SELECT json_extract_string({quote(tags)}, '$.job_name')")
     return None if name is None else str(name)
 
 

@@ -122,8 +122,8 @@ def divide_use(
     session.materialize("span_uses", _write_uses(session, f"from_utc >= {span[0]} AND from_utc < {span[1]}"))
     counts = ", ".join(f"sum({name})" for name in _UNITS.values())
     used = session.raw.execute(
-        f"SELECT {', '.join(_SHOWN)}, {counts}, sum(half_known) FROM span_uses WHERE job_id = $job AND NOT is_rest GROUP BY ALL",
-        {"job": job},
+        f"SELECT {', '.join(_SHOWN)}, {counts}, sum(half_known) FROM span_uses"
+        f" WHERE job_id = {quote(job)} AND NOT is_rest GROUP BY ALL"
     ).fetchall()
     divide_ledger(session, charged=False)
     session.materialize("job_uses", "SELECT * FROM window_ledger")
@@ -131,8 +131,7 @@ def divide_use(
         row[: len(_SHOWN)]: row[len(_SHOWN) :]
         for row in session.raw.execute(
             f"""SELECT {", ".join(_SHOWN)}, sum(gpu_s), sum(gpu_s * price_per_gpu_hour_{basis}) FROM job_uses
-            WHERE job_id = $job AND state <> 'idle' GROUP BY ALL""",
-            {"job": job},
+            WHERE job_id = {quote(job)} AND state <> 'idle' GROUP BY ALL"""
         ).fetchall()
     }
     cost, idle = costs

@@ -153,7 +153,7 @@ def test_what_was_compiled_before_is_asked_without_the_compiler(
     assert list_imported(("ibis", "sqlglot", "matplotlib", "pandas"), *asked, "--store", str(october)) == "[]\n"
 
 
-@pytest.mark.parametrize("asked", [("report",), ("doctor",)])
+@pytest.mark.parametrize("asked", [("report", "--job", "481776"), ("seff", "481776"), ("doctor",)])
 def test_arrow_is_used_without_pandas(asked: tuple[str, ...], october: Path) -> None:
     """Arrow imports pandas for its first array where it is installed, in a third of a second; no parameter of SQL does either."""
     assert list_imported(("pandas",), *asked, "--store", str(october)) == "[]\n"
