@@ -241,7 +241,7 @@ SOURCES = (
         "billing.focus",
         "bills in FOCUS 1.0 to 1.4, whoever exports them: CSV, gzipped, Parquet, or a folder of parts",
         formats="CSV (commas or semicolons), gzipped CSV, lines of JSON, Parquet, `s3://…`",
-        seen="FOCUS 1.0 to 1.4: AWS, Microsoft, Oracle (its own names of columns, too), and the specification's examples",
+        seen="FOCUS 1.0 to 1.4: AWS, Microsoft, Oracle (its own names), Alibaba (of documentation), the specification's examples",
         gives="charges, exact: billed, effective, list and contracted cost, tags, commitments",
         lacks="GPUs; what an export leaves empty",
         record="the provider's FOCUS export",

@@ -12,16 +12,37 @@ from loadfactor.sources.files import FileChunks
 
 _LOOKED_AT_BYTES: Final = 4096
 _IMPORT: Final = "`loadfactor import"
+_SMI: Final = "nvidia-smi --query-gpu=timestamp,uuid,name,utilization.gpu,memory.used,power.draw --format=csv -l 30"
+_SCHEDULERS: Final = (
+    f"no Slurm: write who held GPUs as allocations (`loadfactor tables allocations`), and {_IMPORT} tables`"
+)
 _BINARY: Final = (
     (b"%PDF", "a PDF", "export the same as CSV"),
     (b"\x89PNG", "a picture", "save the text or the CSV that it shows"),
     (b"\xff\xd8\xff", "a picture", "save the text or the CSV that it shows"),
     (b"PK\x03\x04", "an Excel workbook or another zip archive", "save it as CSV, or unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "save it as CSV"),
-    (b"SQLite format 3", "a database of SQLite", "`loadfactor diagnose` reads those of Nsight Systems and rocprof"),
+    (
+        b"SQLite format 3",
+        "a database of SQLite",
+        f"`loadfactor diagnose` reads those of Nsight Systems and rocprof, {_IMPORT} training-log FILE --job NAME` that of MLflow",
+    ),
     (b"PAR1", "Parquet", f"{_IMPORT} tables` reads your own, and those of bills are `focus`, `aws-cur`, `gcp-billing`"),
     (b"\x7fELF", "a program", "name what it printed"),
+    (b"\x28\xb5\x2f\xfd", "packed with zstd", "unpack it (`zstd -d FILE`) or pack it with gzip"),
+    (b"\xfd7zXZ", "packed with xz", "unpack it (`xz -d FILE`) or pack it with gzip"),
+    (b"7z\xbc\xaf", "packed with 7z", "unpack it"),
+    (b"BZh", "packed with bzip2", "unpack it (`bzip2 -d FILE`) or pack it with gzip"),
+    (
+        b"NVR\0",
+        "a report of Nsight Compute, of kernels one by one",
+        "record with Nsight Systems, and name it to `loadfactor diagnose`",
+    ),
 )
+_LOG_TIME: Final = re.compile(r"\[\s*\d+[.-]\d")
+"""How a line of a log begins that has its time in brackets, as JSON does not."""
+_TAR: Final = 257, b"ustar"
+"""Where an archive of tar says what it is."""
 _JSON: Final = (
     (("traceEvents",), "a trace of a profiler", "`loadfactor diagnose` reads it"),
     (("status", "resultType"), "an answer of Prometheus", f"{_IMPORT} prometheus`"),
@@ -31,6 +52,33 @@ _JSON: Final = (
     (("jobs", "meta"), "JSON of Slurm", f"{_IMPORT} slurm`"),
     (("Reservations",), "an answer of EC2", f"{_IMPORT} ec2`"),
     (("neuron_runtime_data",), "a report of neuron-monitor", f"{_IMPORT} neuron-monitor`"),
+    (
+        ("neuron_device", "nc_count"),
+        "a list of devices from neuron-ls, which says nothing of what they do",
+        f"record neuron-monitor, and {_IMPORT} neuron-monitor`",
+    ),
+    (
+        ("query_time", "gpus"),
+        "a snapshot of gpustat",
+        f"record `{_SMI}`, and {_IMPORT} nvidia-smi`",
+    ),
+    (("device_name", "gpu_util"), "a snapshot of nvtop", f"record `{_SMI}`, and {_IMPORT} nvidia-smi`"),
+    (
+        ("resourceMetrics",),
+        "metrics of OpenTelemetry",
+        f"send them to Prometheus, and {_IMPORT} prometheus URL`; of CloudWatch's streams {_IMPORT} cloudwatch`",
+    ),
+    (
+        ("panels", "title"),
+        "a dashboard of Grafana, which holds no data",
+        f"{_IMPORT} prometheus URL` asks its data source",
+    ),
+    (
+        ("_runtime", "_step"),
+        "a summary of W&B, the last values alone",
+        f"name the run's folder (`wandb/run-…`): {_IMPORT} training-log FOLDER --job NAME`",
+    ),
+    (("gen_ai.request.model",), "an access log of Envoy AI Gateway", f"{_IMPORT} gateway`"),
     (("timeSeries",), "an answer of Cloud Monitoring", f"{_IMPORT} gcp-monitoring`"),
     (("MetricDataResults",), "an answer of CloudWatch", f"{_IMPORT} cloudwatch`"),
     (("prompt_tokens", "model"), "a log of a gateway", f"{_IMPORT} gateway`"),
@@ -59,8 +107,7 @@ _TEXT: Final = tuple(
         (
             r"^\| NVIDIA-SMI ",
             "the table that nvidia-smi prints for people",
-            "record `nvidia-smi --query-gpu=timestamp,uuid,name,utilization.gpu,memory.used,power.draw --format=csv"
-            " -l 30`",
+            f"record `{_SMI}`",
         ),
         (r"\A[^\n]*utilization\.gpu", "a log of nvidia-smi", f"{_IMPORT} nvidia-smi`"),
         (r"\A[^\n]*\bgfx(_activity)?\b[^\n]*,", "what amd-smi printed", f"{_IMPORT} amd-smi`"),
@@ -74,6 +121,80 @@ _TEXT: Final = tuple(
             r"^# (HELP|TYPE) \w|^\w+\{\w+=\"[^\n]*\} \S+$",
             "a page of an exporter",
             f"{_IMPORT} prometheus FILE --at TIME`",
+        ),
+        (
+            r"\ATPU (Chips|Runtime)|\ALibtpu version",
+            "the table that tpu-info prints for people, without times",
+            f"on GKE save `duty_cycle` and `memory_used` of Cloud Monitoring, and {_IMPORT} gcp-monitoring`",
+        ),
+        (
+            r"\Ainstance-type: |^\| NEURON +\|",
+            "the table of neuron-ls, which says nothing of what devices do",
+            f"record neuron-monitor, and {_IMPORT} neuron-monitor`",
+        ),
+        (
+            r"^\| HL-SMI Version",
+            "the table that hl-smi prints for people",
+            "record `hl-smi -Q timestamp,index,uuid,name,utilization.aip,memory.used,memory.total,power.draw -f csv -l 30`,"
+            f" and {_IMPORT} hl-smi`",
+        ),
+        (r"\A[^\n]*utilization\.aip", "a log of hl-smi", f"{_IMPORT} hl-smi`"),
+        (r"\ATimestamp, *DeviceId,", "a log of xpu-smi dump", f"{_IMPORT} xpu-smi`"),
+        (
+            r"^\| (Device ID|GPU Utilization \(%\)) +\|",
+            "the table that xpu-smi prints for people, without times",
+            f"record `xpu-smi dump -d -1 -m 0,1,2,3,17,18,31 -i 30 --date`, and {_IMPORT} xpu-smi`",
+        ),
+        (
+            r"^\| npu-smi ",
+            "the table that npu-smi prints for people, without times",
+            f"record `npu-smi info watch -d 30`, and {_IMPORT} npu-smi`",
+        ),
+        (r"\A[^\n]*\d{2}:\d{2}:\d{2} +\d{4}\b[^\n]*\n\[0\] ", "what gpustat prints for people", f"record `{_SMI}`"),
+        (
+            r"\AINFO \d\d-\d\d [^\n]*throughput|^\S+ INFO [^\n]*Avg generation throughput",
+            "a log of vLLM, whose rates are means of moments",
+            f"save its /metrics from time to time, and {_IMPORT} serving`",
+        ),
+        (
+            r"\A\[[^\n\]]*\] (Decode|Prefill) batch",
+            "a log of SGLang, whose rates are of single moments",
+            f"serve with --enable-metrics, save /metrics from time to time, and {_IMPORT} serving`",
+        ),
+        (
+            r"\A\S+ \S+ \S+ \[[^\]]+\] \"(GET|POST) /",
+            "an access log of a web server, without tokens",
+            f"{_IMPORT} gateway` reads logs with tokens",
+        ),
+        (
+            r"NVRM: Xid",
+            "a kernel's log with errors of GPUs",
+            "DCGM's exporter counts them: DCGM_FI_DEV_XID_ERRORS; `loadfactor agent` reads them",
+        ),
+        (r"\A\s*JOBID +USER +STAT +QUEUE", "a list of LSF's jobs", _SCHEDULERS),
+        (r"\A(Job id +Name +User|\S+:\s*\n +Req'd)", "a list of PBS's jobs", _SCHEDULERS),
+        (r"\A=+\nqname ", "what qacct of Grid Engine printed", _SCHEDULERS),
+        (r"\A-- Schedd: ", "a list of HTCondor's jobs", _SCHEDULERS),
+        (
+            r"\A=+ Autoscaler status",
+            "what `ray status` printed, without times of jobs",
+            f"Ray's /metrics: {_IMPORT} prometheus`",
+        ),
+        (
+            r"\Aglobal:|^scrape_configs:",
+            "a configuration of Prometheus",
+            f"name its address: {_IMPORT} prometheus URL`",
+        ),
+        (
+            r"\ANAME +CPU\(cores\)",
+            "what kubectl top printed, which has no GPUs",
+            f"save `kubectl get pods,nodes -A -o json`, and {_IMPORT} kubernetes`",
+        ),
+        (r"\A[^\n]*\btokens_prompt\b", "generations of OpenRouter", f"{_IMPORT} gateway`"),
+        (
+            r"\Anvidia_smi,",
+            "lines of InfluxDB",
+            f"let Telegraf serve them as Prometheus does, and {_IMPORT} prometheus`",
         ),
         (r"\A\s*JOBID\b|\AJobID(Raw)?\W", "a list of Slurm's jobs", f"{_IMPORT} slurm`"),
         (r"\AJobI[dD]=|\ANodeName=", "what scontrol printed", f"{_IMPORT} slurm`"),
@@ -120,8 +241,10 @@ def recognize(start: bytes) -> tuple[str, str] | None:
     known = next(((what, how) for magic, what, how in _BINARY if start.startswith(magic)), None)
     if known is not None:
         return known
+    if start[_TAR[0] :].startswith(_TAR[1]):
+        return "an archive of tar", "unpack it, and name the files"
     text = start.decode("utf-8-sig", "replace").lstrip()
-    if text[:1] in ("{", "["):
+    if text[:1] in ("{", "[") and not _LOG_TIME.match(text):
         return next(((what, how) for names, what, how in _JSON if all(f'"{name}"' in text for name in names)), None)
     return next(((what, how) for shape, what, how in _TEXT if shape.search(text)), None)
 

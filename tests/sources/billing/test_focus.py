@@ -170,6 +170,54 @@ def test_oracles_names_of_columns(tmp_path: Path) -> None:
     assert charge["ChargePeriodStart"] == _ms(2024, 6, 3, 7)
 
 
+ORACLE = (
+    "AvailabilityZone,BilledCost,BillingAccountId,BillingAccountName,BillingCurrency,BillingPeriodEnd,BillingPeriodStart,"
+    "ChargeCategory,ChargeDescription,ChargeFrequency,ChargePeriodEnd,ChargePeriodStart,ChargeSubcategory,"
+    "CommitmentDiscountCategory,CommitmentDiscountId,CommitmentDiscountName,CommitmentDiscountType,EffectiveCost,InvoiceIssuer,"
+    "ListCost,ListUnitPrice,PricingCategory,PricingQuantity,PricingUnit,Provider,Publisher,Region,ResourceId,ResourceName,"
+    "ResourceType,ServiceCategory,ServiceName,SkuId,SkuPriceId,SubAccountId,SubAccountName,Tags,UsageQuantity,UsageUnit,"
+    "oci_ReferenceNumber,oci_CompartmentId,oci_CompartmentName,oci_OverageFlag,oci_UnitPriceOverage,oci_BilledQuantityOverage,"
+    "oci_CostOverage,oci_AttributedUsage,oci_AttributedCost,oci_BackReferenceNumber"
+)
+
+
+def test_oracles_report_of_today(tmp_path: Path) -> None:
+    """All columns that Oracle's reports have, by tables that users load them into: months to the nanosecond, empty cells."""
+    said = {
+        "BilledCost": "80.000000000000", "BillingAccountId": "1234567", "BillingCurrency": "USD",
+        "BillingPeriodStart": "2026-10-01T00:00:00.000000000Z", "BillingPeriodEnd": "2026-11-01T00:00:00.000000000Z",
+        "ChargeCategory": "Usage", "ChargePeriodStart": "2026-10-05T07:00+00:00", "ChargePeriodEnd": "2026-10-05T08:00+00:00",
+        "EffectiveCost": "80.000000000000", "ListCost": "96", "Provider": "Oracle", "Region": "us-chicago-1",
+        "ResourceId": "ocid1.instance.oc1.us-chicago-1.a", "SkuId": "B98415", "UsageQuantity": "8", "UsageUnit": "GPU Hours",
+        "Tags": '{"orcl-cloud.free-tier-retained":"false","team":"vision"}', "oci_CostOverage": "", "oci_OverageFlag": "N",
+    }  # fmt: skip
+    bill = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", [dict.fromkeys(ORACLE.split(","), "") | said]))
+    (charge,) = bill.rows()
+    assert (charge["BilledCost"], charge["ListCost"], charge.get("ContractedCost")) == (Decimal(80), Decimal(96), None)
+    assert (charge["ChargePeriodStart"], charge["ChargePeriodEnd"]) == (_ms(2026, 10, 5, 7), _ms(2026, 10, 5, 8))
+    assert (charge["BillingPeriodEnd"], charge["team"], charge["ConsumedQuantity"]) == (
+        _ms(2026, 11, 1),
+        "vision",
+        Decimal(8),
+    )
+
+
+def test_alibabas_columns_of_its_own(tmp_path: Path) -> None:
+    """FOCUS 1.0 in yuan, with the five columns that Microsoft's FinOps toolkit lists as Alibaba's: costs and names stand."""
+    own = {
+        "ProviderName": "Alibaba Cloud", "BillingCurrency": "CNY", "ChargePeriodStart": "2026-10-05T00:00:00Z",
+        "ChargePeriodEnd": "2026-10-06T00:00:00Z", "ResourceId": "i-bp1", "x_InstanceID": "i-bp1", "x_CommodityCode": "ecs",
+        "x_CommodityName": "Elastic Compute Service", "x_BillingItemCode": "InstanceType", "x_BillingItemName": "Instance Type",
+    }  # fmt: skip
+    (charge,) = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", [ROW | own])).rows()
+    assert (charge["ProviderName"], charge["BillingCurrency"], charge["ResourceId"]) == (
+        "Alibaba Cloud",
+        "CNY",
+        "i-bp1",
+    )
+    assert (charge["BilledCost"], charge["EffectiveCost"]) == (Decimal("1.5"), Decimal("1.25"))
+
+
 def test_a_bill_without_days_says_so(tmp_path: Path) -> None:
     """Its charges count at the start of their billing period."""
     row = {name: cell for name, cell in ROW.items() if not name.startswith("ChargePeriod")}
