@@ -3,6 +3,7 @@
 import csv
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from tests.books.charging.gpu_bills import line, write_bill
 from tests.identities.fleet import Fleet
 
+from loadfactor.base.paths import join_stores
 from loadfactor.books.books import Books
 from loadfactor.books.charging.bill_lines import read_month
 
@@ -65,6 +67,46 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     return Fleet(
         books, folder, MONTH, window, zone, TEAMS, rnd, billed, bool(owned), seed % 8 == 0, seed % 4 == 0, seed % 8 != 4
     )
+
+
+def cut_fleet(fleet: Fleet, rnd: random.Random) -> Fleet:
+    """The same fleet in two stores, a node in each, read as one: what names no node is in the first."""
+    folders = [fleet.folder / "stores" / node for node in ("n1", "n2")]
+    names = _list_rows(fleet.folder / "tables" / "allocations.csv")
+    of_second = {row["job_id"] for row in names if row["device_id"].startswith("n2")}
+    for path in sorted((fleet.folder / "tables").iterdir()):
+        rows = _list_rows(path)
+        parts: list[list[dict[str, str]]] = [[], []]
+        for row in rows:
+            own = row.get("node") or row.get("device_id") or row.get("pool", "").removeprefix("pool-") or row["job_id"]
+            parts[own.startswith("n2") or own in of_second].append(row)
+        for folder, part in zip(folders, parts, strict=True):
+            _write_rows(folder / "tables" / path.name, [*rows[0]], part)
+    if fleet.billed is not None:
+        rows = _list_rows(fleet.folder / "bill.csv")
+        for folder in folders:
+            own = [row for row in rows if (row["ResourceId"] == "n2") == (folder.name == "n2")]
+            _write_rows(folder / "bill.csv", [*rows[0]], own)
+    for folder in folders:
+        books = Books(folder / "books")
+        books.add("tables", [folder / "tables"])
+        if fleet.billed is not None:
+            books.add("focus", [folder / "bill.csv"])
+    return replace(fleet, books=Books(join_stores(folder / "books" for folder in folders)), random=rnd)
+
+
+def _list_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _write_rows(path: Path, names: list[str], rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if rows:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def _describe_energy(seed: int, folder: Path) -> str:

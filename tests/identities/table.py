@@ -16,7 +16,7 @@ import duckdb
 from tests.identities import judged
 from tests.identities.documents import read_file
 from tests.identities.fleet import Fleet, Row
-from tests.identities.fleets import read_bill_lines
+from tests.identities.fleets import cut_fleet, read_bill_lines
 from tests.identities.metric_places import METRIC_PLACES, NUMBERS, MetricPlace
 from tests.identities.values import Quantity, Reader, Value, Values, cents, read_shown
 from tests.identities.web_pages import WEB_PLACES, see
@@ -405,6 +405,16 @@ def list_waited(fleet: Fleet) -> Values:
     rows = fleet.page("waits", **fleet.span)["rows"]
     hours = {f"{of['by']['size']}, GPU-hours waited": of["gpu_hours_waited"] for of in rows}
     return {**hours, **{f"{of['by']['size']}, median": of["wait_s_p50_gpu_weighted"]["value"] for of in rows}}
+
+
+def list_of_stores(fleet: Fleet) -> Values:
+    """What is merged of several stores row by row, and what is added up of their sums."""
+    return {**list_waited(fleet), **read_states(fleet)}
+
+
+def cut_once(fleet: Fleet) -> Fleet:
+    """The fleet with each node in a store of its own."""
+    return fleet.once("two stores", lambda of: cut_fleet(of, of.random))  # type: ignore[no-any-return]
 
 
 def print_waited(face: str) -> Reader:
@@ -843,6 +853,13 @@ WAYS: Final = (
             "`waits`, JSON": list_waited,
             "`waits`, terminal": print_waited("terminal"),
             "`waits`, HTML": print_waited("HTML"),
+        },
+    ),
+    Quantity(
+        "waits by size and GPU-hours by state of a fleet in two stores",
+        {
+            "`waits`, `show --by state`": list_of_stores,
+            "the same with `--store A --store B`": lambda fleet: list_of_stores(cut_once(fleet)),
         },
     ),
     Quantity(

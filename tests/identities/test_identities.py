@@ -4,12 +4,13 @@ import os
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 from tests.books.conftest import Write
 from tests.identities.fleet import Fleet
-from tests.identities.fleets import make_fleet
+from tests.identities.fleets import cut_fleet, make_fleet
 from tests.identities.table import IDENTITIES
 from tests.identities.values import Quantity, differs
 from tests.long import mark_long
@@ -26,6 +27,7 @@ from loadfactor.money.amounts import BRIDGE
 ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"))
 FLEETS = int(os.environ.get("IDENTITY_FLEETS", "1"))
 """So many are walked: `IDENTITY_FLEETS=200 pytest tests/identities`."""
+JUDGED = "utilization that rules compared"
 MANY = 20
 """In so many fleets every place has something to say."""
 FIRST = int(os.environ.get("IDENTITY_FIRST", "1"))
@@ -64,6 +66,28 @@ def compare(quantity: Quantity, fleet: Fleet, silent: set[str]) -> Iterator[str]
         for key, value in of_place.items():
             if differs(expected.get(key), value):
                 yield f"{quantity.name}, {key or 'all'}: {first} {expected.get(key)}, {place} {value}"
+
+
+@pytest.mark.parametrize("seed", [mark_long(FIRST), mark_long(FIRST - 1)])
+def test_a_fleet_in_two_stores_says_the_same(seed: int, tmp_path: Path, write: Write) -> None:
+    """Every place says of two stores read as one, each with a node of a fleet, what it says of the one store with all of it."""
+    zone, found = ZONES[seed // 2 % len(ZONES)], []
+    one = make_fleet(seed, tmp_path / "fleet", write, zone)
+    one.random.seed(seed)
+    two = cut_fleet(one, Random(seed))
+    try:
+        for quantity in (of for of in IDENTITIES if of.name != JUDGED):  # rules are judged where rows are received
+            for place, read in quantity.readers.items():
+                expected, values = read(one), read(two)
+                found += [
+                    f"{quantity.name}, {place}, {key or 'all'}: {expected.get(key)}, of two stores {values.get(key)}"
+                    for key in {**expected, **values}
+                    if differs(expected.get(key), values.get(key))
+                ]
+    finally:
+        one.close()
+        two.close()
+    assert not found, "\n".join(found)
 
 
 def test_pages_that_show_an_amount_link_its_bridge(tmp_path: Path, write: Write) -> None:

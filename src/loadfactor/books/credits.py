@@ -24,10 +24,11 @@ from loadfactor.metrics.query.reading import Readings
 from loadfactor.money.currency import add_exactly, from_minor, round_to_minor
 from loadfactor.settings.config import FILE
 from loadfactor.settings.sla import Sla, matches
+from loadfactor.store.federation import list_sessions, unite
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import intersect, merge, subtract
 from loadfactor.store.sample_files import read
-from loadfactor.store.session import Session
+from loadfactor.store.session import Session, empty
 from loadfactor.tables.schema import ALWAYS, Span
 
 ASKED: Final = ("paid_gpu_hours", "measured_share", "cost")
@@ -298,17 +299,20 @@ def _read_devices(session: Session) -> dict[Place, dict[str, DeviceTime]]:
 
 def _list_outages(session: Session) -> dict[tuple[str | None, str | None], list[ListedOutage]]:
     """All outages of the books, of a GPU or else of a node, under the names of the ledger, each with where it was read."""
-    logs = session.manifest.logs_of("outages")
-    numbers: dict[tuple[str | None, str | None, int], set[int]] = defaultdict(set)
-    if logs:
-        sql = (
-            f"SELECT DISTINCT device_id, node, from_utc, import_no FROM {read(session.paths(logs))} WHERE import_no > 0"
-        )
-        for device, node, since, number in session.raw.execute(sql).fetchall():
-            numbers[device, node, since].add(number)
-    listed = sorted({number for of in numbers.values() for number in of})
-    records = list_imports(session, f"import_no IN ({', '.join(map(str, listed))})") if listed else []
-    sources = {record.number: f"{record.source}, import {record.number}" for record in records}
+    numbers: dict[tuple[str | None, str | None, int], set[tuple[int, int]]] = defaultdict(set)  # by store
+    sources: dict[tuple[int, int], str] = {}
+    for place, member in enumerate(list_sessions(session)):
+        logs = member.manifest.logs_of("outages")
+        said = f"FROM {read(member.paths(logs))} WHERE import_no > 0" if logs else f"FROM ({empty('outages')})"
+        columns = f"device_id, node, from_utc, {'import_no' if logs else '0'} AS import_no, {place} AS place"
+        member.create_view("outages_said", f"SELECT DISTINCT {columns} {said}")
+        listed = [number for (number,) in member.raw.execute("SELECT DISTINCT import_no FROM outages_said").fetchall()]
+        records = list_imports(member, f"import_no IN ({', '.join(map(str, listed))})") if listed else []
+        sources |= {(place, record.number): f"{record.source}, import {record.number}" for record in records}
+    unite(session, "outages_said", ("device_id", "node"))
+    said_by = session.raw.execute("SELECT device_id, node, from_utc, place, import_no FROM outages_said").fetchall()
+    for device, node, since, *number in said_by:
+        numbers[device, node, since].add((number[0], number[1]))
     called = dict(session.raw.execute("SELECT node, called FROM node_names").fetchall())
     found: dict[tuple[str | None, str | None], list[ListedOutage]] = defaultdict(list)
     for device, node, since, until, reason in session.raw.execute(

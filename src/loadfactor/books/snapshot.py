@@ -38,6 +38,7 @@ from loadfactor.metrics.query.question import (
 )
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.settings.config import settings
+from loadfactor.store.federation import FederatedSession
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import BASES, DIMENSIONS, columns_of
 
@@ -325,9 +326,11 @@ class Snapshot:
         project, experiment, user and purpose. `currency` charges only the lines of bills that are in it, `timezone` says where
         months begin. Raises InputError where nothing is known of the month, or a rate of exchange is missing.
         """
-        from loadfactor.books.charging.closings import mention_closing
+        from loadfactor.books.charging.closings import mention_closing, mention_own_closings
 
         found = self.charge(month, by, currency, timezone)
+        if month and isinstance(self._session, FederatedSession):
+            return mention_own_closings(found, self._session, month)
         return mention_closing(found, self.list_closings(month)) if month else found
 
     def compare_closed(
@@ -346,6 +349,7 @@ class Snapshot:
         """
         from loadfactor.books.charging.closings import compare_closed, list_imports_since, pick_closing, show_closed
 
+        self._check_is_one()
         closings = self.list_closings(month)
         before = pick_closing(closings, month, version)
         imports = list_imports_since(self._session, before)
@@ -379,6 +383,7 @@ class Snapshot:
         """The statements of a month as they were when it was closed, last or as this version. InputError where it was not."""
         from loadfactor.books.charging.closings import pick_closing, show_closed
 
+        self._check_is_one()
         return show_closed(pick_closing(self.list_closings(month), month, version))
 
     def read_statements(
@@ -644,6 +649,11 @@ class Snapshot:
         from loadfactor.books.expressions import write_sql
 
         return self._session.fetch(write_sql(rows))
+
+    def _check_is_one(self) -> None:
+        """Raise InputError where several stores are read as one: each closes months of its own."""
+        if isinstance(self._session, FederatedSession):
+            raise InputError(f"each of {', '.join(self._session.members)} closes its own months; name one with --store")
 
     @cached_property
     def _settings(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.limits import WAIT_H
-from loadfactor.base.paths import name_store, read_store, read_url
+from loadfactor.base.paths import is_joint, join_stores, name_store, read_store, read_url, say_read_only
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.request import Request, option
 
@@ -31,6 +31,10 @@ LISTEN = "127.0.0.1:9417"
 STORE_HELP = (
     "Folder of the books, or s3://, gs:// or az://BUCKET/PREFIX. [default: books, or what loadfactor.toml says]"
 )
+STORES_HELP = (
+    "Folder of the books, or s3://, gs:// or az://BUCKET/PREFIX; several, or a pattern, are read as one. [default: books, or what"
+    " loadfactor.toml says]"
+)
 
 KEY_HELP = "File with the key. [default: what loadfactor.toml says]"
 DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, project, purpose, tenant, state, hour, day, week, month"
@@ -41,7 +45,7 @@ DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, proj
 class StoreRequest(Request):
     """A question of the books as a whole."""
 
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORES_HELP, None, joins=True)
 
     @property
     def books(self) -> "Books":
@@ -50,14 +54,23 @@ class StoreRequest(Request):
         from loadfactor.settings.config import settings
 
         books = Books.open(find_store(self.store), idle_below=settings().idle_below)
-        # Say on stderr that the books lack what was in damaged files; the first question reports a damaged manifest.
+        # Say on stderr what names of several stores mean, and that the books lack what was in damaged files; the first question
+        # reports a damaged manifest.
         with suppress(DamageError):
+            if clashes := books.describe_clashes():
+                print(f"loadfactor: {clashes}", file=sys.stderr)
             losses = books.store.manifest.losses
             if losses:
                 files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
                 line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
                 print(f"loadfactor: {line}", file=sys.stderr)
         return books
+
+    @property
+    def own_books(self) -> "Books":
+        """The same to write to. Raises InputError where they are several."""
+        find_one_store(self.store)
+        return self.books
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +108,24 @@ def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
     return found
 
 
-def find_store(given: Path | None) -> Path:
-    """The folder of the books: the one given, else the one in the settings; what it points to where it is a link."""
+def find_store(given: Path | Sequence[Path] | None) -> Path:
+    """The folder of the books: the one given, else the one in the settings; what it points to where it is a link.
+
+    Several are read as one (`base.paths.list_stores`).
+    """
     from loadfactor.settings.config import settings  # pydantic takes a while to load
 
-    return settings().store if given is None else read_store(given)
+    if not given:
+        return settings().store
+    return read_store(given if isinstance(given, Path) else join_stores(given))
+
+
+def find_one_store(given: Path | Sequence[Path] | None) -> Path:
+    """The same of books to write to. Raises InputError where they are several."""
+    folder = find_store(given)
+    if is_joint(folder):
+        raise InputError(say_read_only(folder))
+    return folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +135,7 @@ class SpanRequest(Request):
     start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
     end: str | None = option("End of the window, itself not included.", None, name="--to")
     last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORES_HELP, None, joins=True)
     timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
 
     @property
@@ -118,11 +144,11 @@ class SpanRequest(Request):
         books = StoreRequest(store=self.store).books
         # Say on stderr that a question takes as long as booking everything, and how to have that once.
         with suppress(DamageError):
-            if books.is_booked_otherwise:
+            for store in books.booked_otherwise:
                 line = (
                     "this ledger was booked by another version or with another idle_below: every question books it anew"
                 )
-                command = f"loadfactor compact --store {quote(books.store.name)}"
+                command = f"loadfactor compact --store {quote(store)}"
                 print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
         return books
 
@@ -190,7 +216,7 @@ def read_moment(text: str | None, zone: tzinfo) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=zone)
 
 
-def find_currency(currency: str | None, store: Path | None) -> str:
+def find_currency(currency: str | None, store: Path | Sequence[Path] | None) -> str:
     """The currency given, else that of the books, else that of the settings. Raises InputError for what is none."""
     from loadfactor.settings.config import settings
     from loadfactor.tables.schema import DEFAULT_CURRENCY
@@ -199,8 +225,8 @@ def find_currency(currency: str | None, store: Path | None) -> str:
         if not re.fullmatch("[A-Z]{3}", currency):
             raise InputError(f"--currency {currency!r} is no currency; write three capital letters, like EUR")
         return currency
-    if store is not None or read_url(find_store(None)) or (find_store(None) / "manifest.json").exists():
-        return StoreRequest(store=store).books.store.currency
+    if store or read_url(find_store(None)) or (find_store(None) / "manifest.json").exists():
+        return StoreRequest(store=find_store(store)).books.store.currency
     return settings().currency or DEFAULT_CURRENCY
 
 
@@ -224,7 +250,7 @@ class ImportRequest(Request):
         "of gcp-billing bigquery://project.dataset.table, of prometheus the URL.",
         is_argument=True,
     )
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORE_HELP, None, joins=True)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
     job: str | None = option(
         "The job that the files are of: that held every GPU of a log, or made what they count.", None, short="--held-by"
@@ -398,7 +424,7 @@ class SeffRequest(StoreRequest):
         "For the output of the job itself: nothing where its user is in opt_out of [notices], and never a failure.",
         False,
     )
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORES_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -489,7 +515,7 @@ class SourcesRequest(Request):
     """Options of `loadfactor check`."""
 
     config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORE_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,7 +534,7 @@ class TopRequest(Request):
     once: bool = option("Print one page.", False)
     server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
     token_file: Path | None = option("File with the token that server asks for.", None)
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORES_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -535,7 +561,7 @@ class ChargebackRequest(MonthRequest):
     )
     diff: bool = option("Show what changed since the month was closed, and why.", False)
     as_closed: bool = option("Print the statements as they were when the month was closed.", False)
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORES_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,7 +580,7 @@ class StatementRequest(MonthRequest):
         short="-o",
     )
     files: tuple[str, ...] = option("Kinds of files in a folder.", ("pdf", "xlsx"))
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORES_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -631,7 +657,7 @@ class GrafanaRequest(Request):
     prometheus: str = option("Address under which Grafana reaches Prometheus.", "http://localhost:9090")
     runbooks: str | None = option("Address of these docs where you host them; panels then link to runbooks.", None)
     currency: str | None = option("Currency of the books: EUR. [default: that of the store]", None)
-    store: Path | None = option(STORE_HELP, None)
+    store: Path | None = option(STORE_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)

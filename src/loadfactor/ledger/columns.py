@@ -1,4 +1,4 @@
-"""Values of the ledger's columns: states, kinds of holders, bins of activity, sizes of jobs, names of unlisted GPUs.
+"""Values of the ledger's columns: states, kinds of holders, bins of activity, sizes of jobs.
 
 Activity signals, best first. Each signal is its own meaning of active; no formula mixes them.
 
@@ -67,9 +67,6 @@ SIZES = {
     "129-256": 256, "257-512": 512, "513-1024": 1024, "over 1024": None,
 }  # fmt: skip
 """Classes of jobs by the GPUs they ask for, smallest first, and the most GPUs of each."""
-
-NUMBERED = ":gpu"
-"""Between a node and a number: the name of a GPU that is known by its number alone."""
 
 WITHOUT = " without "
 """Between the name of a step and what is empty, in the name of a shorter form of it (`ledger.steps`)."""

@@ -21,11 +21,11 @@ not held of it has an unknown holder.
 import ibis
 
 from loadfactor.base.limits import MOST_ESTIMATED_GPUS
-from loadfactor.ledger.columns import LOCATION, NUMBERED, ROUNDING_GPUS
+from loadfactor.ledger.columns import LOCATION, ROUNDING_GPUS
 from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, unite
 from loadfactor.ledger.labels import is_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS, choose_prices
-from loadfactor.tables.schema import ALWAYS, LIST, SCHEDULED
+from loadfactor.tables.schema import ALWAYS, LIST, NUMBERED, SCHEDULED
 
 _KEY = ("place",)
 _DEVICE = ("device_id", "node", "accelerator", "pool", "share", "from_utc", "to_utc", "estimated")

@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -95,6 +96,9 @@ NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "imports", *
 LEDGER = "ledger"
 """How the names of these begin."""
 
+_TEMPORARY: Final = "temp"
+"""The schema of a connection that ends with it."""
+_numbers = count(1)
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
 
@@ -102,17 +106,29 @@ _starting = Lock()
 class Session:
     """The tables of one manifest in one connection (`raw`)."""
 
-    def __init__(self, place: Place, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
+    def __init__(
+        self,
+        place: Place,
+        manifest: Manifest,
+        raw: duckdb.DuckDBPyConnection,
+        currency: str,
+        has_schema: bool = False,
+    ) -> None:
+        """`has_schema`: what it names stands in a schema of its own (`schema`), where others of its engine read it, too."""
         self.place = place
         self.name, self.folder = place.name, place.folder
         self.manifest = manifest
         self.raw = raw
         self.currency = currency
+        self.schema = f"session_{next(_numbers)}" if has_schema else _TEMPORARY
+        self._temporary = "" if has_schema else "TEMP"
+        if has_schema:  # where names without a schema are found, and made
+            raw.execute(f"CREATE SCHEMA {self.schema}; SET search_path = '{self.schema}'")
         self.entry = Entry()
         self.derived: dict[Hashable, Any] = {}  # what was found out of these tables, to be found out once
         self._standing: dict[str, object] = {}  # views by their SQL and registered tables by their key, as they stand
         # what is in no file yet, as the overlay has it
-        self._overlay: Overlay | None = None
+        self.overlay: Overlay | None = None
         self.live: Mapping[str, str] = {}
         self.live_samples: tuple[SamplePart, ...] = ()
         self.live_votes: Mapping[int, tuple[StepVote, ...]] = {}
@@ -121,33 +137,35 @@ class Session:
 
     def beside(self) -> "Session":
         """The files of the same generation in another connection, for another thread, to close before this one; no live rows."""
-        return Session(self.place, self.manifest, self.raw.cursor(), self.currency)
+        return Session(self.place, self.manifest, self.raw.cursor(), self.currency, self.schema != _TEMPORARY)
 
     def close(self) -> None:
         """End it, with everything temporary in it."""
+        if self.schema != _TEMPORARY:
+            self.raw.execute(f"DROP SCHEMA {self.schema} CASCADE")
         self.raw.close()
-        self._overlay = None
+        self.overlay = None
 
     # -- live rows ---------------------------------------------------------------------------------------------------
 
     def show(self, overlay: Overlay) -> None:
         """Let live rows of this generation be seen; the connection is one of the overlay's engine."""
-        self._overlay = overlay
+        self.overlay = overlay
         self.live, self.live_samples, self.live_votes = overlay.tables, overlay.samples, overlay.votes
         self.live_spans, self.live_extents = overlay.spans, overlay.extents
 
     def find_once(self, key: object, find: "Callable[[], Found]") -> "Found":
         """What `find` gives of these rows, found once for all sessions of the process that see the same, by this key."""
-        return find() if self._overlay is None else self._overlay.find_once(key, find)
+        return find() if self.overlay is None else self.overlay.find_once(key, find)
 
     def keep(self, key: object, find: "Callable[[], Found]", measure: "Callable[[Found], int]") -> "Found":
         """An answer of so many values as `measure` says, kept for all sessions that see the same, as long as there is room."""
-        return find() if self._overlay is None else self._overlay.keep(key, find, measure)
+        return find() if self.overlay is None else self.overlay.keep(key, find, measure)
 
     def materialize_shared(self, name: str, sql: str) -> str:
         """Work a query out into a table of all sessions that see the same, or of this one beside another; its name in SQL."""
-        if self._overlay is not None:
-            return self._overlay.materialize(self.raw, name, sql)
+        if self.overlay is not None:
+            return self.overlay.materialize(self.raw, name, sql)
         self.materialize(name, sql)
         return name
 
@@ -212,7 +230,7 @@ class Session:
 
     def create_view(self, name: str, sql: str) -> None:
         """Give a query a name, to be worked out whenever it is read."""
-        self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
+        self.raw.execute(f'CREATE OR REPLACE {self._temporary} VIEW "{name}" AS {sql}')
         self._standing[name] = sql
 
     def read_view(self, name: str) -> str:
@@ -222,12 +240,14 @@ class Session:
     def materialize(self, name: str, sql: str) -> int:
         """Work a query out once, into a temporary table; how many rows it has."""
         self._standing.pop(name, None)
-        (rows,) = self.fetch_one(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
+        (rows,) = self.fetch_one(f'CREATE OR REPLACE {self._temporary} TABLE "{name}" AS {sql}')
         return int(rows)
 
     def rename(self, name: str, to: str) -> None:
         """Give a temporary table another name, in place of the one that has it."""
-        self.raw.execute(f'DROP TABLE IF EXISTS temp."{to}"; ALTER TABLE temp."{name}" RENAME TO "{to}"')
+        self.raw.execute(
+            f'DROP TABLE IF EXISTS {self.schema}."{to}"; ALTER TABLE {self.schema}."{name}" RENAME TO "{to}"'
+        )
 
     def put(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Put a few texts or whole numbers into a temporary table; columns without values are of whole numbers."""

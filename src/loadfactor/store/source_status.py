@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loadfactor.base.paths import list_stores
 from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
 
@@ -86,8 +87,7 @@ def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
 def read_statuses(folder: Path) -> list[SourceStatus]:
     """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
     try:
-        found = json.loads((folder / NAME).read_text())
-        return [_read_status(one) for one in found]
+        return [_read_status(one) for of in list_stores(folder) for one in json.loads((of / NAME).read_text())]
     except (OSError, ValueError, TypeError, KeyError):
         return []
 

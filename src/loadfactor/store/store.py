@@ -80,13 +80,16 @@ class Store:
         `entry` says what becomes of rows that enter; it is requested whenever some may. `local` and `cache_gb` are of a bucket:
         the folder beside it, and the size of the cache.
         """
-        self.place = find_place(store, local, cache_gb)
+        self.place = self._find_place(store, local, cache_gb)
         self.name, self.folder = self.place.name, self.place.folder
         self.memory = memory
         self._currency = currency
         self._entry = entry
         self._laid: _Laid | None = None
         self._laying = Lock()
+
+    def _find_place(self, store: Path, local: Path | None, cache_gb: float) -> Place:
+        return find_place(store, local, cache_gb)
 
     @property
     def entry(self) -> Entry:
@@ -118,12 +121,15 @@ class Store:
         return manifest.currency or self._currency or DEFAULT_CURRENCY
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
-        """A session on the newest generation: it stays as it is until the end. Nothing on the disk changes."""
+    def read(self, has_schema: bool = False) -> Iterator[Session]:
+        """A session on the newest generation: it stays as it is until the end. Nothing on the disk changes.
+
+        `has_schema`: see `Session`.
+        """
         generation, overlay = self._open_newest()
         try:
             currency = self.currency_of(generation.manifest)
-            with closing(Session(self.place, generation.manifest, overlay.connect(), currency)) as session:
+            with closing(Session(self.place, generation.manifest, overlay.connect(), currency, has_schema)) as session:
                 session.show(overlay)
                 del overlay  # it goes with the last session that shows it
                 with self._explaining(session.manifest.files):

@@ -17,6 +17,8 @@ Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
 ALWAYS: Final[Span] = (0, 2**62)
 """Since ever and for ever: what an interval without a start and without an end covers."""
+NUMBERED: Final = ":gpu"
+"""Between a node and a number: the name of a GPU that is known by its number alone."""
 
 
 def _measured(name: str, kind: Kind, meaning: str, at_most: float | None = None) -> Column:

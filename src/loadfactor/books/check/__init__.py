@@ -35,6 +35,7 @@ from loadfactor.books.check.holders import (
     find_unlisted,
 )
 from loadfactor.books.check.joins import (
+    find_clashing_names,
     find_split_names,
     find_unheld_gpus,
     find_unlisted_jobs,
@@ -75,6 +76,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_import_gaps,
     find_inferred_holders,
     find_booked_by_number,
+    find_clashing_names,
     find_failing_sources,
 )
 """Checks, worst first."""

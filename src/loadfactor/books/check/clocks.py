@@ -14,6 +14,7 @@ from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.query.calendar import instant
+from loadfactor.store.federation import list_sessions
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.session import Session
 from loadfactor.store.source_status import read_statuses
@@ -220,11 +221,12 @@ _OFF: Final = f"""
 def check_files(session: Session) -> None:
     """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are."""
     damaged = []
-    for file in session.manifest.files:
-        try:
-            session.place.locate([file], again=True)
-        except DamageError as error:
-            damaged.append(error)
+    for of in list_sessions(session):
+        for file in of.manifest.files:
+            try:
+                of.place.locate([file], again=True)
+            except DamageError as error:
+                damaged.append(error)
     if len(damaged) > 1:
         raise DamageError(f"{damaged[0]}; {len(damaged) - 1} more of its files are damaged")
     if damaged:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from loadfactor.ledger.columns import NUMBERED
 from loadfactor.metrics.query.reading import Reading, Readings, Value
+from loadfactor.store.federation import list_sessions, unite
 from loadfactor.store.sample_files import read
-from loadfactor.store.session import Session
-from loadfactor.tables.schema import IS_LISTED
+from loadfactor.store.session import Session, empty
+from loadfactor.tables.schema import IS_LISTED, NUMBERED
 
 Ask = Callable[[Sequence[str], Sequence[str]], Readings]
 """Answers with the readings of metrics by dimensions, over the whole of the books."""
@@ -66,11 +66,13 @@ class Examined:
     @cached_property
     def sampled(self) -> set[str]:
         """Devices with samples, as the files name them: the view of samples works out more than that."""
-        session = self.session
-        files = session.paths(session.manifest.of("samples"))
-        parts = [read(files)] * bool(files) + [part.relation for part in session.live_samples]
-        found = [session.raw.execute(f"SELECT DISTINCT device_id FROM {part}").fetchall() for part in parts]
-        return {device for devices in found for (device,) in devices}
+        for session in list_sessions(self.session):
+            files = session.paths(session.manifest.of("samples"))
+            parts = [read(files)] * bool(files) + [part.relation for part in session.live_samples]
+            parts = parts or [f"({empty('samples')})"]
+            session.create_view("sampled", " UNION ".join(f"SELECT DISTINCT device_id FROM {part}" for part in parts))
+        unite(self.session, "sampled", ("device_id",))
+        return {device for (device,) in self.session.raw.execute("SELECT DISTINCT device_id FROM sampled").fetchall()}
 
     @cached_property
     def nodes(self) -> set[str]:

@@ -7,8 +7,8 @@ from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.books.booking import book, has_numbers, list_facts, list_misnumbered
 from loadfactor.books.charging.instances import name_nodes
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
-from loadfactor.ledger.columns import NUMBERED
-from loadfactor.tables.schema import EVEN_SPLIT, IS_LISTED
+from loadfactor.store.federation import list_sessions
+from loadfactor.tables.schema import EVEN_SPLIT, IS_LISTED, NUMBERED
 
 UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --job JOB"
 
@@ -175,14 +175,19 @@ def find_booked_by_number(books: Examined) -> Iterator[Finding]:
     session = books.session
     if not has_numbers(session):
         return
-    book(session, (session.span(),), until="claims")
-    jobs, hours = session.fetch_one(
-        f"""SELECT count(*), sum(hours) FROM (
-              SELECT job_id, sum(gpus * (to_utc - from_utc)) / {MS_PER_HOUR} AS hours FROM (
-                SELECT job_id, gpus, from_utc, to_utc FROM claims WHERE device_id IS NOT NULL
-                UNION ALL SELECT job_id, -gpus, from_utc, to_utc FROM known_claims WHERE device_id IS NOT NULL)
-              GROUP BY job_id HAVING hours > {ROUNDING})"""
-    )
+    found = []
+    for member in list_sessions(session):
+        book(member, (member.span(),), until="claims")
+        found.append(
+            member.fetch_one(
+                f"""SELECT count(*), coalesce(sum(hours), 0) FROM (
+                      SELECT job_id, sum(gpus * (to_utc - from_utc)) / {MS_PER_HOUR} AS hours FROM (
+                        SELECT job_id, gpus, from_utc, to_utc FROM claims WHERE device_id IS NOT NULL
+                        UNION ALL SELECT job_id, -gpus, from_utc, to_utc FROM known_claims WHERE device_id IS NOT NULL)
+                      GROUP BY job_id HAVING hours > {ROUNDING})"""
+            )
+        )
+    jobs, hours = (sum(of) for of in zip(*found, strict=True))
     if jobs:
         yield Finding(
             "note",

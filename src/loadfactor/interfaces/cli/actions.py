@@ -21,10 +21,12 @@ from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.requests import (
     LISTEN,
     STORE_HELP,
+    STORES_HELP,
     DemoRequest,
     SeffRequest,
     StoreRequest,
     TopRequest,
+    find_one_store,
     find_store,
 )
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from loadfactor.planner.validation.request import ServingValidationRequest, TrainingValidationRequest
 
 Format = name_formats()
+Store = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH …", help=STORES_HELP, show_default=False)]
+OneStore = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH", help=STORE_HELP, show_default=False)]
+"""Of commands that write: several are refused."""
 DEMO_MARK = ".loadfactor-demo"
 SHORTEST_S, LONGEST_S = 1.0, 60.0
 """Between samples of `record`."""
@@ -91,7 +96,7 @@ def serve_demo(store: Path, listen: str) -> NoReturn:
 
 
 def serve(
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    store: Store = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
 ) -> None:
     """Show books that are at rest in a browser until a signal."""
@@ -102,7 +107,7 @@ def serve(
 
 
 def offer_tools(
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    store: Store = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with a token, which decides what may be read.")
     ] = None,
@@ -123,7 +128,7 @@ def offer_tools(
 
 def record(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="What to run.")],
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    store: OneStore = None,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample, 1s to 60s.")] = "1s",
     price_per_gpu_hour: Annotated[
         float | None,
@@ -147,7 +152,7 @@ def record(
         raise InputError("--every takes 1s to 60s")
     if price_per_gpu_hour is not None and price_per_gpu_hour <= 0:
         raise InputError("--price-per-gpu-hour takes an amount above 0")
-    books = Books(find_store(store), settings().idle_below)
+    books = Books(find_one_store(store), settings().idle_below)
     with tempfile.TemporaryDirectory(prefix="loadfactor-record-") as folder:
         run = record_command(command, every_s, Path(folder))
         if run.gpus:
@@ -159,7 +164,7 @@ def record(
 
 
 def up(
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    store: OneStore = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
@@ -170,7 +175,7 @@ def up(
     from loadfactor.settings.config import choose_file, settings
 
     chosen = settings() if config is None else choose_file(config)
-    folder = chosen.store if store is None and config is not None else find_store(store)
+    folder = find_one_store(chosen.store if not store and config is not None else store)
     serve(folder, listen, chosen)
 
 
@@ -198,7 +203,7 @@ def prometheus_rules(
     currency: Annotated[
         str | None, typer.Option(help="Currency of the books: EUR. [default: that of the store]")
     ] = None,
-    store: Annotated[Path | None, typer.Option(help=STORE_HELP, show_default=False)] = None,
+    store: Store = None,
 ) -> None:
     """Write the rules of alerts for Prometheus to a file, or print them. Raises InputError where it cannot be written."""
     from loadfactor.insight.alerts.configured import configure

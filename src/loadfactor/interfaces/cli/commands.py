@@ -189,7 +189,17 @@ def _make_parameter(item: "Option") -> inspect.Parameter:
     shown: dict[str, Any] = {"help": _help(item), "metavar": _metavar(item), "show_default": False}
     if item.choices or item.field in KNOWN:
         shown["autocompletion"] = complete(KNOWN.get(item.field, lambda: item.choices))
-    kind: Any = list[str] if item.many else bool if item.kind is bool else Path if item.kind is Path else str
+    kind: Any = (
+        list[str]
+        if item.many
+        else list[Path]
+        if item.joins
+        else bool
+        if item.kind is bool
+        else Path
+        if item.kind is Path
+        else str
+    )
     if item.is_argument:
         declared: Any = typer.Argument(**shown)
     elif item.kind is bool:
@@ -214,7 +224,7 @@ def _metavar(item: "Option") -> str:
         return "|".join(item.choices)
     name = {int: "N", float: "NUMBER", Path: "PATH"}.get(item.kind, "TEXT")
     if item.kind is Path:  # a comma may be part of its name: the option is repeated
-        return f"{name} …" if item.many else name
+        return f"{name} …" if item.many or item.joins else name
     return f"{name},…" if item.many else name
 
 

@@ -43,7 +43,7 @@ class UnsentMessage:
 
 def build_page(request: DigestRequest) -> Document:
     """The digest that a request names. Raises InputError for options that do not go together."""
-    every, books = choose_every(request), request.books
+    every, books = choose_every(request), request.own_books if request.send else request.books
     if request.name is not None or request.send:
         if request.team or request.user or (request.send and request.dry_run):
             raise InputError(

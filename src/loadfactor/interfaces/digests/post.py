@@ -19,6 +19,7 @@ from typing import Final
 
 from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.paths import is_joint, say_read_only
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect.http_fetch import RequestPool
@@ -212,6 +213,8 @@ def open_alone(folder: Path, lock: str, tables: str) -> Iterator[Outbox | None]:
 
     Raises StoreError where it cannot be written.
     """
+    if is_joint(folder):
+        raise InputError(say_read_only(folder))
     path = folder / lock
     try:
         opened = path.open("a")

@@ -16,7 +16,7 @@ from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
 from loadfactor.interfaces.pages.places import find_books
 from loadfactor.interfaces.progress import ProgressBar
-from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, MergeRequest, StoreRequest
+from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, MergeRequest, StoreRequest, find_one_store
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import CHOSEN, settings
@@ -120,7 +120,7 @@ def verify_backup(folder: Path, store: Place, also: Sequence[Path]) -> Document:
 
 def build_compaction(request: StoreRequest) -> Document:
     """Merge files that belong together; how many there were and are."""
-    books = request.books
+    books = request.own_books
     before = books.store.manifest
     with ProgressBar() as bar:
         books.compact(bar)
@@ -135,7 +135,7 @@ def build_compaction(request: StoreRequest) -> Document:
 def build_repair(request: StoreRequest) -> Document:
     """Repair the books; what is lost, and how to bring it again."""
     with ProgressBar() as bar:
-        losses = request.books.repair(bar)
+        losses = request.own_books.repair(bar)
     data = RepairResult(losses)
     if not losses:
         return Document("Nothing is lost: every file of the books is whole.", data=data)
@@ -356,7 +356,7 @@ class ImportsList:
 def build_forget_page(request: ForgetRequest) -> Document:
     """Take an import out of the books."""
     with ProgressBar() as bar:
-        record = request.books.forget(request.number, bar)
+        record = request.own_books.forget(request.number, bar)
     return Document(f"Import {record.number} is forgotten: {name_rows(record.rows)} from {record.source}.", data=record)
 
 
@@ -371,7 +371,7 @@ class Merged:
 def build_merge_page(request: MergeRequest) -> Document:
     """Bring over what another store holds."""
     with ProgressBar() as bar:
-        receipts = request.books.merge(Books.open(request.other), bar)
+        receipts = request.own_books.merge(Books.open(find_one_store(request.other)), bar)
     data = Merged(str(request.other), tuple(receipts))
     if not receipts:
         return Document(f"Nothing to bring over: these books hold all that is in {request.other}.", data=data)

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
-from loadfactor.interfaces.requests import find_store
+from loadfactor.interfaces.requests import find_one_store
 from loadfactor.settings.config import settings
 from loadfactor.store.place import Place
 from loadfactor.store.store import find_place
 
 
 def find_books(given: Path | None) -> Place:
-    """Where the books lie that are given, else those in the settings, with the folder beside them."""
-    return find_place(find_store(given), settings().local_folder, settings().cache_gb)
+    """Where the books lie that are given, else those in the settings, with the folder beside them.
+
+    Raises InputError where they are several.
+    """
+    return find_place(find_one_store(given), settings().local_folder, settings().cache_gb)
