@@ -79,6 +79,8 @@ def test_a_long_run_takes_little_memory(
             file.writelines(write(steps))
     else:
         database = sqlite3.connect(path)
+        database.execute("CREATE TABLE runs (run_uuid, name, start_time, lifecycle_stage)")
+        database.execute("INSERT INTO runs VALUES ('r', 'run', 1, 'active')")
         database.execute("CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan)")
         points = (((BEGAN_S * 1000) + 500 * i, i) for i in range(1, steps + 1))
         database.executemany("INSERT INTO metrics VALUES ('loss', 1.0, ?, 'r', ?, 0)", points)

@@ -87,7 +87,7 @@ def test_wandb(tmp_path: Path) -> None:
 
 
 def test_mlflow(tmp_path: Path) -> None:
-    """The folder of a run of MLflow, and the same in its database; a database of several runs is refused with what to do."""
+    """The folder of a run of MLflow; what machines did lies beside it, and counts no steps."""
     run = tmp_path / "mlruns" / "0" / ("ab12" * 8)
     (run / "metrics" / "train").mkdir(parents=True)
     (run / "meta.yaml").write_text("run_id: x\n")
@@ -99,23 +99,57 @@ def test_mlflow(tmp_path: Path) -> None:
     rows, gaps = read_run(run)
     assert add_up(rows) == {("step", True): 100, ("epoch", True): pytest.approx(1)}
     assert gaps == {"line that is no `timestamp value step`": 1}
-    path = tmp_path / "mlflow.db"
+    (run / "metrics" / "system").mkdir()
+    samples = "".join(f"{(BEGAN_S + i) * 1000} 97.5 {i}\n" for i in range(500))
+    write(run / "metrics" / "system", "gpu_0_utilization_percentage", samples)
+    assert add_up(read_run(run)[0]) == add_up(rows)
+
+
+def open_mlflow(path: Path, *runs: tuple[str, str, str]) -> sqlite3.Connection:
+    """A database with the tables of runs and metrics of MLflow's schema of today; eight steps a run, and its machine."""
     database = sqlite3.connect(path)
-    database.execute("CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan)")
-    database.executemany(
-        "INSERT INTO metrics VALUES ('loss', 1.0, ?, 'r', ?, 0)", [((BEGAN_S + i) * 1000, i) for i in range(1, 9)]
+    database.executescript(
+        """
+        CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
+        CREATE TABLE runs (run_uuid VARCHAR(32) NOT NULL PRIMARY KEY, name VARCHAR(250), source_type VARCHAR(20),
+          user_id VARCHAR(256), status VARCHAR(9), start_time BIGINT, end_time BIGINT, lifecycle_stage VARCHAR(20),
+          artifact_uri VARCHAR(200), experiment_id INTEGER, deleted_time BIGINT,
+          CHECK (lifecycle_stage IN ('active', 'deleted')));
+        CREATE TABLE metrics (key VARCHAR(250) NOT NULL, value FLOAT NOT NULL, timestamp BIGINT NOT NULL,
+          run_uuid VARCHAR(32) NOT NULL, step BIGINT DEFAULT '0' NOT NULL, is_nan BOOLEAN DEFAULT '0' NOT NULL,
+          CONSTRAINT metric_pk PRIMARY KEY (key, timestamp, step, run_uuid, value, is_nan),
+          FOREIGN KEY(run_uuid) REFERENCES runs (run_uuid), CHECK (is_nan IN (0, 1)));
+        """
     )
+    for of, name, stage in runs:
+        database.execute(
+            "INSERT INTO runs (run_uuid, name, start_time, lifecycle_stage) VALUES (?, ?, ?, ?)",
+            (of, name, BEGAN_S * 1000, stage),
+        )
+        rows = [("loss", 1.0, (BEGAN_S + i) * 1000, of, i) for i in range(1, 9)]
+        rows += [("system/gpu_0_power_usage_watts", 300.0, (BEGAN_S + i) * 1000, of, i) for i in range(300)]
+        database.executemany("INSERT INTO metrics (key, value, timestamp, run_uuid, step) VALUES (?, ?, ?, ?, ?)", rows)
     database.commit()
+    return database
+
+
+def test_mlflows_database(tmp_path: Path) -> None:
+    """The only run that was not deleted; of several the one that the job names; samples of machines are no steps."""
+    path = tmp_path / "mlflow.db"
+    database = open_mlflow(path, ("a" * 32, "brave-owl-7", "active"), ("b" * 32, "calm-fox-1", "deleted"))
     assert add_up(read_run(path)[0]) == {("step", True): 8}
     database.execute(
-        "INSERT INTO metrics VALUES (CAST(x'ff0aff' AS TEXT), 1.0, 1, 'r', 9, 0)"
+        "INSERT INTO metrics VALUES (CAST(x'ff0aff' AS TEXT), 1.0, 1, ?, 9, 0)", ("a" * 32,)
     )  # a hostile name, at no time
+    database.execute("UPDATE runs SET lifecycle_stage = 'active'")
+    database.commit()
+    with pytest.raises(
+        SourceError, match=r"2 runs of MLflow \('brave-owl-7', 'calm-fox-1'\).*give --job the name or id"
+    ):
+        read_run(path)
+    database.execute("UPDATE runs SET name = 'run' WHERE run_uuid = ?", ("a" * 32,))  # as the job is called
     database.commit()
     assert add_up(read_run(path)[0]) == {("step", True): 8}
-    database.execute("INSERT INTO metrics VALUES ('loss', 1.0, 1, 'other', 1, 0)")
-    database.commit()
-    with pytest.raises(SourceError, match="several runs"):
-        read_run(path)
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])

@@ -71,7 +71,7 @@ def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
     elif begin.startswith(WANDB):
         log = read_wandb(source, gaps)
     elif begin.startswith(SQLITE):
-        log = read_mlflow_database(source)
+        log = read_mlflow_database(source, options.held_by)
     elif is_table(begin):
         log = read_csv_metrics(source, gaps)
     else:

@@ -19,6 +19,7 @@ from typing import Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Gaps, Input
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.times import SECONDS_BELOW
 from loadfactor.sources.training_logs.event_files import split_fields
 from loadfactor.sources.training_logs.families import read_number
@@ -150,16 +151,25 @@ def read_mlflow(metrics: Sequence[tuple[str, Input]], gaps: Gaps) -> RunLog:
 
 
 SQLITE: Final = b"SQLite format 3\0"
-_METRICS_OF_RUN: Final = (
-    "SELECT key, step, timestamp, value FROM metrics WHERE NOT coalesce(is_nan, 0) ORDER BY timestamp, step, key"
+_RUNS: Final = (
+    "SELECT run_uuid, name FROM runs WHERE coalesce(lifecycle_stage, 'active') <> 'deleted'"
+    " AND run_uuid IN (SELECT run_uuid FROM metrics) ORDER BY start_time DESC"
 )
+_METRICS_OF_RUN: Final = (
+    "SELECT key, step, timestamp, value FROM metrics WHERE run_uuid = ? AND NOT coalesce(is_nan, 0)"
+    " ORDER BY timestamp, step, key"
+)
+_SHOWN_RUNS: Final = 5
 
 
-def read_mlflow_database(source: Input) -> RunLog:
-    """The one run of an `mlflow.db`. SourceError where it holds several, or is no such database."""
+def read_mlflow_database(source: Input, job: str | None) -> RunLog:
+    """The run of an `mlflow.db` that is called as the `job`, by name or id, or the only one; deleted ones do not count.
+
+    SourceError where several runs are left, or it is no such database.
+    """
     scalars = Scalars()
     database: sqlite3.Connection | None = None
-    runs: list[str] = []
+    runs: list[tuple[str, str]] = []
     with TemporaryDirectory() as folder:  # an import may be of many files, and of one that is a name in an archive
         path = Path(folder, "mlflow.db")
         with path.open("wb") as file:
@@ -167,8 +177,9 @@ def read_mlflow_database(source: Input) -> RunLog:
         try:
             database = sqlite3.connect(path)
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            runs = database.execute("SELECT DISTINCT run_uuid FROM metrics LIMIT 2").fetchall()
-            for key, step, at_ms, value in database.execute(_METRICS_OF_RUN) if len(runs) < 2 else ():
+            runs = [(str(of), str(name or of)) for of, name in database.execute(_RUNS)]
+            runs = [run for run in runs if job in run] or runs
+            for key, step, at_ms, value in database.execute(_METRICS_OF_RUN, runs[0][:1]) if len(runs) == 1 else ():
                 if (
                     isinstance(step, int)
                     and isinstance(at_ms, int)
@@ -185,9 +196,10 @@ def read_mlflow_database(source: Input) -> RunLog:
             if database is not None:
                 database.close()
     if len(runs) > 1:
+        shown = ", ".join(quote(name) for _, name in runs[:_SHOWN_RUNS]) + (", …" if len(runs) > _SHOWN_RUNS else "")
         raise SourceError(
-            f"{source.label} holds several runs of MLflow, and an import is of one job: `mlflow runs list`, then"
-            " `sqlite3 mlflow.db \"DELETE FROM metrics WHERE run_uuid <> 'RUN'\"` on a copy of it"
+            f"{source.label} holds {len(runs):,} runs of MLflow ({shown}), and an import is of one: give --job the name or id of"
+            " the run, or delete the others from a copy"
         )
     return make_run(source.label, "MLflow", scalars)
 
