@@ -411,6 +411,10 @@ class ForecastRequest(SpanRequest):
     basis: str | None = option(
         "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
     )
+    marginal: bool = option(
+        "Say also how much later pools are full with the next 8 GPUs and what the next 10,000 of money a month pay for.",
+        False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

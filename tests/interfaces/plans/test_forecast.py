@@ -3,6 +3,7 @@
 import itertools
 import json
 from datetime import datetime
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,19 @@ def test_weeks_stand_with_their_ranges_by_team_and_pool(run: Run, history: Path)
     (pool,) = found["pools"]
     assert (pool["pool"], pool["gpus"]) == ("main", pytest.approx(12))
     assert "2026-11-20" < pool["runs_out"] < "2026-12-15"
+
+
+def test_more_gpus_are_full_later(run: Run, history: Path) -> None:
+    """Eight more than 12 last ln(20 ÷ 12) ÷ ln(1 + growth) weeks longer, at 8 × 730 h × $2 a month; 10,000 pay for 6."""
+    found = ask(run, history, "--marginal")
+    (pool,) = found["pools"]
+    gpus, paid = found["marginal"]
+    assert gpus["gained"] == pytest.approx(log(20 / 12) / log(1 + pool["growth_share"]), rel=1e-6)
+    assert gpus["cost"] == pytest.approx(8 * 730 * 2)
+    assert paid["added_gpus"] == 6
+    assert paid["gained"] < gpus["gained"]
+    assert "weeks until full" in repr(loadfactor.forecast(store=history, marginal=True))
+    assert ask(run, history)["marginal"] == []
 
 
 def test_a_new_team_waits_and_makes_others_wait(run: Run, history: Path) -> None:

@@ -1,21 +1,23 @@
 """Page of `forecast`: GPU-hours, cost and waits of the next weeks, when pools run out, and what a new team does to the queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.request import make_request
-from loadfactor.base.units import H_PER_DAY, S_PER_DAY, S_PER_HOUR
+from loadfactor.base.units import H_PER_DAY, H_PER_MONTH, S_PER_DAY, S_PER_HOUR
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import counted, duration, instant, money, number, percent
 from loadfactor.interfaces.functions import Page
 from loadfactor.interfaces.plans.inputs import find_demand, read_jobs
+from loadfactor.interfaces.plans.marginal import draw_marginal
 from loadfactor.interfaces.requests import ForecastRequest
 from loadfactor.interfaces.tables import col, cols, table
+from loadfactor.planner.hardware.marginal import NEXT_GPUS, Marginal, list_enlargements
 from loadfactor.planner.sizing.weekly_forecast import (
     COVERED_SHARE,
     LEAST_DAYS,
@@ -103,6 +105,8 @@ class FleetForecast:
     days: int
     currency: str
     remarks: tuple[str, ...]
+    marginal: tuple[Marginal, ...] = ()
+    """How much later growing pools are full with more GPUs, where requested."""
 
 
 def forecast(**given: object) -> Page:
@@ -140,9 +144,28 @@ def forecast_fleet(request: ForecastRequest, snapshot: Snapshot) -> FleetForecas
     team = None if request.new_team is None else _add_team(request, request.new_team)
     currency = next((of.currency for of in ask.readings(COST, ()) if of.currency), "USD")
     weeks = next((of.weeks for of in series if of.metric == HOURS and not of.by), ())
-    return FleetForecast(
-        weeks, tuple(series), tuple(ask.list_pools()), team, COVERED_SHARE, len(ask.days), currency, tuple(remarks)
+    pools = tuple(ask.list_pools())
+    more = (
+        tuple(row for pool in pools for row in _add_gpus(pool, ask.find_price(), currency)) if request.marginal else ()
     )
+    return FleetForecast(
+        weeks, tuple(series), pools, team, COVERED_SHARE, len(ask.days), currency, tuple(remarks), more
+    )
+
+
+def _add_gpus(pool: PoolLeft, price_per_gpu_hour: float | None, currency: str) -> Iterator[Marginal]:
+    """Weeks until a pool that grows is full, with each enlargement; nothing of one that does not grow."""
+    per_month = None if price_per_gpu_hour is None else price_per_gpu_hour * H_PER_MONTH
+    now = find_weeks_left(pool.held_gpus, pool.growth_share, pool.gpus)
+    if now is None or not pool.growth_share or pool.growth_share <= 0:
+        return
+    where = f" in {pool.pool}" if pool.pool else ""
+    for step in list_enlargements(NEXT_GPUS, per_month, currency):
+        then = find_weeks_left(pool.held_gpus, pool.growth_share, pool.gpus + step.gpus)
+        assert then is not None
+        cost = None if per_month is None else step.gpus * per_month
+        reason = "" if then > now else "more than that is held already"
+        yield Marginal(f"{step.name}{where}", step.gpus, "weeks until full", now, then, then - now, cost, None, reason)
 
 
 class _Days:
@@ -219,6 +242,12 @@ class _Days:
                 found.append(PoolLeft(key[0], usable / (WEEK * H_PER_DAY), level / (WEEK * H_PER_DAY), growth, at))
         return sorted(found, key=lambda of: (of.runs_out is None, str(of.runs_out), str(of.pool)))
 
+    def find_price(self) -> float | None:
+        """What a paid GPU-hour cost in the last week; None where that is not known."""
+        of_cost, of_hours = (self.read(name, ()).get((), [None])[-WEEK:] for name in (COST, CAPACITY[0]))
+        cost, hours = (sum(day or 0.0 for day in of) for of in (of_cost, of_hours))
+        return cost / hours if cost and hours and None not in of_cost else None
+
     def _after(self, days: int) -> datetime:
         """The midnight so many local days after the history."""
         local = self.end.astimezone(self._zone).replace(tzinfo=None) + timedelta(days=days)
@@ -279,6 +308,7 @@ def build_forecast(found: FleetForecast) -> Document:
         sections.append(_list_groups(found, dimension, groups))
     if found.pools:
         sections.append(_list_pools(found))
+    sections += draw_marginal(found.marginal, found.currency, " a month")
     if found.new_team is not None:
         sections.append(_tell_team(found.new_team))
     tried = next((of for of in whole if of.held_back), None)

@@ -283,7 +283,8 @@ def estimate_forward(job: TrainingJob, layout: TrainingLayout) -> Real:
         job, x, shard_ranks(job, x), _gather_sharded_s, width, job, rank_parameters(job.network, x)
     )
     exposed = np.where((x.zero == 3) & (x.data * x.context > 1), np.maximum(m * gathered - filled, 0.0), 0.0)
-    return job.calibration.step_factor * (filled + exposed)
+    result: Real = job.calibration.step_factor * (filled + exposed)
+    return result
 
 
 def _selected_s(job: TrainingJob, layer: LayerSeconds) -> Real:
