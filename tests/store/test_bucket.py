@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from obstore.exceptions import GenericError
 from tests.object_stores.servers import BUCKET, serve_careless, serve_s3
+from tests.store.live_batches import batch
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.books.books import Books
@@ -16,9 +17,11 @@ from loadfactor.interfaces.pages.ledger_tasks import list_planned, publish
 from loadfactor.sources.base import Rows, Source
 from loadfactor.store import bucket
 from loadfactor.store.bucket import Bucket
+from loadfactor.store.live import LiveLog
 from loadfactor.store.manifest import NAME
 from loadfactor.store.objects import Objects
 from loadfactor.store.place import ConflictError, UnsureError
+from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
 
 SOURCE = Source("scheduler", lambda paths: paths, lambda _paths, _options: iter(()))
@@ -236,3 +239,25 @@ def test_live_rows_wait_on_a_disk_that_was_named(url: str, tmp_path: Path) -> No
     Bucket(url, tmp_path / "one").claim_live()
     with pytest.raises(StoreError, match=f"are kept in {tmp_path}/one on .* remove {url}/live-rows.json"):
         Bucket(url, tmp_path / "other").claim_live()
+
+
+def test_live_rows_are_seen_beside_their_log_and_flushed_into_the_bucket(url: str, tmp_path: Path) -> None:
+    """What was acknowledged counts at once where its folder is named, and elsewhere once it is files: then once in both."""
+    here, elsewhere = Books(url), Books(url)
+    here.store = Store(Path(url), local=tmp_path / "one")
+    here.store.place.claim_live()
+
+    def count(books: Books) -> int:
+        with books.store.read() as session:
+            session.view_table("samples", "samples")
+            return int(session.fetch_one("SELECT count(*) FROM samples")[0])
+
+    with LiveLog.open(here.store.folder, here.store.manifest.live_through) as log:
+        log.acknowledge([batch(rows=20)])
+        assert (count(here), count(elsewhere)) == (20, 0)
+        log.discard_through(here.flush())
+        assert (count(here), count(elsewhere)) == (20, 20)
+        log.acknowledge([batch(rows=5, first=20)])
+        assert (count(here), count(elsewhere)) == (25, 20)
+    with LiveLog.open(tmp_path / "new disk", here.store.manifest.live_through) as log:  # the old one is lost
+        assert log.acknowledge([batch(rows=5, first=30)]) == here.store.manifest.live_through + 1
