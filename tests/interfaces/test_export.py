@@ -1,6 +1,7 @@
 """Exports are what the books say, read back by other programs; a rerun writes nothing, and late rows their own day alone."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,13 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.commands import Run
 from tests.ledger.fleets import HOUR, add, batch
+from tests.long import rest_long
+from tests.object_stores.servers import BUCKET, serve_s3
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.exports.lake_tables import CATALOG
-from loadfactor.interfaces.exports.page import STATE
+from loadfactor.interfaces.exports.outputs import STATE
+from loadfactor.store.objects import Objects
 
 START = 1_767_225_600_000  # a midnight
 DAYS = 3
@@ -119,14 +123,14 @@ def test_an_export_that_is_killed_goes_on(books: Books, run: Run, tmp_path: Path
     output = tmp_path / "out"
     script = f"""
 import os, signal, sys
-from loadfactor.interfaces.exports import page
-kept, done = page._write_state, []
+from loadfactor.interfaces.exports.outputs import FolderOutput
+kept, done = FolderOutput.write_state, []
 def write(*given):
     done.append(1)
     if len(done) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     kept(*given)
-page._write_state = write
+FolderOutput.write_state = write
 sys.argv = ["loadfactor", "export", "ledger", "--store", {str(books.store.folder)!r}, "--format", "delta", "-o", {str(output)!r}]
 from loadfactor.interfaces.cli import main
 main()
@@ -157,7 +161,7 @@ def test_an_old_reader_reads_a_new_column(books: Books, run: Run, tmp_path: Path
 
 
 def test_refusals_are_a_line(books: Books, run: Run, tmp_path: Path) -> None:
-    """A folder of something else, another format in one, a bucket: nothing is written."""
+    """A folder of something else, another format in one, a URL of another kind: nothing is written."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     where = ("export", "ledger", "--store", books.store.folder, "--output")
@@ -165,9 +169,52 @@ def test_refusals_are_a_line(books: Books, run: Run, tmp_path: Path) -> None:
     for words, expected in (
         ((tmp_path / "other",), "something else"),
         ((tmp_path / "out", "--format", "delta"), "as parquet"),
-        (("s3://bucket/prefix",), "only folders"),
+        (("ftp://host/folder",), "folders, s3://, gs:// and az:// are written"),
     ):
         code, out, err = run(*where, *words)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert expected in err
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("kind", rest_long(["parquet", "csv", "delta"]))
+def test_a_bucket_gets_what_a_folder_gets(
+    kind: str, books: Books, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are read back; again nothing is written; a day that changed is replaced; another thing there is left alone."""
+    with serve_s3() as names:
+        for name, value in names.items():
+            monkeypatch.setenv(name, value)
+        url, store = f"s3://{BUCKET}/out", books.store.folder
+
+        def export() -> int:
+            code, out, err = run("export", "sums", "--format", kind, "--output", url, "--store", store, "--json")
+            assert (code, err) == (0, "")
+            return sum(table["written"] for table in json.loads(out)["tables"])
+
+        def read_hours() -> float:
+            of_table = "ledger_by_team"
+            if kind == "delta":
+                rows = DeltaTable(f"{url}/{of_table}", storage_options={"AWS_ALLOW_HTTP": "true"}).to_pyarrow_table()
+                return sum(rows["gpu_s"].to_pylist()) / 3600
+            objects = Objects(f"{url}/{of_table}")
+            for name, _ in objects.list():
+                objects.download(name, tmp_path / "copy" / name)
+            found = duckdb.sql(f"SELECT sum(gpu_s) / 3600 FROM '{tmp_path}/copy/date=*/*.{kind}'").fetchone()
+            shutil.rmtree(tmp_path / "copy")
+            return float(found[0]) if found else 0.0
+
+        assert export() > 0
+        (paid,) = books.show(["paid_gpu_hours"])
+        assert read_hours() == pytest.approx(paid.value, rel=1e-12)
+        there = sorted(Objects(url).list())
+        assert export() == 0
+        assert sorted(Objects(url).list()) == there
+        more = {"device_id": "c", "node": "n", "accelerator": "h100-sxm", "from_utc": START, "to_utc": START + 2 * HOUR}
+        add(books, [batch("devices", [more])], "more", tmp_path)
+        assert 0 < export() < len(there)
+        (paid,) = books.show(["paid_gpu_hours"])
+        assert read_hours() == pytest.approx(paid.value, rel=1e-12)
+        Objects(f"s3://{BUCKET}/other").put("somebody's", b"data")
+        code, _, err = run("export", "sums", "--format", kind, "--output", f"s3://{BUCKET}/other", "--store", store)
+        assert (code, err.count("something else")) == (2, 1)

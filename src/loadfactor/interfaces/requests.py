@@ -692,7 +692,10 @@ class ExportRequest(StoreRequest):
         "The ledger with all its measures, its sums by team, GPU and job, every metric by day and team, or statements.",
         is_argument=True,
     )
-    output: str = option("Folder to write into: a new one, or that of an earlier export.", short="-o")
+    output: str = option(
+        "Folder, or s3://, gs:// or az://BUCKET/PREFIX, to write into: a new one, or that of an earlier export.",
+        short="-o",
+    )
     output_format: Literal["parquet", "csv", "delta", "iceberg"] = option("As what.", "parquet", name="--format")
 
 

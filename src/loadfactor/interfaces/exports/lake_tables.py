@@ -5,17 +5,20 @@ before or the new one; in folders of plain files a new file and the removal of t
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from uuid import uuid4
 from warnings import catch_warnings, filterwarnings
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.paths import read_url
 from loadfactor.store import disk
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from loadfactor.store.objects import Objects
 
 TableFormat = Literal["parquet", "csv", "delta", "iceberg"]
 NAMESPACE: Final = "loadfactor"
@@ -42,7 +45,7 @@ class FolderTable:
             disk.make_folder(folder)
             name = f"part-{uuid4().hex}.{self._suffix}"
             beside = folder / f".{name}.tmp"  # readers skip what begins with a point
-            self._write(rows.drop_columns("date"), beside)
+            _write_part(rows.drop_columns("date"), beside)
             disk.sync_file(beside)
             disk.rename(beside, folder / name)
         for path in (*before, *folder.glob(".*.tmp")):
@@ -52,35 +55,62 @@ class FolderTable:
             if not rows.num_rows:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _write(self, rows: "pa.Table", path: Path) -> None:
-        if self._suffix == "csv":
-            from pyarrow import csv
 
-            csv.write_csv(rows, path)
-        else:
-            from pyarrow import parquet
+class ObjectsTable:
+    """The same in a bucket, an object a day."""
 
-            parquet.write_table(rows, path, compression="zstd")
+    def __init__(self, objects: "Objects", folder: str, suffix: Literal["parquet", "csv"]) -> None:
+        self._objects, self._folder, self._suffix = objects, folder, suffix
+
+    def replace(self, day: str, rows: "pa.Table") -> None:
+        folder = f"{self._folder}date={day}"
+        before = [name for name, _ in self._objects.list(folder)]
+        if rows.num_rows:
+            with TemporaryDirectory(prefix="loadfactor-export-") as there:
+                part = Path(there) / f"part-{uuid4().hex}.{self._suffix}"
+                _write_part(rows.drop_columns("date"), part)
+                self._objects.put(f"{folder}/{part.name}", part)
+        for name in before:
+            self._objects.remove(name)
+
+
+def _write_part(rows: "pa.Table", path: Path) -> None:
+    """Write rows in the format that the path contains, before what it ends with while it is not whole."""
+    if ".csv" in path.suffixes:
+        from pyarrow import csv
+
+        csv.write_csv(rows, path)
+    else:
+        from pyarrow import parquet
+
+        parquet.write_table(rows, path, compression="zstd")
 
 
 class DeltaTable:
     """A table of Delta Lake; a day is one commit. New columns are added to its schema."""
 
-    def __init__(self, folder: Path) -> None:
-        self._write: Callable[..., None] = _import("deltalake").write_deltalake
-        self._folder = folder
+    def __init__(self, place: str) -> None:
+        """`place`: a folder, or a URL."""
+        self._deltalake: Any = _import("deltalake")
+        self._place = place
+        self._options: dict[str, str] = {}
+        if read_url(place) is not None:
+            from loadfactor.store.objects import allows_plain_http
+
+            self._options = {"AWS_ALLOW_HTTP": "true"} if allows_plain_http() else {}
 
     def replace(self, day: str, rows: "pa.Table") -> None:
-        exists = (self._folder / "_delta_log").is_dir()
+        exists = self._deltalake.DeltaTable.is_deltatable(self._place, self._options)
         if not rows.num_rows and not exists:
             return
         which = {"predicate": f"date = '{day}'"} if exists else {}
-        self._write(
-            str(self._folder),
+        self._deltalake.write_deltalake(
+            self._place,
             rows,
             mode="overwrite",
             schema_mode="merge" if exists else None,
             partition_by=["date"],
+            storage_options=self._options,
             **which,
         )
 
@@ -112,16 +142,6 @@ class IcebergTable:
         with catch_warnings():
             filterwarnings("ignore", "Delete operation did not match any records")  # the day is new
             table.overwrite(rows, overwrite_filter=expressions.EqualTo("date", day))
-
-
-def open_table(output: Path, name: str, kind: TableFormat) -> LakeTable:
-    """The table of this name under a folder, in which that of the ledger lies itself. Raises InputError without its library."""
-    folder = output if name == "ledger" else output / name
-    if kind == "delta":
-        return DeltaTable(folder)
-    if kind == "iceberg":
-        return IcebergTable(output, name)
-    return FolderTable(folder, kind)
 
 
 def _import(module: str) -> Any:

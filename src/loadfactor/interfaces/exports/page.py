@@ -6,31 +6,24 @@ finds nothing new writes nothing.
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.paths import read_path
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.interfaces.document import Document, Section
-from loadfactor.interfaces.exports.lake_tables import open_table
+from loadfactor.interfaces.exports.outputs import Output, find_output
 from loadfactor.interfaces.exports.statement_rows import list_statement_rows
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import ExportRequest
 from loadfactor.interfaces.tables import col, table
 from loadfactor.ledger.columns import KEPT_SUMS
-from loadfactor.store import disk
 from loadfactor.store.session import Session
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
 
-STATE: Final = "_loadfactor.json"
-"""What was written; formats of lakes skip what begins with a stroke."""
 BY: Final = ("day", "team", "pool", "accelerator")
 """What readings are split by."""
 
@@ -59,16 +52,14 @@ class Export:
 
 def build_page(request: ExportRequest) -> Document:
     """Write what was requested, and say how much of it is new."""
-    if "://" in request.output:
-        raise InputError(f"--output {request.output}: only folders are written today; copy the folder to the bucket")
-    output = read_path(request.output).absolute()
-    if output.is_dir() and any(output.iterdir()) and not (output / STATE).exists():
-        raise InputError(f"{output} holds something else than an export; choose another folder")
+    output = find_output(request.output)
+    if output.is_taken():
+        raise InputError(f"{output.name} holds something else than an export; choose another place")
     with ProgressBar() as bar, request.books.store.read() as session:
         _name_tables(request.books, session, request.subject)
         names = tuple(KEPT_SUMS) if request.subject == "sums" else (request.subject,)
         done = tuple(_export(session, name, request, output, bar) for name in names)
-    found = Export(request.subject, request.output_format, str(output), done)
+    found = Export(request.subject, request.output_format, output.name, done)
     written, removed = sum(item.written for item in done), sum(item.removed for item in done)
     rows = sum(item.rows for item in done)
     news = f"{written:,} parts are new or others than before" if written else "nothing is new"
@@ -81,7 +72,7 @@ def build_page(request: ExportRequest) -> Document:
         col("rows", "rows", "number"),
         col("written now", "written", "number"),
     )
-    return Document(f"{rows:,} rows are in {output}: {news}{gone}.", (Section(tables=(shown,)),), data=found)
+    return Document(f"{rows:,} rows are in {output.name}: {news}{gone}.", (Section(tables=(shown,)),), data=found)
 
 
 def _name_tables(books: "Books", session: Session, subject: str) -> None:
@@ -104,7 +95,7 @@ def _name_tables(books: "Books", session: Session, subject: str) -> None:
         session.create_view(f"export_{name}", f"SELECT epoch_ms(hour_utc)::DATE AS date, * FROM ({sql})")
 
 
-def _export(session: Session, name: str, request: ExportRequest, output: Path, bar: ProgressBar) -> ExportedTable:
+def _export(session: Session, name: str, request: ExportRequest, output: Output, bar: ProgressBar) -> ExportedTable:
     view = name if name in ("readings", "statements") else f"export_{name}"
     columns = {column: kind for column, kind, *_ in session.raw.execute(f"DESCRIBE {view}").fetchall()}
     there = {
@@ -119,7 +110,7 @@ def _export(session: Session, name: str, request: ExportRequest, output: Path, b
     new = [day for day in sorted(there) if not is_same or before["days"].get(day) != there[day]]
     gone = [day for day in sorted(before["days"]) if day not in there]
     kept = {day: known for day, known in before["days"].items() if day not in (*new, *gone)}
-    to = open_table(output, name, request.output_format) if new or gone else None
+    to = output.open_table(name, request.output_format) if new or gone else None
     for done, day in enumerate((*gone, *new)):
         bar(f"writing {name}", done / len((*gone, *new)))
         if to is not None:
@@ -127,23 +118,14 @@ def _export(session: Session, name: str, request: ExportRequest, output: Path, b
         if day in there:
             kept[day] = there[day]
         state["tables"][name] = {"columns": columns, "days": kept}
-        _write_state(output, state)
+        output.write_state(json.dumps(state, indent=1).encode())
     return ExportedTable(name, columns, len(there), sum(of["rows"] for of in there.values()), len(new), len(gone))
 
 
-def _read_state(output: Path, kind: str) -> dict[str, Any]:
+def _read_state(output: Output, kind: str) -> dict[str, Any]:
     """What was written. Raises InputError where it is of another format."""
-    state: dict[str, Any] = {"format": kind, "tables": {}}
-    with suppress(FileNotFoundError):
-        state = json.loads((output / STATE).read_text(encoding="utf-8"))
+    content = output.read_state()
+    state: dict[str, Any] = {"format": kind, "tables": {}} if content is None else json.loads(content)
     if state["format"] != kind:
-        raise InputError(f"{output} holds an export as {state['format']}; take that format, or another folder")
+        raise InputError(f"{output.name} holds an export as {state['format']}; take that format, or another place")
     return state
-
-
-def _write_state(output: Path, state: Mapping[str, Any]) -> None:
-    disk.make_folder(output)
-    beside = output / f"{STATE}.{uuid4().hex}.tmp"
-    disk.write_file(beside, json.dumps(state, indent=1).encode())
-    disk.rename(beside, output / STATE)
-    disk.sync_folder(output)
