@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -106,48 +107,75 @@ class LiveService:
         self.collector = LiveCollector(live)
         self.ingest_error = ""
         self._folder, self._flush_books, self._live, self._log = folder, flush, live, log
-        self._flush_every_s = settings.server.flush_every.s
         self._flush = _Flush(time.monotonic())
         self._flushing = threading.Lock()
-        self._exit_after = settings.server.exit_after
         self._held = ScrapedPayloads(self.collector.write)
         self._quarantined_before = count_quarantined(folder)
         self._logged_quarantined = 0
         self._written: list[SourceStatus] = []
         self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
-        pools = RequestPools()
-        engines = [group for group in settings.exporters if isinstance(group, ServingEngines)]
-        self._pulls: list[ScheduledPull] = [
-            *(self._pull_server(server, pools, bool(engines)) for server in settings.prometheus),
-            *(
-                self._pull_cloud(f"cloudwatch {account.label}", CloudWatchMetrics(account), account)
-                for account in settings.cloudwatch
-                if not account.stream
-            ),
-            *(
-                self._pull_cloud(f"gcp-monitoring {project.label}", MonitoringMetrics(project), project)
-                for project in settings.gcp_monitoring
-            ),
-        ]
-        self._groups = [self._scrape_group(group, pools) for group in settings.exporters]
-        self._polled: list[PolledSource] = [
-            *map(self._watch_cluster, settings.kubernetes),
-            *map(self._watch_slurm, settings.slurm),
-            *(
-                self._watch_instances(f"ec2 {account.label}", Ec2Instances(account), account)
-                for account in settings.cloudwatch
-                if account.instances
-            ),
-            *(
-                self._watch_instances(f"gce {project.label}", GceInstances(project), project)
-                for project in settings.gcp_monitoring
-                if project.instances
-            ),
-            *(self._watch_metric_stream(account) for account in settings.cloudwatch if account.stream),
-        ]
-        self._samples_own = not self._pulls and len(engines) == len(settings.exporters)
+        self._pools = RequestPools()
+        self._sources: dict[str, ScheduledPull | ScrapeGroup | PolledSource] = {}
+        self._samples_own = False
         """Nothing is configured that samples GPUs: those of this machine are sampled."""
+        self._changed = asyncio.Event()
+        self.take(settings)
+
+    def take(self, settings: Settings) -> None:
+        """Collect as these settings say. A source whose settings are as before goes on; others go on where their streams are.
+
+        Raises InputError where a source cannot be asked as they say; then nothing has changed.
+        """
+        engines = [group for group in settings.exporters if isinstance(group, ServingEngines)]
+        makers: dict[str, Callable[[], ScheduledPull | ScrapeGroup | PolledSource]] = {
+            **{
+                f"{bool(engines)} {server!r}": partial(self._pull_server, server, bool(engines))
+                for server in settings.prometheus
+            },
+            **{f"{group!r}": partial(self._scrape_group, group) for group in settings.exporters},
+            **{f"{cluster!r}": partial(self._watch_cluster, cluster) for cluster in settings.kubernetes},
+            **{f"{cluster!r}": partial(self._watch_slurm, cluster) for cluster in settings.slurm},
+        }
+        for account in settings.cloudwatch:
+            name = f"cloudwatch {account.label}"
+            if not account.stream:
+                makers[f"{account!r}"] = partial(self._pull_cloud, name, CloudWatchMetrics(account), account)
+            if account.instances:
+                makers[f"ec2 {account!r}"] = partial(
+                    self._watch_instances, f"ec2 {account.label}", Ec2Instances(account), account
+                )
+        for project in settings.gcp_monitoring:
+            name = f"gcp-monitoring {project.label}"
+            makers[f"{project!r}"] = partial(self._pull_cloud, name, MonitoringMetrics(project), project)
+            if project.instances:
+                makers[f"gce {project!r}"] = partial(
+                    self._watch_instances, f"gce {project.label}", GceInstances(project), project
+                )
+        makers |= {
+            f"stream {account!r}": partial(self._watch_metric_stream, account)
+            for account in settings.cloudwatch
+            if account.stream
+        }
+        if self._sources:
+            self._before = {status.name: status for status in self.statuses()}
+        self._sources = {key: self._sources.get(key) or make() for key, make in makers.items()}
+        self._samples_own = not self._pulls and len(engines) == len(settings.exporters)
+        self._flush_every_s = settings.server.flush_every.s
+        self._exit_after = settings.server.exit_after
+        self._changed.set()
+
+    @property
+    def _pulls(self) -> list[ScheduledPull]:
+        return [source for source in self._sources.values() if isinstance(source, ScheduledPull)]
+
+    @property
+    def _groups(self) -> list[ScrapeGroup]:
+        return [source for source in self._sources.values() if isinstance(source, ScrapeGroup)]
+
+    @property
+    def _polled(self) -> list[PolledSource]:
+        return [source for source in self._sources.values() if isinstance(source, PolledSource)]
 
     async def run(self) -> None:
         """Collect until cancelled."""
@@ -156,16 +184,27 @@ class LiveService:
             tasks.create_task(self._repeat(INGEST_EVERY_S, self._flush_when_due))
             tasks.create_task(self._repeat(HELD_EVERY_S, self._held.deliver))
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
-            sources: list[ScheduledPull | ScrapeGroup | PolledSource] = [*self._pulls, *self._groups, *self._polled]
-            for source in sources:
-                tasks.create_task(source.run())
-            if self._samples_own:
-                tasks.create_task(
-                    sample_own_gpus(
-                        lambda payload: self._held.keep(payload, OWN_STREAM, REMOTE_WRITE),
-                        lambda text: self._log(level="info", event="own GPUs", said=text),
-                    )
-                )
+            tasks.create_task(self._run_sources())
+
+    async def _run_sources(self) -> None:
+        """Run the sources that there are, those of changed settings in place of those before."""
+        running: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                runs = {key: source.run for key, source in self._sources.items()}
+                if self._samples_own:
+                    runs["own GPUs"] = self._sample_own
+                for key in [key for key in running if key not in runs]:
+                    running.pop(key).cancel()
+                running |= {key: tasks.create_task(run()) for key, run in runs.items() if key not in running}
+                await self._changed.wait()
+
+    async def _sample_own(self) -> None:
+        await sample_own_gpus(
+            lambda payload: self._held.keep(payload, OWN_STREAM, REMOTE_WRITE),
+            lambda text: self._log(level="info", event="own GPUs", said=text),
+        )
 
     async def stop(self) -> None:
         """Ingest what came, make files of it, and close the log. What cannot be done now is done at the next start."""
@@ -270,13 +309,13 @@ class LiveService:
                 by_name[stream_id] = replace(status, skipped=skipped)
         return list(by_name.values())
 
-    def _pull_server(self, server: PrometheusSettings, pools: RequestPools, scrapes_engines: bool) -> Pull:
+    def _pull_server(self, server: PrometheusSettings, scrapes_engines: bool) -> Pull:
         name = f"prometheus {server.label}"
         begin_ms, keep = self._keep_answers(name, server.backfill.s)
         takes_engines = not scrapes_engines if server.serving is None else server.serving
         selector = write_selector(server.match, ALL if takes_engines else EXPORTERS)
         address = PrometheusServer(name, server.url, server.bearer_token_file)
-        return Pull(address, selector, server.every.s, begin_ms, keep, pools, self._failed_before(name))
+        return Pull(address, selector, server.every.s, begin_ms, keep, self._pools, self._failed_before(name))
 
     def _pull_cloud(self, name: str, metrics: CloudMetrics, cloud: CloudSource) -> CloudPull:
         begin_ms, keep = self._keep_answers(name, cloud.backfill.s)
@@ -299,7 +338,7 @@ class LiveService:
     def _failed_before(self, name: str) -> tuple[Failure, ...]:
         return self._before[name].failures if name in self._before else ()
 
-    def _scrape_group(self, group: ExporterGroup, pools: RequestPools) -> ScrapeGroup:
+    def _scrape_group(self, group: ExporterGroup) -> ScrapeGroup:
         async def keep(page: bytes) -> None:
             if isinstance(group, ServingEngines):
                 payload = await asyncio.to_thread(pack_engine_page, page, group.every.s * MS_PER_S)
@@ -307,7 +346,8 @@ class LiveService:
             else:
                 await self._held.keep(page, group.label, PAGE)
 
-        return ScrapeGroup(group, pools, keep, self._before[group.label].gaps if group.label in self._before else ())
+        gaps = self._before[group.label].gaps if group.label in self._before else ()
+        return ScrapeGroup(group, self._pools, keep, gaps)
 
     def _describe_group(self, group: ScrapeGroup) -> SourceStatus:
         stream = self.collector.stream(group.name)

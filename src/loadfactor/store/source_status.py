@@ -11,6 +11,8 @@ from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
 
 NAME = "sources.json"
+RUNNING = "running.json"
+"""Digests of the settings that the last server runs by, or ran by."""
 MOST_FAILURES = 5
 """So many of a source are remembered."""
 
@@ -78,10 +80,26 @@ class SourceStatus:
 
 def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
     """Keep the statuses, in place of those before. Raises OSError where the disk does not take them."""
-    new = folder / f"{NAME}.new"
-    content = json.dumps([asdict(s) for s in statuses], indent=1)
+    _write(folder / NAME, json.dumps([asdict(s) for s in statuses], indent=1))
+
+
+def write_running(folder: Path, digests: dict[str, str]) -> None:
+    """Keep the digests of settings by name, in place of those before. Raises OSError where the disk does not take them."""
+    _write(folder / RUNNING, json.dumps(digests, indent=1))
+
+
+def read_running(folder: Path) -> dict[str, str]:
+    """The digests kept last; none where no server ever ran."""
+    try:
+        return dict(json.loads((folder / RUNNING).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _write(path: Path, content: str) -> None:
+    new = path.with_suffix(".new")
     disk.write_file(new, content.encode())
-    disk.rename(new, folder / NAME)
+    disk.rename(new, path)
 
 
 def read_statuses(folder: Path) -> list[SourceStatus]:

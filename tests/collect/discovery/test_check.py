@@ -28,11 +28,12 @@ from loadfactor.settings.sources import PrometheusSettings, SlurmCluster
 from loadfactor.sources.dcgm.fields import PREFIX
 from loadfactor.sources.gpu_scrapes.fields import KEYS
 from loadfactor.store.source_status import SourceStatus, write_statuses
+from loadfactor.store.store import find_place
 
 
 def show(settings: Settings, folder: Path) -> Document:
     """The page of `check`."""
-    return build_document(check_sources(settings, folder), folder)
+    return build_document(check_sources(settings, folder), find_place(folder))
 
 
 def check(name: str, folder: Path, *servers: FakePrometheus, url: str = "") -> Document:
@@ -272,7 +273,7 @@ def test_what_may_not_be_asked_is_said_and_is_no_failure(tmp_path: Path) -> None
         ("ec2 prod", [True, False]),
         ("ec2 other", [False]),
     ]
-    page = build_document(CheckedSources((), instances=tuple(found), clouds=("cloudwatch prod",)), tmp_path)
+    page = build_document(CheckedSources((), instances=tuple(found), clouds=("cloudwatch prod",)), find_place(tmp_path))
     text = " ".join(render_text(page, 100).split())
     assert not page.is_no
     for said in ("ec2 prod", "may not ec2:DescribeSpotPriceHistory; add a line", "boto3 is not installed"):

@@ -14,7 +14,9 @@ from loadfactor.interfaces.pages.books import MARKS
 from loadfactor.interfaces.requests import SourcesRequest, find_store
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import read_settings, settings
+from loadfactor.settings.reload import Changes, compare, digest_settings
 from loadfactor.store.place import Place
+from loadfactor.store.source_status import read_running
 from loadfactor.store.store import find_place
 
 MISSING = (TableColumn(""), TableColumn("missing"), TableColumn("unknown without it"), TableColumn("what to do"))
@@ -46,6 +48,7 @@ class SourcesCheck:
     clusters: tuple[ClusterCheck, ...] = ()
     slurm: tuple[SlurmCheck, ...] = ()
     instances: tuple[CloudCheck, ...] = ()
+    reload: Changes | None = None
 
 
 def build_page(request: SourcesRequest) -> Document:
@@ -56,11 +59,13 @@ def build_page(request: SourcesRequest) -> Document:
     place = find_place(
         configured.store if request.store is None else find_store(request.store), configured.local_folder
     )
-    return build_document(check_sources(configured, place.folder), place)
+    running = read_running(place.folder)
+    changes = compare(running, digest_settings(configured)) if running else None
+    return build_document(check_sources(configured, place.folder), place, changes)
 
 
-def build_document(found: CheckedSources, place: Place) -> Document:
-    """The page of what was found beside the books."""
+def build_document(found: CheckedSources, place: Place, changes: Changes | None = None) -> Document:
+    """The page of what was found beside the books; `changes`: beside the configuration that a server runs by."""
     live = tuple(
         LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
         for s in found.statuses
@@ -79,6 +84,10 @@ def build_document(found: CheckedSources, place: Place) -> Document:
         asks = "`loadfactor up` asks them, and says in /health and `loadfactor doctor` how they fare; no metric is asked for here."
         sections.append(Section("Clouds", lead=f"{', '.join(found.clouds)}: {asks}"))
     sections += map(_draw_instances, found.instances)
+    if changes is not None:
+        sections.append(
+            Section("Reload", lead=f"Beside what `loadfactor up` runs by, or ran by last: {changes.words}.")
+        )
     others = [*map(_sum_up_cluster, found.clusters), *map(_sum_up_slurm, found.slurm)]
     others += [f"Clouds that `loadfactor up` asks: {len(found.clouds)}."] if found.clouds else []
     if not found.sources and not others:
@@ -89,7 +98,9 @@ def build_document(found: CheckedSources, place: Place) -> Document:
         " ".join([*([_sum_up(found.sources)] if found.sources or not others else []), *others]),
         sections,
         f"The books are in {place.name}." if exists else f"No books in {place.name} yet.",
-        data=SourcesCheck(found.sources, live, place.name, exists, found.clusters, found.slurm, found.instances),
+        data=SourcesCheck(
+            found.sources, live, place.name, exists, found.clusters, found.slurm, found.instances, changes
+        ),
         is_no=not all(answers),
     )
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from loadfactor.base.clock import LARGEST_SKEW_MS, ClockWatch, now_ms
@@ -18,11 +19,13 @@ from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
 from loadfactor.insight.alerts.delivery.payloads import Links
 from loadfactor.insight.alerts.delivery.pending import Backlog
 from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
+from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.rules import RuleVerdicts
 from loadfactor.interfaces.server.guard import write_line
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
+from loadfactor.settings.alerts import AlertReceiver
 from loadfactor.settings.config import Settings, smtp_password
 
 LOOK_EVERY_S: Final = 3.0
@@ -41,6 +44,16 @@ STEPS_AT_ONCE: Final = 60
 FoundT = TypeVar("FoundT")
 
 
+@dataclass(frozen=True)
+class AlertSettings:
+    """How alerts are judged, and who is told."""
+
+    rules: tuple[Rule, ...]
+    receivers: Sequence[AlertReceiver]
+    links: Links
+    judge_after_ms: int
+
+
 class AlertService:
     """Judges the books of a server and tells receivers, on its event loop; what takes long runs in a thread of its own."""
 
@@ -56,18 +69,16 @@ class AlertService:
 
         Raises InputError where settings of rules are wrong.
         """
-        table = settings.alerts
         self.arrivals = LiveArrivals()
         self.error = ""
         """Why nothing is judged now; empty where all is well."""
         self.verdicts: RuleVerdicts | None = None
         """Verdicts of the conditions of rules at the end of the last minute that was judged."""
-        self._books, self._receivers = books, table.receiver
+        self._books, self._address = books, address
         self._note_clock, self._clock_ms = note_clock, clock_ms
         self._clock, self._steady_s = ClockWatch(), time.monotonic()
-        self._judge_after_ms = round(table.judge_after.s * MS_PER_S)
-        self._rules = configure(RULES, settings.alert)
-        self._links = Links(table.link or address, table.runbooks)
+        self._taken = self._next = self.read(settings)
+        self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "alerts")
         self._outbox: Outbox | None = None
         self._judge: Judge | None = None
@@ -80,6 +91,17 @@ class AlertService:
         self._last_import = 0
         self._stopped = False
 
+    def read(self, settings: Settings) -> "AlertSettings":
+        """The settings of alerts as they are taken. Raises InputError where rules are wrong."""
+        table, rules = settings.alerts, configure(RULES, settings.alert)
+        judge_after_ms = round(table.judge_after.s * MS_PER_S)
+        return AlertSettings(rules, table.receiver, Links(table.link or self._address, table.runbooks), judge_after_ms)
+
+    def take(self, settings: "AlertSettings") -> None:
+        """Judge and tell as these say, once what is under way is done."""
+        self._next = settings
+        self._changed.set()
+
     async def run(self) -> None:
         """Judge and tell until cancelled."""
         try:
@@ -87,17 +109,26 @@ class AlertService:
                 self._outbox = await self._try(self._open)
                 if self._outbox is None:
                     await asyncio.sleep(AGAIN_S)
-            by_name = {rule.name: rule for rule in self._rules}
-            self._dispatchers = [
-                make_dispatcher(receiver, self._outbox, by_name, self._links, smtp_password())
-                for receiver in self._receivers
-            ]
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._go_on())
-                for dispatcher in self._dispatchers:
-                    tasks.create_task(dispatcher.run())
+            while True:
+                self._changed.clear()
+                async with asyncio.TaskGroup() as tasks:
+                    running = [tasks.create_task(work) for work in self._begin_work(self._outbox)]
+                    await self._changed.wait()
+                    for task in running:
+                        task.cancel()
+                while await self._try(self._take_next) is None:
+                    await asyncio.sleep(AGAIN_S)
         finally:
             self._stopped = True
+
+    def _begin_work(self, outbox: Outbox) -> list[Coroutine[Any, Any, None]]:
+        """What judges, and what tells each receiver."""
+        by_name = {rule.name: rule for rule in self._taken.rules}
+        self._dispatchers = [
+            make_dispatcher(receiver, outbox, by_name, self._taken.links, smtp_password())
+            for receiver in self._taken.receivers
+        ]
+        return [self._go_on(), *(dispatcher.run() for dispatcher in self._dispatchers)]
 
     def stop(self) -> None:
         """Wait for what is being judged and kept, and close the outbox."""
@@ -168,14 +199,21 @@ class AlertService:
 
     def _open(self) -> Outbox:
         outbox = Outbox(self._books.store.folder)
-        outbox.begin(self._receivers, self._clock_ms())
+        outbox.begin(self._taken.receivers, self._clock_ms())
         return outbox
+
+    def _take_next(self) -> bool:
+        """Take the settings that wait; the judge goes on from what it kept, with their rules."""
+        assert self._outbox is not None
+        self._outbox.begin(self._next.receivers, self._clock_ms())
+        self._taken, self._judge = self._next, None
+        return True
 
     def _judge_next(self) -> bool:
         """Judge some of the minutes that are complete; whether there is nothing more to do for now."""
         outbox, now, began_s = self._outbox, self._clock_ms(), time.thread_time()
         assert outbox is not None
-        until = now - self._judge_after_ms
+        until = now - self._taken.judge_after_ms
         until -= until % STEP_MS
         try:
             outbox.mend_times(now)
@@ -196,7 +234,7 @@ class AlertService:
                         transitions = judge.step(watched, max(ends, judge.judged_ms), late)
                 self.verdicts = RuleVerdicts(judge.rules, dict(judge.verdicts), judge.judged_ms)
                 judged = Judged(judge.judged_ms, judge.dump(), judge.alive)
-                outbox.keep(judged, transitions, self._receivers, self._clock_ms())
+                outbox.keep(judged, transitions, self._taken.receivers, self._clock_ms())
                 if late is not None:
                     outbox.end_late(late)
                 if is_ahead or self._was_set():
@@ -220,8 +258,8 @@ class AlertService:
             self.arrivals.know(watched.find_job_starts(until, STEP_MS))
         self._last_import = self._books.store.manifest.last_import
         if state is None:
-            return Judge(self._rules, until)
-        judge = Judge.load(self._rules, state)
+            return Judge(self._taken.rules, until)
+        judge = Judge.load(self._taken.rules, state)
         judge.skip_to(until - REMEMBERED_MS)
         return judge
 

@@ -21,16 +21,24 @@ class DigestService:
     def __init__(self, books: Books, settings: Settings, address: str) -> None:
         """`address`: where links lead unless settings say it. Raises InputError where mail has no server."""
         self._stopping = threading.Event()
-        self._post = Post(books, settings, address=address, is_stopped=self._stopping.is_set)
-        self._folder, self._is_wanted = books.store.folder, bool(settings.digest)
+        self._books, self._folder, self._address = books, books.store.folder, address
+        self.take(settings)
         self._thread = ThreadPoolExecutor(1, "digests")
         self._states: Counter[str] = Counter()
         self.error = ""
         """Why nothing is sent now; empty where all is well."""
 
+    def take(self, settings: Settings) -> None:
+        """Send what these settings say from the next look on. Raises InputError where mail has no server."""
+        self._post = Post(self._books, settings, address=self._address, is_stopped=self._stopping.is_set)
+        self._is_wanted = bool(settings.digest)
+
     async def run(self) -> None:
         """Send what is due until cancelled; nothing that goes wrong ends it."""
-        while self._is_wanted:
+        while True:
+            if not self._is_wanted:
+                await asyncio.sleep(LOOK_EVERY_S)
+                continue
             try:
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
                 error = self._post.error

@@ -15,6 +15,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.sessions import ProxyUsers, Sessions
+from loadfactor.settings.server import ServerSettings
 from loadfactor.sources.prometheus.remote_write import WriteLimits
 from loadfactor.store.tokens import PREFIX, SECRET, TokenFile
 
@@ -167,6 +168,11 @@ class Guard:
         self.users = users
         self.sessions = Sessions(tokens, clock_s)
 
+    def take(self, settings: ServerSettings) -> None:
+        """Trust the proxies of these settings from now on. Raises InputError for one that is no address."""
+        self._proxies = [_read_network(proxy) for proxy in settings.trusted_proxies]
+        self.users = read_users(settings)
+
     def admit(self, caller: Caller, need: Need) -> Access:
         """The access of a request. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
         by_proxy = self.trusts(caller.peer)
@@ -281,6 +287,11 @@ class Guard:
         if caller.forwarded_for and self.trusts(caller.peer):
             return caller.forwarded_for.rpartition(",")[2].strip()
         return caller.peer
+
+
+def read_users(settings: ServerSettings) -> ProxyUsers | None:
+    """How trusted proxies name who asks; None where they do not."""
+    return ProxyUsers(settings.user_header, settings.groups_header, settings.groups) if settings.user_header else None
 
 
 def check_binding(host: str, tokens: TokenFile, trusted_proxies: Sequence[str], tls: bool) -> str | None:

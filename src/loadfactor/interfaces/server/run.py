@@ -23,8 +23,8 @@ from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.gate import Gate
-from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, write_line
-from loadfactor.interfaces.server.sessions import ProxyUsers
+from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users, write_line
+from loadfactor.interfaces.server.reload import Reload
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import TokenFile
@@ -58,11 +58,13 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         live.heard = alerts.arrivals.hear
         app = make_app(books, service, guard, alerts=alerts, digests=digests)
         server = _make_server(app, guard, settings)
+        check_access = partial(_make_guard, store.folder, host)
+        reload = Reload(store.folder, settings, service, alerts, digests, guard, check_access)
         _greet(address, store.name, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(_run(server, service, alerts, digests, listening))
+            runner.run(_run(server, service, alerts, digests, listening, reload))
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -112,8 +114,7 @@ def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool 
     """The guard of a server, and what to warn of."""
     tokens, given = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, given.trusted_proxies, given.tls_cert is not None)
-    users = ProxyUsers(given.user_header, given.groups_header, given.groups) if given.user_header else None
-    return Guard(tokens, host, given.trusted_proxies, users, is_read_only=is_read_only), warning
+    return Guard(tokens, host, given.trusted_proxies, read_users(given), is_read_only=is_read_only), warning
 
 
 def _name_address(host: str, listening: socket.socket, settings: Settings) -> str:
@@ -218,7 +219,10 @@ async def _run(
     alerts: AlertService,
     digests: DigestService,
     listening: socket.socket,
+    reload: Reload,
 ) -> None:
+    server.config.load()  # of a certificate, which the reload reads again
+    reload.watch(server.config.ssl)
     collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
     posting = asyncio.create_task(digests.run())
     given_up = asyncio.create_task(_wait_until_given_up(service, server))

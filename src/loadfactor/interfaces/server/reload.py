@@ -1,0 +1,78 @@
+"""SIGHUP: a running server takes what it can of a changed configuration, and says in one line what waits for its next start."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext
+
+from loadfactor.base.errors import LoadfactorError, say_why
+from loadfactor.collect.live import LiveService
+from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.digest_service import DigestService
+from loadfactor.interfaces.server.guard import Guard, write_line
+from loadfactor.settings.config import CHOSEN, Settings, read_settings, settings
+from loadfactor.settings.reload import Changes, compare, digest_settings
+from loadfactor.store.source_status import write_running
+
+
+class Reload:
+    """The configuration that a server runs by. `check_access` raises InputError where nobody would check who asks."""
+
+    def __init__(
+        self,
+        folder: Path,
+        found: Settings,
+        service: LiveService,
+        alerts: AlertService,
+        digests: DigestService,
+        guard: Guard,
+        check_access: Callable[[Settings], object],
+    ) -> None:
+        self._folder, self._service, self._alerts, self._digests = folder, service, alerts, digests
+        self._guard, self._check_access = guard, check_access
+        self._tls = found.server.tls_cert, found.server.tls_key
+        self._running = digest_settings(found)
+        self._keep()
+
+    def watch(self, tls: SSLContext | None) -> None:
+        """Reload at each SIGHUP, on the running event loop. `tls`: what connections are encrypted by."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, partial(self._take, tls))
+
+    def _take(self, tls: SSLContext | None) -> None:
+        """Take the configuration as it is in its file now, whole or, where something of it is wrong, not at all."""
+        try:
+            found = read_settings(CHOSEN.path)
+            self._check_access(found)
+            certificate, key = self._tls
+            if tls is not None and certificate is not None:
+                tls.load_cert_chain(certificate, key)  # new connections have it
+            alerts = self._alerts.read(found)
+            self._digests.take(found)
+            self._service.take(found)
+        except (LoadfactorError, OSError) as error:
+            why = say_why(error) if isinstance(error, OSError) else str(error)
+            write_line(level="error", event="the configuration is not taken", error=why)
+            return
+        self._alerts.take(alerts)
+        self._guard.take(found.server)
+        settings.cache_clear()
+        with suppress(LoadfactorError):  # it was written again meanwhile: the next look takes it
+            settings()
+        now = digest_settings(found)
+        changes = compare(self._running, now)
+        self._running = now | {name: self._running[name] for name in changes.at_start}
+        self._keep()
+        level = "warning" if changes.at_start else "info"
+        write_line(level=level, event="the configuration was read again", **describe(changes))
+
+    def _keep(self) -> None:
+        with suppress(OSError):
+            write_running(self._folder, self._running)
+
+
+def describe(changes: Changes) -> dict[str, object]:
+    """Changes as fields of a line of the log."""
+    return {"taken": list(changes.taken), "at_next_start": list(changes.at_start)}
