@@ -203,15 +203,17 @@ def test_what_cannot_be_is_refused_in_one_line(options: dict[str, Any], words: s
 
 
 def test_published_steps_are_predicted_within_their_ranges() -> None:
-    """26 steps of one lab: 21 % off on average, 23 % with their network left out, four of five in the range."""
+    """27 steps: 22 % off on average, 23 % with their network left out, four of five in the range; one is of another lab."""
     found = validate_reinforcement()
-    assert len(found.rows) >= 26
+    assert len(found.rows) >= 27
     assert len(found.refused) <= 1
     assert found.mean_error < 0.23
+    elsewhere = [row for row in found.rows if not row.fitted]  # Miles on MI300X: weights take 34 s there, 0.2 s here
+    assert [abs(row.error) < 0.45 for row in elsewhere] == [True]
     assert found.left_out_error < 0.25
     inside = [one.range_coverage * one.rows for one in found.sources if one.range_coverage is not None]
     assert 0.7 <= sum(inside) / len(found.rows) <= 0.9
-    assert all(abs(one.bias) < 0.1 for one in found.sources)
+    assert all(abs(one.bias) < 0.1 for one in found.sources if one.in_fit is not None)
 
 
 def test_factors_of_frameworks_are_those_that_the_command_fits() -> None:

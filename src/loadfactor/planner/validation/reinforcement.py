@@ -18,13 +18,16 @@ from loadfactor.planner.reinforcement.rl_plan import RlQuestion, RlWay, describe
 from loadfactor.planner.training.distance import name_network_kind
 from loadfactor.planner.training.scaling import TrainingFacts
 
-ROWS = "nemo_rl.csv"
+ROWS = "reinforcement_steps.csv"
 Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class ComparedStep:
-    """A published step beside the predicted one. `left_out_s`: predicted with the factor of the other networks of its kind."""
+    """A published step beside the predicted one. `left_out_s`: predicted with the factor of the other networks of its kind.
+
+    `fitted`: whether the factors were fitted to it.
+    """
 
     source: str
     model: str
@@ -35,6 +38,7 @@ class ComparedStep:
     measured_s: float
     predicted_s: float
     left_out_s: float
+    fitted: bool
     way: RlWay = field(repr=False)
 
     @property
@@ -64,14 +68,15 @@ class RefusedStep:
 
 @dataclass(frozen=True)
 class RlSource:
-    """The errors on the rows of a source: `in_fit` with its rows fitted to, `left_out` with each network left out in turn.
+    """The errors on the rows of a source: `in_fit` with its rows fitted to, `left_out` with each network left out in turn; a source
+    that was never fitted has the latter alone.
 
     `range_coverage`: the share of what was left out inside the stated range.
     """
 
     source: str
     rows: int
-    in_fit: float
+    in_fit: float | None
     left_out: float
     range_coverage: float | None
     bias: float
@@ -122,16 +127,18 @@ def read_question(row: Row, framework_factor: float | None = None) -> RlQuestion
         response_tokens=int(row["response_tokens"]),
         response_most=int(row["most_tokens"]) - prompt,
         rollout_tp=whole("rollout_tp"),
-        rollout_ep=(1,),
+        rollout_ep=whole("rollout_ep"),
         tp=whole("tp"),
         cp=whole("cp"),
         ep=whole("ep"),
         pp=whole("pp"),
-        micro_batch=(1,),
-        interleave=(1,),
-        zero=(1,),
+        micro_batch=whole("micro_batch"),
+        interleave=whole("interleave"),
+        zero=whole("zero"),
         recompute=(row["recompute"],) if row["recompute"] else (),  # type: ignore[arg-type]
-        framework="nemo",
+        framework=row["framework"],  # type: ignore[arg-type]
+        engine=row["engine"],  # type: ignore[arg-type]
+        forwards=tuple(row["forwards"].split(",")),  # type: ignore[arg-type]
         framework_factor=framework_factor,
     )
     card = accelerator(request.accelerator)
@@ -149,6 +156,10 @@ class _RunRow:
     @property
     def measured_s(self) -> float:
         return float(self.row["step_s"])
+
+    @property
+    def fitted(self) -> bool:
+        return self.row["fitted"] == "yes"
 
     @property
     def factor(self) -> float:
@@ -176,16 +187,18 @@ def _run_rows() -> tuple[list[_RunRow], list[RefusedStep]]:
 
 
 def _fit(rows: Sequence[_RunRow]) -> float:
-    """The factor of rows, every network counted alike; 1 for none."""
+    """The factor of rows that are fitted, every network counted alike; 1 for none."""
     by_model: dict[str, list[float]] = {}
     for one in rows:
+        if not one.fitted:
+            continue
         by_model.setdefault(one.row["model"], []).append(float(np.log(max(one.factor, 0.01))))
     return float(np.exp(np.mean([np.mean(logs) for logs in by_model.values()]))) if by_model else 1.0
 
 
 def fit_factors() -> Mapping[str, tuple[float, tuple[float, float], float]]:
     """By kind of network: the factor, and the range and mean error of networks that were left out, as the data file has them."""
-    rows, _ = _run_rows()
+    rows = [one for one in _run_rows()[0] if one.fitted]
     surprises = {id(one): float(np.log(one.measured_s / one.predict(_fit(_others(rows, one))))) for one in rows}
     reach = spread_range(float(np.mean(np.square(list(surprises.values())))))
     found = {}
@@ -215,7 +228,8 @@ def validate_reinforcement() -> RlValidation:
             int(one.row["staleness"]),
             one.measured_s,
             one.predict(factors[one.kind].value),
-            one.predict(_fit(_others(rows, one))),
+            one.predict(_fit(_others(rows, one)) if one.fitted else factors[one.kind].value),
+            one.fitted,
             one.way,
         )
         for one in rows
@@ -231,7 +245,7 @@ def _judge(source: str, rows: Sequence[ComparedStep]) -> RlSource:
     return RlSource(
         source,
         len(mine),
-        sum(abs(row.error) for row in mine) / len(mine),
+        sum(abs(row.error) for row in mine) / len(mine) if all(row.fitted for row in mine) else None,
         sum(abs(row.left_out_error) for row in mine) / len(mine),
         share_inside((row.measured_s / row.left_out_s, factors[row.kind].range) for row in mine),
         sum(row.error for row in mine) / len(mine),
