@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-long caches real object-stores browser screenshots training focus torture check pages bench bench-quick dist audit docs lock clean
+.PHONY: demo test test-long caches real object-stores browser screenshots training focus torture check pages bench bench-quick dist audit docs hardware lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
@@ -103,6 +103,14 @@ docs: $(READY)
 audit: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
 	.dist-env/bin/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
+
+# The GPUs of this machine, measured by the Python that has PyTorch in about so many minutes, and beside what loadfactor says of them.
+OUT ?= hardware
+MINUTES ?= 15
+TORCH_PYTHON ?= $(PYTHON)
+hardware: $(READY)
+	PYTHONPATH=packages/agent/src $(TORCH_PYTHON) -m benchmarks.hardware $(OUT) --minutes $(MINUTES) --agent-python $(CURDIR)/$(BIN)/python
+	$(BIN)/python -m benchmarks.hardware.compare $(OUT)
 
 # Needs uv. The locks pin versions and hashes and name no package index; the agent's has what its image holds.
 lock: $(READY)

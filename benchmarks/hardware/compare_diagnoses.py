@@ -4,7 +4,6 @@ Books want a quarter of an hour of a symptom, and a case lasts seconds: the leve
 """
 
 import csv
-import json
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from loadfactor.base.units import MS_PER_MIN, MS_PER_S, PERCENT, S_PER_HOUR
+from loadfactor.books.books import Books
+from loadfactor.insight.diagnosis.diagnose import diagnose_jobs
+from loadfactor.tables.schema import ALWAYS
 
 Row = Mapping[str, Any]
 STEP_S = 30
@@ -56,9 +58,9 @@ def diagnose_books(measured: Row) -> list[Row]:
     with tempfile.TemporaryDirectory() as place:
         store = Path(place) / "books"
         _fill_books(Path(place), store, watched, measured["machine"]["device"])
-        for case in watched:
-            answer = json.loads(_run("diagnose", "--store", str(store), "--job", case["case"], "--json"))
-            causes = [(one["cause"], one["share"]["high"]) for one in answer["jobs"][0]["findings"]]
+        books = Books(store)
+        for diagnosis, case in zip(diagnose_jobs(books, [c["case"] for c in watched], ALWAYS), watched, strict=True):
+            causes = [(one.cause, one.share.high) for one in diagnosis.findings]
             found.append({**judge(case, "expected_of_books", causes), "signals": _describe_signals(case)})
     return found
 
@@ -92,8 +94,7 @@ def _fill_books(place: Path, store: Path, cases: Sequence[Row], device: str) -> 
     _run("import", "tables", str(tables), "--store", str(store))
 
 
-def _run(*arguments: str) -> str:
+def _run(*arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", "loadfactor", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"loadfactor {' '.join(arguments[:2])}: {done.stderr.strip()}")
-    return done.stdout

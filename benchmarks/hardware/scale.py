@@ -39,7 +39,7 @@ def choose_scale(device: torch.device, minutes: float) -> Scale:
     if device.type != "cuda":
         tiny = Shape("tiny", 2, 64, 2, 2, 128, 256)
         return Scale(
-            window_s=0.02, load_s=max(0.3, min(minutes, 1.0)), traced_steps=3,
+            window_s=0.02, load_s=max(0.6, min(minutes, 1.0)), traced_steps=3,
             products=((64, 64, 64), (128, 128, 128), (256, 256, 256)), thin=(128, 128),
             attention=((1, 2, 64, 32),), copy_bytes=1 << 20, host_bytes=1 << 20,
             small=tiny, medium=Shape("tiny-medium", 2, 96, 2, 2, 192, 256), large=Shape("tiny-large", 2, 128, 4, 2, 256, 256),

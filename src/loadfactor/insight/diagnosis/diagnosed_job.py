@@ -66,6 +66,8 @@ class DiagnosedJob:
     cost: float | None
     answered: Floats | None = None
     """Answers by step, in tokens or requests; None where nobody tells."""
+    slowed_by: frozenset[str] = frozenset()
+    """Reasons for which a driver slowed its GPUs down, as events name them; none where no source tells of them."""
 
     @property
     def is_serving(self) -> bool:
@@ -256,10 +258,10 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Around:
-    """Rows of others that say something of some jobs: runs of their users that failed, and GPUs that ran out of memory."""
+    """Rows of others that say something of some jobs: runs of their users that failed, and what happened to GPUs."""
 
     failed: Sequence[Mapping[str, Any]]
-    out_of_memory: Sequence[Mapping[str, Any]]
+    events: Sequence[Mapping[str, Any]]
 
 
 def _read_around(watched: Watched, runs: Sequence["_Run"]) -> _Around:
@@ -267,7 +269,7 @@ def _read_around(watched: Watched, runs: Sequence["_Run"]) -> _Around:
         return _Around((), ())
     start, end = min(run.span[0] for run in runs), max(run.span[1] for run in runs)
     ended = f"end_state = 'failed' AND to_utc > {start - MS_PER_DAY} AND to_utc <= {end + MS_PER_MIN}"
-    then = f"kind = 'out_of_memory' AND at_utc >= {start} AND at_utc < {end + MS_PER_HOUR}"
+    then = f"kind IN ('out_of_memory', 'throttle') AND at_utc >= {start} AND at_utc < {end + MS_PER_HOUR}"
     return _Around(
         watched.list_rows("allocations", ended, user={run.user for run in runs if run.user is not None}),
         watched.list_rows("device_events", then),
@@ -306,6 +308,7 @@ def _describe_job(watched: Watched, run: _Run, around: _Around) -> DiagnosedJob:
     reported = watched.list_rows("job_sections", job_id=[job])
     progress = watched.list_rows("progress", job_id=[job], unit=_UNITS)
     mine = {device for device, _, _ in read.gpus}
+    events = [e for e in around.events if e["device_id"] in mine and start <= e["at_utc"] < end + read.step_ms]
     return DiagnosedJob(
         job,
         next((r["purpose"] for r in rows if r["purpose"]), None),
@@ -322,14 +325,11 @@ def _describe_job(watched: Watched, run: _Run, around: _Around) -> DiagnosedJob:
         {kind: read.spread([r for r in reported if r["kind"] == kind]) for kind in {r["kind"] for r in reported}},
         attempts,
         _count_failed(run, attempts, around.failed),
-        tuple(
-            (event["at_utc"] - start) // read.step_ms
-            for event in around.out_of_memory
-            if event["device_id"] in mine and start <= event["at_utc"] < end + read.step_ms
-        ),
+        tuple((e["at_utc"] - start) // read.step_ms for e in events if e["kind"] == "out_of_memory"),
         _find_padding(progress),
         None if np.isnan(cost).all() else float(np.nansum(cost)),
         _read_answers(progress, read),
+        frozenset(e["detail"] for e in events if e["kind"] == "throttle" and e["detail"]),
     )
 
 

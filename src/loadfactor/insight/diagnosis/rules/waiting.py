@@ -274,8 +274,8 @@ COMMUNICATION: Final = DiagnosisRule(
 LAUNCH_BOUND: Final = DiagnosisRule(
     "launch_bound", "launches and host code", "precision and kernels",
     ("sm_activity", "engine_activity", "pcie_saturation", "node cpu_busy_share", "node io_wait_share"), find_launch_bound,
-    low=0.4, confidence=0.75,
-    against=("data from far away without a busy disk looks like this: a trace tells them apart",),
+    low=0.4, confidence=0.6,
+    against=("waiting for data looks like this where neither all processors nor a disk is full (docs/hardware.md): a trace tells",),
     measure_next=("a trace with launches (`loadfactor diagnose TRACE`)",),
     action="torch.compile(mode='reduce-overhead') or CUDA graphs; fuse the optimizer (fused=True); no .item(),"
     " print or cudaStreamSynchronize in the loop.",
