@@ -483,3 +483,17 @@ def test_engines_have_the_same_names_in_both_plans() -> None:
         name: next(i for i in options_of(PLANS[name].request) if i.field == "engine") for name in ("serve", "breakeven")
     }
     assert of["serve"].choices == of["breakeven"].choices
+
+
+def test_reinforcement_learning_takes_its_lengths_from_a_trace(tmp_path: Path) -> None:
+    """Azure's columns: three answers of 100, 200 and 600 tokens are 300 on average, the longest 600; without any it is one line."""
+    trace = tmp_path / "trace.csv"
+    rows = [f"2023-11-16 18:15:4{n}.0000000,400,{tokens}" for n, tokens in enumerate((100, 200, 600))]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows, ""]))
+    page = loadfactor.plan_reinforcement(model="qwen3-0.6b", gpus=2, prompts=4, trace=trace)
+    assert page.data.response_mean == pytest.approx(300, rel=0.01)
+    assert 500 < page.data.response_longest <= 600
+    assert "300 tokens on average" in " ".join(repr(page).split())
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    with pytest.raises(InputError):
+        loadfactor.plan_reinforcement(model="qwen3-0.6b", gpus=2, prompts=4, trace=trace)

@@ -105,23 +105,23 @@ def test_a_synchronous_step_is_its_parts() -> None:
     updates, rollout = way.updates, way.rollout
     assert way.step_s == pytest.approx(sum(way.parts.values()))
     assert updates.updates == 4
-    assert way.parts["updates"] == pytest.approx(4 * evaluate_layout(updates.job, updates.best.layout).step_s)
-    assert way.parts["rollouts"] + way.parts["longest responses"] == pytest.approx(rollout.rollout_s)
+    assert way.parts["updates_s"] == pytest.approx(4 * evaluate_layout(updates.job, updates.best.layout).step_s)
+    assert way.parts["rollouts_s"] + way.parts["longest_responses_s"] == pytest.approx(rollout.rollout_s)
     weights_s = 2 * network("llama-3.1-8b").parameters / updates.job.machine.fabric.out_bytes_per_s
-    assert way.parts["switching"] == pytest.approx(2.0 + weights_s, rel=0.01)
+    assert way.parts["switching_s"] == pytest.approx(2.0 + weights_s, rel=0.01)
     assert 0.25 < updates.forward_s / updates.training_s < 0.45  # a forward pass is about a third
     slower = find(batch=256, placement="colocated", switch_s=2.0, framework_factor=1.5)
-    assert slower.step_s - slower.parts["switching"] == pytest.approx(1.5 * (way.step_s - way.parts["switching"]))
+    assert slower.step_s - slower.parts["switching_s"] == pytest.approx(1.5 * (way.step_s - way.parts["switching_s"]))
 
 
 def test_forward_passes_a_critic_and_epochs_add_up() -> None:
     """No passes, none are paid; a critic trains as long as the policy and reads once more; two epochs train twice."""
     both, none = (find(placement="colocated", forwards=f).parts for f in (("policy", "reference"), ()))
-    assert none["forward passes"] == 0
+    assert none["forward_passes_s"] == 0
     critic = find(placement="colocated", critic=True).parts
-    assert critic["updates"] == pytest.approx(2 * both["updates"])
-    assert critic["forward passes"] == pytest.approx(1.5 * both["forward passes"])
-    assert find(placement="colocated", epochs=2).parts["updates"] == pytest.approx(2 * both["updates"])
+    assert critic["updates_s"] == pytest.approx(2 * both["updates_s"])
+    assert critic["forward_passes_s"] == pytest.approx(1.5 * both["forward_passes_s"])
+    assert find(placement="colocated", epochs=2).parts["updates_s"] == pytest.approx(2 * both["updates_s"])
 
 
 def test_colocated_is_apart_on_twice_the_gpus_where_nothing_is_switched() -> None:
@@ -140,12 +140,12 @@ def test_an_asynchronous_step_is_the_longer_half() -> None:
     steps = []
     for staleness, partial in ((0, False), (1, False), (4, False), (1000, True)):
         way = find(staleness=staleness, partial_rollouts=partial, rollout_tp=(2,), **split)
-        p, trained = way.parts, way.parts["forward passes"] + way.parts["updates"]
-        rolled = p["rollouts"] + p["longest responses"]
+        p, trained = way.parts, way.parts["forward_passes_s"] + way.parts["updates_s"]
+        rolled = p["rollouts_s"] + p["longest_responses_s"]
         if staleness == 1:
-            assert way.step_s == pytest.approx(max(trained, rolled) + p["switching"])
+            assert way.step_s == pytest.approx(max(trained, rolled) + p["switching_s"])
         if partial:
-            assert way.step_s == pytest.approx(max(trained, p["rollouts"]) + p["switching"])
+            assert way.step_s == pytest.approx(max(trained, p["rollouts_s"]) + p["switching_s"])
         steps.append(way.step_s)
     assert steps == sorted(steps, reverse=True)
     one = find(staleness=1, partial_rollouts=True, rollout_tp=(2,), **split)
@@ -162,14 +162,14 @@ def test_more_gpus_are_never_slower(options: dict[str, Any]) -> None:
 def test_rewards_hold_a_step_up_where_too_few_are_worked_out_at_a_time() -> None:
     """1,024 responses of 30 s by 16 workers take 1,920 s; by 1,024, the last one's 30 s come on top of the rollouts."""
     quick, slow = (find(placement="colocated", reward_s=30, reward_workers=n) for n in (1024, 16))
-    assert quick.parts["rewards"] == 30
-    rolled = slow.parts["rollouts"] + slow.parts["longest responses"]
-    assert slow.parts["rewards"] + rolled == pytest.approx(1920)
+    assert quick.parts["rewards_s"] == 30
+    rolled = slow.parts["rollouts_s"] + slow.parts["longest_responses_s"]
+    assert slow.parts["rewards_s"] + rolled == pytest.approx(1920)
     assert slow.waits == "all GPUs wait for rewards"
     behind = find(staleness=1, rollout_gpus=8, reward_s=30, reward_workers=16)
     assert behind.step_s == pytest.approx(1920)  # the bound of a resource of its own
     judged = find(placement="colocated", reward_model="llama-3.1-70b")
-    assert judged.parts["rewards"] > 0
+    assert judged.parts["rewards_s"] > 0
 
 
 def test_a_plan_compares_every_way_and_costs_all_gpus() -> None:

@@ -36,12 +36,12 @@ from loadfactor.planner.training.distance import find_distance, name_network_kin
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts
 
 MEANINGS = {
-    "rollouts": "responses at full batches",
-    "longest responses": "beyond that, until the longest of them is done",
-    "rewards": "a judge on the GPUs of rollouts, and the last answers of those that work rewards out",
-    "forward passes": "probabilities of the responses (--forwards, --critic)",
-    "updates": "forward, backward, optimizer",
-    "switching": "new weights to the engine; colocated, states to the host and back where they have no room",
+    "rollouts_s": "responses at full batches",
+    "longest_responses_s": "beyond that, until the longest of them is done",
+    "rewards_s": "a judge on the GPUs of rollouts, and the last answers of those that work rewards out",
+    "forward_passes_s": "probabilities of the responses (--forwards, --critic)",
+    "updates_s": "forward, backward, optimizer",
+    "switching_s": "new weights to the engine; colocated, states to the host and back where they have no room",
 }
 
 
@@ -126,7 +126,11 @@ def _write_headline(p: RlPlan, card: str) -> str:
 def _draw_step(p: RlPlan) -> Section:
     way = p.best
     parts = [(name, seconds) for name, seconds in way.parts.items() if seconds > 0]
-    columns = ("part", col("seconds", style="duration"), col("of the step", lambda r: r[1] / p.step_s, "percent"))
+    columns = (
+        col("part", lambda r: _name_part(r[0])),
+        col("seconds", style="duration"),
+        col("of the step", lambda r: r[1] / p.step_s, "percent"),
+    )
     meaning = col("what it is", lambda r: MEANINGS.get(r[0], "all of them, one after another"))
     if way.staleness:
         note = "Rollouts and training go on at the same time: the step is as long as the longer, or as staleness lets it be."
@@ -135,12 +139,16 @@ def _draw_step(p: RlPlan) -> Section:
     chart = Chart(
         f"Where {duration(p.step_s)} of a step go (s)",
         "waterfall",
-        names,
+        [_name_part(name) for name in names],
         (Series("seconds", seconds),),
         x_label="seconds",
         total="step",
     )
     return Section("One step", charts=(chart,), tables=(table([*parts, ("step", p.step_s)], *columns, meaning),))
+
+
+def _name_part(name: str) -> str:
+    return name.removesuffix("_s").replace("_", " ")
 
 
 def _draw_run(p: RlPlan) -> Section:
@@ -233,7 +241,7 @@ def _list_assumptions(r: RlRequest, p: RlPlan, price: ChosenPrice | None) -> Ite
 
 def _list_notes(p: RlPlan) -> Iterator[str]:
     way = p.best
-    tail = way.parts["longest responses"]
+    tail = way.parts["longest_responses_s"]
     if tail > 0 and not way.staleness:
         yield (
             f"The longest responses take {duration(tail)} that full batches would not: what partial rollouts, a lower "

@@ -40,14 +40,14 @@ class ResponseLengths:
         [327, 732, 1637]
         """
         if self.sample is not None:
-            return np.quantile(self.sample, (np.arange(count) + 0.5) / count)
+            return np.quantile(self.sample, (np.arange(count) + 0.5) / count, method="inverted_cdf")
         return np.minimum(np.exp(self.middle + self.spread * list_normal(count)), self.most)
 
     def find_longest(self, count: int) -> float:
         """Tokens of the longest of so many responses: half of all draws have a longer one at most."""
         share = 0.5 ** (1 / count)
         if self.sample is not None:
-            return float(np.quantile(self.sample, share))
+            return float(np.quantile(self.sample, share, method="inverted_cdf"))
         return min(exp(self.middle + self.spread * NormalDist().inv_cdf(share)), self.most)
 
     @property

@@ -45,7 +45,7 @@ WIDE = (2, 4)  # domains over which a rollout replica may lie
 COLOCATED_SHARE = 0.6
 """Of the memory, for an engine beside a trainer on the same GPU, as the recipes of NeMo RL and verl set it."""
 PER_COST = 1000  # responses, of which the cost is stated
-PARTS = ("rollouts", "longest responses", "rewards", "forward passes", "updates", "switching")
+PARTS = ("rollouts_s", "longest_responses_s", "rewards_s", "forward_passes_s", "updates_s", "switching_s")
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class RlWay:
     @property
     def gpus(self) -> int:
         """GPUs that work: of both halves, which may be the same."""
-        return max(self.rollout.gpus, self.updates.gpus) if self.placement == "colocated" else self.gpus_of_both
+        return max(self.rollout.gpus, self.updates.gpus) if self.placement == "colocated" else self._gpus_of_both
 
     @property
-    def gpus_of_both(self) -> int:
+    def _gpus_of_both(self) -> int:
         return self.rollout.gpus + self.updates.gpus
 
     @property
     def rollout_wait_share(self) -> float:
         """Share of a step in which GPUs of rollouts do not generate at full batches; colocated, nor train."""
-        return 1 - self._of_step("rollouts") - (self.trained_share if self.placement == "colocated" else 0.0)
+        return 1 - self._of_step("rollouts_s") - (self.trained_share if self.placement == "colocated" else 0.0)
 
     @property
     def training_wait_share(self) -> float:
@@ -87,7 +87,7 @@ class RlWay:
 
     @property
     def trained_share(self) -> float:
-        return self._of_step("forward passes") + self._of_step("updates")
+        return self._of_step("forward_passes_s") + self._of_step("updates_s")
 
     @property
     def wait_share(self) -> float:
@@ -95,19 +95,19 @@ class RlWay:
         if self.placement == "colocated":
             return self.rollout_wait_share
         waited = self.rollout.gpus * self.rollout_wait_share + self.updates.gpus * self.training_wait_share
-        return waited / self.gpus_of_both
+        return waited / self._gpus_of_both
 
     @property
     def waits(self) -> str:
         """Which part waits for what, most."""
         if self.placement == "colocated":
             waited = {
-                "the longest responses": self.parts["longest responses"],
-                "rewards": self.parts["rewards"],
-                "the switch": self.parts["switching"],
+                "the longest responses": self.parts["longest_responses_s"],
+                "rewards": self.parts["rewards_s"],
+                "the switch": self.parts["switching_s"],
             }
             return f"all GPUs wait for {max(waited, key=lambda name: waited[name])}"
-        tail = 0.0 if self.partial_rollouts else self._of_step("longest responses")
+        tail = 0.0 if self.partial_rollouts else self._of_step("longest_responses_s")
         lost = {
             "training waits for rollouts": self.updates.gpus * self.training_wait_share,
             "rollouts wait for training": self.rollout.gpus * (self.rollout_wait_share - tail),

@@ -164,11 +164,11 @@ class _RunRow:
     @property
     def factor(self) -> float:
         """What makes the prediction the measured step: on all but switching, which no framework's halves hold up."""
-        fixed = self.way.parts["switching"]
+        fixed = self.way.parts["switching_s"]
         return max(self.measured_s - fixed, 0.0) / (self.way.step_s - fixed)
 
     def predict(self, factor: float) -> float:
-        fixed = self.way.parts["switching"]
+        fixed = self.way.parts["switching_s"]
         return fixed + factor * (self.way.step_s - fixed)
 
     @property
