@@ -1,5 +1,6 @@
 """Answers of one snapshot fit together while the books are written; compiled SQL that is kept changes none."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -241,9 +242,8 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path, monkeypatc
     assert forget_and_recall(monkeypatch, "SELECT 1") == {"sums": "SELECT 1"}
 
 
-@pytest.mark.usefixtures("folder")
-def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next process books the same ledger without compiling a step."""
+def test_the_ledger_is_booked_from_kept_sql(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process books the same ledger without compiling a step; of a step the forms that nobody used yet wait."""
     tables = tmp_path / "tables"
     tables.mkdir()
     (tables / "devices.csv").write_text("device_id,from_utc,to_utc\ng,2026-01-01T00:20:00Z,2026-01-01T02:40:00Z\n")
@@ -259,6 +259,11 @@ def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(module, "ledger_steps", None)
     assert book("second") == first
     assert len(first) == 3
+    kept: dict[str, str] = {}
+    for path in folder.glob("sql-*"):
+        kept |= json.loads(path.read_text(encoding="utf-8").partition("\n")[2])
+    assert kept["holdings without scoped_claims"]
+    assert not kept["holdings"]
 
 
 def test_what_sql_depends_on_is_there() -> None:
