@@ -14,7 +14,7 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import DIMENSIONS, Span, columns_of
+from loadfactor.tables.schema import DIMENSIONS, EVEN_SPLIT, Span, columns_of
 
 SHOWN: Final = (
     *("allocated_gpu_hours", "observed_gpu_hours", "effective_gpu_hours", "idle_gpu_hours", "utilization"),
@@ -71,6 +71,37 @@ def sum_reported(session: Session, by: str, span: Span, where: Mapping[str, str]
         WHERE summary_busy_share IS NOT NULL AND ms > 0 GROUP BY {by}"""
     ).fetchall()
     return {name: ReportedUse(busy, peak, part) for name, busy, peak, part in rows}
+
+
+@dataclass(frozen=True)
+class HeldPart:
+    """The parts of GPUs that a job held, from the smallest to the largest, and how they are known."""
+
+    smallest: float
+    largest: float
+    basis: str
+
+
+OF_SHARES: Final = "what it was given of a GPU: slices of MIG, time slices, replicas"
+OF_SHARDS: Final = "its shards or MPS percentages ÷ those of a GPU of its node"
+
+
+def list_parts(session: Session, span: Span, where: Mapping[str, str]) -> dict[str, HeldPart]:
+    """The jobs that held parts of GPUs within `span` (ms); as of `sum_reported` for `where`. GPUs split over nodes are no parts."""
+    columns = {DIMENSIONS[name]: value for name, value in where.items()}
+    if not session.has_rows("allocations") or not set(columns) <= set(columns_of("allocations")):
+        return {}
+    session.view_table("allocations", "allocations")
+    chosen = "".join(f" AND {column} = {quote(value)}" for column, value in columns.items())
+    rows = session.raw.execute(
+        f"""
+        SELECT job_id, min(part), max(part), bool_or(share < 1) FROM (
+          SELECT job_id, share, if(share < 1, share, gpus) AS part FROM allocations
+          WHERE job_id IS NOT NULL AND known_from IS DISTINCT FROM '{EVEN_SPLIT}'{chosen}
+            AND coalesce(from_utc, {span[0]}) < {span[1]} AND coalesce(to_utc, {span[1]}) > {span[0]})
+        WHERE part > 0 AND part < 1 GROUP BY job_id"""
+    ).fetchall()
+    return {job: HeldPart(low, high, OF_SHARES if is_share else OF_SHARDS) for job, low, high, is_share in rows}
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from loadfactor.books.credits import CreditsOwed
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
-    from loadfactor.books.job_summary import JobSummary, ReportedUse
+    from loadfactor.books.job_summary import HeldPart, JobSummary, ReportedUse
     from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.targets import TargetStatus
@@ -520,6 +520,15 @@ class Snapshot:
         first, last = self.span
         span = milliseconds(start or first), milliseconds(end or last)
         return sum_reported(self._session, {"job": "job_id"}.get(by, by), span, where or {})
+
+    def list_parts(
+        self, start: datetime | None, end: datetime | None, where: Mapping[str, str] | None = None
+    ) -> "dict[str, HeldPart]":
+        """The jobs that held parts of GPUs in [start, end), by default ever, with the parts and their basis."""
+        from loadfactor.books.job_summary import list_parts
+
+        first, last = self.span
+        return list_parts(self._session, (milliseconds(start or first), milliseconds(end or last)), where or {})
 
     def find_alike(self, job: str, start: datetime, end: datetime) -> "AlikeJobs":
         """Jobs like one, by team or experiment, purpose and GPUs, of those that held GPUs within [start, end)."""

@@ -8,7 +8,7 @@ from shlex import quote
 from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import ONES_PER_MILLION
-from loadfactor.books.job_summary import ReportedUse
+from loadfactor.books.job_summary import HeldPart, ReportedUse
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import (
     Cell,
@@ -34,6 +34,7 @@ from loadfactor.tables.schema import DEFAULT_CURRENCY
 NO_NAME = "(none)"
 DIGITS = 4
 DIVIDED = "What jobs serve is divided by tokens of gateways' logs, by days (UTC); idle time and what no log has are the holder's."
+BY_PARTS = "Time and cost of a GPU that several hold go by the parts that they were given, not by what each computed."
 MOST_NAMED = 3
 """Metrics named in a headline."""
 SMALLEST_COST = 0.01
@@ -86,6 +87,11 @@ def build_page(request: ShowRequest) -> Document:
             reported = snapshot.sum_reported(of[0], start, end, request.filters)
         shown = [name for reading in page.data if (name := {**request.filters, **reading.by}.get(of[0])) in reported]
         page = replace(page, sections=(*page.sections, *list_reported(of[0], shown, reported)))
+    if of == ("job",) and {"allocated_gpu_hours", "cost"}.intersection(request.metrics):
+        with books.snapshot() as snapshot:
+            parts = snapshot.list_parts(start, end, request.filters)
+        shown = [name for reading in page.data if (name := {**request.filters, **reading.by}.get("job")) in parts]
+        page = replace(page, sections=(*page.sections, *show_parts(shown, parts)))
     if "cost" in request.metrics and "team" in request.by and not request.filters:
         from loadfactor.interfaces.pages.bridge import link_bridge  # slow to import
 
@@ -105,6 +111,18 @@ def list_reported(by: str, shown: Sequence[str], reported: Mapping[str, Reported
     )
     lead = next((f"{of.basis}; in no other number." for of in reported.values()), "")
     return (Section("Reported at the end of jobs", tables=(rows,), lead=lead),) if shown else ()
+
+
+def show_parts(shown: Sequence[str], parts: Mapping[str, HeldPart]) -> tuple[Section, ...]:
+    """Which parts of GPUs the jobs shown held, and how that is known; nothing where all held whole ones."""
+    rows = table(
+        [(name, parts[name]) for name in dict.fromkeys(shown)],
+        col("job", lambda of: of[0]),
+        col("part of a GPU", lambda of: of[1].smallest, "percent"),
+        col("at most", lambda of: of[1].largest, "percent"),
+        col("by", lambda of: of[1].basis),
+    )
+    return (Section("Parts of GPUs", tables=(rows,), lead=BY_PARTS),) if shown else ()
 
 
 def build_unheld(work: Sequence[UnheldWork], readings: Sequence[Reading], store: str) -> Document:

@@ -20,12 +20,12 @@ from loadfactor.books.job_account import (
     compare_jobs,
     list_leaks,
 )
-from loadfactor.books.job_summary import ReportedUse
+from loadfactor.books.job_summary import HeldPart, ReportedUse
 from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, Tile
 from loadfactor.interfaces.formats import duration, instant, money, number, percent
-from loadfactor.interfaces.pages.readings import basis_text, is_per_million
+from loadfactor.interfaces.pages.readings import BY_PARTS, basis_text, is_per_million
 from loadfactor.interfaces.pages.waterfall import CAUSE_TITLES, MEANINGS, TITLES, draw_steps, list_unknown, say_useful
 from loadfactor.interfaces.reports.facts import (
     ComparisonFacts,
@@ -248,7 +248,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
         Suggestion(f"loadfactor report {inquiry.options}", "the whole fleet"),
     )
     facts = [
-        _draw_invoice(one),
+        _draw_invoice(one, inquiry.books.list_parts(start, end, {"job": job}).get(job)),
         _draw_made(one),
         *_draw_use(inquiry, job, one),
         _draw_leaks(waterfall),
@@ -296,9 +296,12 @@ def _say_job(job: str, one: Group, waterfall: FleetWaterfall) -> str:
     return sentence
 
 
-def _draw_invoice(one: Group) -> SectionFacts:
+def _draw_invoice(one: Group, part: HeldPart | None) -> SectionFacts:
     cost, effective = one.value("cost"), one.value("effective_cost")
     lead = "Every GPU-hour that it held is counted once."
+    if part is not None:
+        most = f" to {percent(part.largest)}" if part.largest > part.smallest else ""
+        lead += f" It held parts of GPUs, {percent(part.smallest)}{most} of one, by {part.basis}. {BY_PARTS}"
     if cost is not None and effective is not None:
         lead += f" The effective hours cost {one.money('effective_cost')} of {one.money('cost')}."
     section = Section("What it cost", lead, tables=(list_invoice(one),))
