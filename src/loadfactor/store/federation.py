@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from shlex import quote as quote_word
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
@@ -80,6 +81,7 @@ class FederatedSession(Session):
         members = {region: member.beside() for region, member in self.members.items()}
         session = FederatedSession(self.place, self.manifest, self.raw.cursor(), self.currency, members)
         session._own = tuple(members.values())
+        session._clashing = self._clashing  # it stands as long as this one
         return session
 
     def close(self) -> None:
@@ -139,7 +141,7 @@ class FederatedSession(Session):
         example = " and ".join(f"{region}/{first}" for region in list(self.members)[:2])
         return f"these stores use the same names for different things, which stand with their region, as {example}: {names}"
 
-    @property
+    @cached_property
     def _clashing(self) -> tuple[str, tuple[Clash, ...]]:
         """A table of them (kind, name), and what they are."""
         return self.find_once("clashes", self._find_clashes)
