@@ -38,7 +38,7 @@ real: $(READY)
 # Books in S3, as moto answers it, and in Azurite, in an environment of its own: 100 rounds of two importers and a kill each.
 object-stores: $(READY)
 	tests/object_stores/setup.sh
-	$(BIN)/python -m pytest -q tests/object_stores -n 2 -rP
+	$(BIN)/python -m pytest -q tests/object_stores -n 2 -rP --timeout 3600 -o faulthandler_timeout=3600
 
 # The pages in Debian's Chromium, through Playwright in an environment of its own.
 browser: $(READY)
