@@ -34,6 +34,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.engines import MOST, EngineConstants, list_conditions, list_engine_constants, list_factors
 from loadfactor.catalog.models import find_network
 from loadfactor.planner.serving.latency import ahead_s, predict_latency, predict_offline, predict_tpot, prompt_time
+from loadfactor.planner.serving.simulation.fleet import Speculation
 from loadfactor.planner.serving.step import Replica
 from loadfactor.planner.validation.serving import SweepRow, build_replica, read_layout, read_sweeps
 
@@ -77,6 +78,7 @@ class Sweep:
         None  # of a run with all requests there from the start, of which throughput alone is compared
     )
     offline: bool = False
+    drafted: int = 0
     prompts_waited: Array = field(default_factory=lambda: np.zeros(0))  # TTFT over the time of one prompt
 
     @property
@@ -92,8 +94,14 @@ class Sweep:
         if self.offline:
             return
         r = replace(self.replica, engine=constants)
-        p = predict_latency(r, self.concurrency, float(self.prompt), float(self.output))
-        self.prompts_waited = (p.ttft_s - constants.request_s - ahead_s(r, p.batch, p.tpot_s)) / self._prompt_s(r)
+        drafts = self.speculate(constants)
+        p = predict_latency(r, self.concurrency, float(self.prompt), float(self.output), speculation=drafts)
+        self.prompts_waited = (
+            p.ttft_s - constants.request_s - ahead_s(r, p.batch, p.tpot_s * drafts.speed)
+        ) / self._prompt_s(r)
+
+    def speculate(self, constants: EngineConstants) -> Speculation:
+        return Speculation(self.drafted, constants.draft_acceptance if self.drafted else 0.0)
 
     def errors(self, constants: EngineConstants) -> Array:
         """ln(predicted ÷ measured), a column a quantity; not a number where none was measured."""
@@ -101,9 +109,12 @@ class Sweep:
         if self.offline:
             whole = predict_offline(r, self.requests, float(self.prompt), float(self.output))
             return np.array([[np.nan, np.log(whole / self.measured[0, 1]), np.nan]])
-        token = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output))
+        drafts = self.speculate(constants)
+        token = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output), speculation=drafts)
         tpot = np.asarray(token.tpot_s)
-        ttft = constants.request_s + ahead_s(r, token.batch, tpot) + self.prompts_waited * self._prompt_s(r)
+        ttft = (
+            constants.request_s + ahead_s(r, token.batch, tpot * drafts.speed) + self.prompts_waited * self._prompt_s(r)
+        )
         tokens_per_s = self.concurrency * self.output / (ttft + tpot * (self.output - 1))
         found: Array = np.log(np.stack([tpot, tokens_per_s, ttft], axis=1) / self.measured)
         return found
@@ -115,24 +126,27 @@ class Sweep:
 
 def group_sweeps(paths: Iterable[Path]) -> list[Sweep]:
     """The sweeps of the files whose network and accelerator the catalog knows."""
-    groups: dict[tuple[object, ...], list[SweepRow]] = {}
+    groups: dict[tuple[object, ...], list[tuple[SweepRow, tuple[Replica, int], int]]] = {}
     for path in paths:
         for row in read_sweeps(path):
             if isinstance(row, SweepRow) and (row.concurrency is None or (row.tpot_s and row.ttft_s)):
-                groups.setdefault((*row.sweep, row.concurrency is None), []).append(row)
+                network, chip = find_network(row.model), find_accelerator(row.system)
+                if network is None or chip is None:
+                    continue
+                where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus, row.pp)
+                run = build_replica(network, chip, row, where.layout)
+                groups.setdefault((*row.sweep, row.concurrency is None, run[0].engine, run[1]), []).append(
+                    (row, run, where.ranks)
+                )
     found = []
-    for rows in groups.values():
+    for group in groups.values():
+        rows, (replica, drafted), ranks = [row for row, _, _ in group], group[0][1], group[0][2]
         one = rows[0]
-        network, chip = find_network(one.model), find_accelerator(one.system)
-        if network is None or chip is None:
-            continue
-        where = read_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus, one.pp)
-        replica = build_replica(network, chip, one.backend, one.precision, where.layout, one.version)
         rows.sort(key=lambda row: row.concurrency or 0)
-        measured = np.array([[r.tpot_s, (r.output_tokens_per_s or 0) * where.ranks, r.ttft_s] for r in rows], float)
+        measured = np.array([[r.tpot_s, (r.output_tokens_per_s or 0) * ranks, r.ttft_s] for r in rows], float)
         about = one.source, one.model, replica, one.version, one.prompt_tokens, one.output_tokens
-        concurrency = np.array([(r.concurrency or 0) * where.ranks for r in rows], float)
-        found.append(Sweep(*about, concurrency, measured, one.requests, one.concurrency is None))
+        concurrency = np.array([(r.concurrency or 0) * ranks for r in rows], float)
+        found.append(Sweep(*about, concurrency, measured, one.requests, one.concurrency is None, drafted))
     return found
 
 
@@ -229,7 +243,8 @@ def leave_out(
 ) -> tuple[Array, Array]:
     """Which rows are left out, and ln(measured ÷ predicted) of theirs with the constants that the others give."""
     mine = np.array([left(s) for s in problem.rows])
-    moved = problem.step(x, at, slopes, 1.0 - mine)
+    known = (problem.holds * (1.0 - mine)).any(axis=1)  # by rows that are kept; the others are at their priors
+    moved = problem.step(np.where(known, x, 0.0), at, slopes, 1.0 - mine)
     for s in problem.sweeps:
         if left(s):
             s.simulate(problem.constants(s, moved))

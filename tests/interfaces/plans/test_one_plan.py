@@ -10,6 +10,8 @@ from tests.long import rest_long
 
 import loadfactor
 from loadfactor.base.units import H_PER_MONTH
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.prices import choose_price
 from loadfactor.interfaces.plans.inputs import ask_serving
 from loadfactor.planner.hardware.workload import ServiceRequest
@@ -105,3 +107,10 @@ def test_a_fleet_of_which_a_part_is_simulated_is_sized_in_whole_replicas() -> No
     assert (plan.slo.kept, fewer.slo.kept) == (True, False)
     hours = page.document.sections[1].tables[0].text_rows()
     assert {row[2] for row in hours} == {str(plan.replicas)}
+
+
+def test_plans_of_a_service_take_the_release_of_its_engine() -> None:
+    """`--release` reaches the constants that `plan serve` and the plans that ask it use."""
+    service = ServiceRequest(accelerator="b200-sxm", release="0.19")
+    asked = ask_serving(service, 1_000, choose_price("b200-sxm", None))
+    assert asked.engine == read_engine_constants(accelerator("b200-sxm"), "vllm", "0.19")

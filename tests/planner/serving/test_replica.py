@@ -11,7 +11,7 @@ import pytest
 
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import read_engine_constants
+from loadfactor.catalog.engines import list_releases, read_engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.planner.hardware import EngineName
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
@@ -178,6 +178,26 @@ def test_an_engine_that_seldom_looks_lets_requests_wait(llama_8b: Replica) -> No
     seldom = replace(llama_8b, engine=replace(llama_8b.engine, poll_steps=30))
     often, late = (predict_latency(r, 16.0, 1024.0, 512.0) for r in (llama_8b, seldom))
     assert 8 < float((late.ttft_s - often.ttft_s) / often.decode_step_s) < 25
+
+
+def test_a_load_test_with_drafts_is_quicker_by_what_they_yield(llama_8b: Replica) -> None:
+    """Drafts at a small batch yield their tokens per step, less the wider step, in latencies too; none change nothing."""
+    plain, none, drafted = (
+        predict_latency(llama_8b, 2.0, 512.0, 256.0, speculation=s)
+        for s in (Speculation(), Speculation(0, 0.5), Speculation(3, 0.7))
+    )
+    assert none == plain
+    speed = Speculation(3, 0.7).speed
+    assert 0.6 * speed < float(plain.tpot_s / drafted.tpot_s) < speed
+
+
+def test_constants_of_a_release_are_used_where_it_was_measured() -> None:
+    """A release has its own factors by its first two numbers; one that was not measured has what all releases have in common."""
+    b200 = accelerator("b200-sxm")
+    assert {"0.17", "0.19"} <= set(list_releases("vllm"))
+    common, unknown, known = (read_engine_constants(b200, "vllm", r) for r in ("", "0.99.1", "0.19.0"))
+    assert replace(unknown, release="") == common
+    assert known.kernel_s > 1.1 * common.kernel_s
 
 
 def test_a_first_token_waits_for_steps_launched_ahead(llama_8b: Replica) -> None:

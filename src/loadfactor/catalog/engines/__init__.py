@@ -6,7 +6,8 @@ accelerator, and of that accelerator with another engine, is used where nobody m
 far that is from what was measured.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -55,11 +56,13 @@ class EngineConstants:
     narrow_cache: bool  # keeps the cache in 8 bits when the weights are that narrow
     windows_all_layers: bool  # attends to a window alone where every layer of a network has one, by itself
     poll_steps: int  # decode steps between two looks for new requests
+    draft_acceptance: float  # chance that a token drafted by the network's own layers is accepted
     ahead_steps: (
         float  # steps that a first token waits beside running sequences, as steps are launched before results are read
     )
     # where the numbers come from
     engine: str = ""
+    release: str = ""  # that was named
     accelerator: str = ""
     fitted_on: str = ""
     networks: tuple[str, ...] = ()  # measured with this engine on this accelerator
@@ -90,7 +93,7 @@ def list_factors(constant: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 MOST = {"matmul_share": 0.9, "memory_share": 0.93, "cache_share": 0.93, "attention_share": 0.9, "link_share": 0.9,
-        "fp8_matmul_factor": 1.0, "fp4_matmul_factor": 1.0, "fp8_block_factor": 1.0}  # fmt: skip
+        "fp8_matmul_factor": 1.0, "fp4_matmul_factor": 1.0, "fp8_block_factor": 1.0, "draft_acceptance": 0.95}  # fmt: skip
 """What is physical."""
 
 
@@ -104,9 +107,44 @@ def list_conditions(chip: Accelerator, engine: str, release: str = "") -> tuple[
     return family, engine, f"{engine} on {family}", f"{engine} {'.'.join(release.split('.')[:2])}"
 
 
-def read_run_settings(chip: Accelerator, engine: str) -> Mapping[str, Any]:
-    """What published runs of an engine on an accelerator set for themselves: right for their rows, and no default of a plan."""
-    found: Mapping[str, Any] = _read_file().get("measured_with", {}).get(chip.id, {}).get(engine, {})
+def list_releases(engine: str) -> tuple[str, ...]:
+    """Releases of an engine that have factors of their own.
+
+    >>> "0.19" in list_releases("vllm")
+    True
+    """
+    named = {key for entry in _read_file()["constant"].values() for key in list_factors(entry)}
+    return tuple(sorted(key.removeprefix(f"{engine} ") for key in named if re.match(rf"{engine} \d", key)))
+
+
+RUN_SETTINGS = ("poll_steps", "chunk_tokens", "chunk_prompts", "drafted")
+
+
+@cache
+def _read_published_runs() -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = read_toml(__package__, "published_runs.toml")["run"]
+    return found
+
+
+def read_run_settings(
+    chip: Accelerator, engine: str, model: str, release: str, precision: str, tp: int, ep: int, concurrency: int
+) -> Mapping[str, Any]:
+    """What a published run set for itself: right for its rows, and no default of a plan. `published_runs.toml` says what they mean.
+
+    >>> read_run_settings(accelerator("b200-sxm"), "trtllm", "deepseek-ai/DeepSeek-R1", "1.2.0rc6.post3", "fp8", 8, 1, 16)
+    {'drafted': 3}
+    """
+    own = {"engine": engine, "precision": precision, "tp": tp, "ep": ep}
+    found: dict[str, Any] = {}
+    for run in _read_published_runs():
+        if (
+            all(run.get(name, value) == value for name, value in own.items())
+            and chip.id in run["accelerators"]
+            and model.lower().endswith(tuple(run["models"]))
+            and release.startswith(tuple(run.get("releases", ("",))))
+            and concurrency >= run.get("concurrency", 0)
+        ):
+            found |= {name: run[name] for name in RUN_SETTINGS if name in run}
     return found
 
 
@@ -133,6 +171,7 @@ def read_engine_constants(chip: Accelerator, name: str, release: str = "") -> En
     return EngineConstants(
         **values,
         engine=name,
+        release=release,
         accelerator=chip.id,
         fitted_on=("" if exact else "borrowed: ") + "; ".join(describe_measured(row) for row in found),
         networks=tuple(exact[0]["networks"]) if exact else (),

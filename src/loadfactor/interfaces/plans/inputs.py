@@ -90,7 +90,8 @@ def ask_serving(request: ServiceRequest, users: float, price: ChosenPrice, **mor
     service = {item.name: getattr(request, item.name) for item in fields(ServiceRequest)}
     serving = ServingRequest(**service | {"users": users} | more)
     card = accelerator(serving.accelerator)
-    return build_inputs(serving, read_network(serving.model), card, read_engine_constants(card, serving.engine), price)
+    engine = read_engine_constants(card, serving.engine, serving.release or "")
+    return build_inputs(serving, read_network(serving.model), card, engine, price)
 
 
 def show_search() -> "Status":

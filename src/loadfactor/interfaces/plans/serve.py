@@ -10,7 +10,7 @@ from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.quantities import write_share
 from loadfactor.base.units import BITS_PER_BYTE, BYTES_PER_MIB, H_PER_DAY, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import read_engine_constants
+from loadfactor.catalog.engines import list_releases, read_engine_constants
 from loadfactor.catalog.models import read_network
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section
@@ -64,7 +64,8 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
         )
     trace, assumed = _demand(request)
     files, layout = split_measured(request.measured)
-    inputs = build_inputs(request, network, chip, read_engine_constants(chip, request.engine), price, trace)
+    engine = read_engine_constants(chip, request.engine, request.release or "")
+    inputs = build_inputs(request, network, chip, engine, price, trace)
     if files:
         tests = [test for file in files for test in read_load_tests(_read_text(Path(file)), file)]
         inputs = calibrate_inputs(inputs, tests, layout)
@@ -151,7 +152,12 @@ def _describe_trace(report: "TraceReport") -> str:
 def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
     r = p.chosen.replica
     status = "estimate" if p.distance in ("other stack", "never seen") else "fitted"
-    yield Assumption("engine", f"{r.engine.engine}; {r.engine.fitted_on}", "catalog/engines/constants.toml", status)
+    known = list_releases(r.engine.engine)
+    release = r.engine.release and f" {r.engine.release}"
+    if release and not r.engine.release.startswith(known):
+        release += f" (no constants of its own, {' '.join(known) or 'no release'} has; those of all releases)"
+    about = f"{r.engine.engine}{release}; {r.engine.fitted_on}"
+    yield Assumption("engine", about, "catalog/engines/constants.toml", status)
     bits, tokens = BITS_PER_BYTE * r.precision.kv_bytes_per_value, p.fleet_run.fleet.batching.cache_tokens
     cache = f"{bits:.0f} bits a number, {tokens:,} tokens a replica"
     yield Assumption("cache", cache, "what weights and the engine leave of the memory")

@@ -24,6 +24,9 @@ class ServiceRequest(Request):
     model: str = option("Model of the catalog, or a path to its config.json.", MODEL, short="-m")
     accelerator: str = option("Accelerator of the catalog.", ACCELERATOR, short="-a")
     engine: EngineName = option("Serving engine.", "vllm")
+    release: str | None = option(
+        "Release of the engine, as 0.19; what all its releases have in common when left out.", None
+    )
     requests_per_user: float = option("Requests of one user on an average day.", 20.0, at_least=0.001, at_most=1e6)
     input_tokens: float = option("Mean input of a request, tokens.", 1500.0, within=TOKENS)
     output_tokens: float = option("Mean output of a request, tokens.", 300.0, within=TOKENS)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.hardware.kernels import Real
-from loadfactor.planner.serving.simulation.fleet import Batching, PrefixCache, ServingFleet, tabulate_costs
+from loadfactor.planner.serving.simulation.fleet import Batching, PrefixCache, ServingFleet, Speculation, tabulate_costs
 from loadfactor.planner.serving.simulation.simulate import Arrivals, simulate
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica, cache_tokens, most_sequences, step_time
@@ -27,7 +27,14 @@ SPARE_TIME = 1.1  # simulated beyond what the equations say that the waves take
 
 
 def simulate_first_token_s(
-    r: Replica, costs: Costs, concurrency: int, prompt: int, output: int, wave_s: float, cached_share: float = 0.0
+    r: Replica,
+    costs: Costs,
+    concurrency: int,
+    prompt: int,
+    output: int,
+    wave_s: float,
+    cached_share: float = 0.0,
+    speculation: Speculation = Speculation(),
 ) -> float:
     """Mean seconds to the first token inside the engine; `wave_s` is about how long one wave of requests takes."""
     rng = np.random.default_rng(0)
@@ -41,7 +48,9 @@ def simulate_first_token_s(
         queue_limit=concurrency + 1,
         poll_steps=r.engine.poll_steps,
     )
-    fleet = ServingFleet(costs, batching, 1, prefix=PrefixCache(cached_share=cached_share), closed_loop=True)
+    fleet = ServingFleet(
+        costs, batching, 1, prefix=PrefixCache(cached_share=cached_share), speculation=speculation, closed_loop=True
+    )
     first_wave = Arrivals(
         np.zeros(concurrency, np.int64),
         rng.integers(max(int(prompt * SHORTEST), 1), prompt, concurrency, endpoint=True),
@@ -121,30 +130,51 @@ class TokenTime:
     prompt_added_s: Real
 
 
-def predict_tpot(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> TokenTime:
+def decode_s(r: Replica, batch: Real, context: float, speculation: Speculation) -> Real:
+    """Seconds in which each of `batch` sequences of `context` tokens gets one; with drafts, of a step over what it yields."""
+    return step_time(r, batch, batch * context, batch * speculation.drafted).total_s / speculation.speed
+
+
+def predict_tpot(
+    r: Replica,
+    concurrency: Real,
+    prompt: float,
+    output: float,
+    cached: float = 0.0,
+    speculation: Speculation = Speculation(),
+) -> TokenTime:
     """Time per token of a replica that always has `concurrency` requests of `prompt` and `output` tokens."""
     context = prompt + output / 2
     most = min(most_sequences(r, context), float(r.engine.max_sequences * r.layout.attention_dp))
     batch = np.minimum(concurrency, max(most, 1.0))
     others = np.maximum(batch - 1, 0.0)
-    decode_step = step_time(r, batch, batch * context).total_s
+    decode_step = decode_s(r, batch, context, speculation)
     prompt_s, added = prompt_time(r, prompt, others, context, cached)
     return TokenTime(batch, decode_step + others * added / output, decode_step, prompt_s, added)
 
 
-def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> Latency:
+def predict_latency(
+    r: Replica,
+    concurrency: Real,
+    prompt: float,
+    output: float,
+    cached: float = 0.0,
+    speculation: Speculation = Speculation(),
+) -> Latency:
     """Latency and throughput in a load test that keeps `concurrency` requests of `prompt` and `output` tokens in the replica."""
-    t = predict_tpot(r, concurrency, prompt, output, cached)
+    t = predict_tpot(r, concurrency, prompt, output, cached, speculation)
     wave_s = (output * t.decode_step_s + t.batch * t.prompt_added_s) * np.maximum(concurrency / t.batch, 1.0)
     ranks = r.layout.attention_dp
-    costs = tabulate_costs(r, r.engine.chunk_tokens * ranks, r.engine.max_sequences * ranks)
+    costs = tabulate_costs(r, r.engine.chunk_tokens * ranks, r.engine.max_sequences * ranks, speculation)
     lengths, share = (max(round(prompt), 1), max(round(output), 1)), min(cached / prompt, 0.999)
     first = [
-        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share)
+        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share, speculation)
         for c, w in zip(np.atleast_1d(concurrency), np.atleast_1d(wave_s), strict=True)
     ]
     simulated = np.array(first) if np.ndim(concurrency) else first[0]
-    ttft = r.engine.request_s + fill_s(r, prompt, cached) + ahead_s(r, t.batch, t.tpot_s) + simulated
+    ttft = (
+        r.engine.request_s + fill_s(r, prompt, cached) + ahead_s(r, t.batch, t.tpot_s * speculation.speed) + simulated
+    )
     throughput = concurrency * output / (ttft + t.tpot_s * np.maximum(output - 1, 0))
     return Latency(t.batch, ttft, t.tpot_s, throughput, t.decode_step_s, t.prompt_s, t.prompt_added_s)
 

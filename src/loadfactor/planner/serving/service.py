@@ -13,7 +13,7 @@ from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.planner.serving.latency import ahead_s, fill_s, prompt_time
+from loadfactor.planner.serving.latency import ahead_s, decode_s, fill_s, prompt_time
 from loadfactor.planner.serving.layouts import (
     EVERY_LAYOUT,
     FixedLayout,
@@ -22,7 +22,7 @@ from loadfactor.planner.serving.layouts import (
     list_layouts,
 )
 from loadfactor.planner.serving.simulation.fleet import Slo, Speculation
-from loadfactor.planner.serving.step import Replica, check_fits, most_sequences, step_time
+from loadfactor.planner.serving.step import Replica, check_fits, most_sequences
 
 PROMPT_LOAD = 0.7  # share of time that prompt replicas of a disaggregated fleet work: it bounds their queue
 LEAST_FREE = 1e-3  # of a replica's time, beside prompts: what keeps an overloaded one finite
@@ -125,10 +125,7 @@ class Service:
 
 def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
     t = traffic
-    step = float(step_time(r, batch, batch * t.context).total_s)
-    if t.speculation.drafted:
-        wide = float(step_time(r, batch, batch * t.context, batch * t.speculation.drafted).total_s)
-        step = wide / t.speculation.speed
+    step = float(decode_s(r, batch, t.context, t.speculation))
     cached = t.cached_share * t.prompt
     first_s = r.engine.request_s + fill_s(r, t.prompt, cached)
     if t.disaggregated:

@@ -263,7 +263,10 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
     chosen, traffic, run = fleet.chosen, q.mean_traffic, fleet.fleet_run.run
     progress("cost by demand, levers and bursts")
     pricing = FleetPricing(q.price_per_gpu_hour, q.headroom_share)
-    seen = predict_latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output)
+    lengths = traffic.prompt, traffic.output
+    seen = predict_latency(
+        chosen.replica, np.array(CONCURRENCIES, dtype=float), *lengths, speculation=traffic.speculation
+    )
     rate_per_s = run.total.finished / run.elapsed_s / run.total.replicas
     priced = partial(PricedStatistics, option=chosen, price_per_gpu_hour=q.price_per_gpu_hour)
     return ServingPlan(

@@ -1,10 +1,11 @@
 """Validation of the serving planner: rows that somebody measured on a replica, each predicted, with the errors by group.
 
 Columns: model, system, backend, isl, osl, tp, concurrency, and at least one of tpot_ms, ttft_ms, output_tok_per_s_derived (or
-output_tok_per_s). Optional: precision, pp, moe_ep, attention_dp, backend_version, requests. Where concurrency is empty, all
-requests are there from the start (offline), and throughput alone is compared. The published silicon sample of aiconfigurator
-(columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank,
-and so does the throughput, as in that sample.
+output_tok_per_s). Optional: precision, pp, moe_ep, attention_dp, backend_version, requests, drafted (tokens that the network's own
+layers draft a step; where rows do not say it, they are taken for published runs: catalog/engines/published_runs.toml). Where
+concurrency is empty, all requests are there from the start (offline), and throughput alone is compared. The published silicon
+sample of aiconfigurator (columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per
+attention-data-parallel rank, and so does the throughput, as in that sample.
 """
 
 import csv
@@ -13,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import isclose
 from pathlib import Path
 
 from loadfactor.base.errors import InputError, SourceError
@@ -27,6 +29,7 @@ from loadfactor.planner.hardware.distance import Distance, share_inside
 from loadfactor.planner.serving.calibration import Ranges, read_ranges, tell_distance
 from loadfactor.planner.serving.latency import predict_latency, predict_offline
 from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.simulation.fleet import MOST_DRAFTED, Speculation
 from loadfactor.planner.serving.step import Replica, most_sequences
 from loadfactor.planner.validation.measurement_files import LIMIT_BYTES, RowRefused, read_number, read_whole
 from loadfactor.planner.validation.request import ServingValidationRequest
@@ -50,6 +53,7 @@ class SweepRow:
     attention_dp: int
     concurrency: int | None  # per attention rank; None: all requests at once
     requests: int | None  # of the whole run, where the row says it
+    drafted: int | None  # tokens drafted a step; None: the row does not say
     ttft_s: float | None
     tpot_s: float | None
     output_tokens_per_s: float | None  # per attention rank
@@ -78,13 +82,20 @@ class SweepRow:
         return f"{self.system.replace('_', '-')} {self.backend} {self.version or 'of no named release'}"
 
     @property
-    def measurement(self) -> tuple[object, ...]:
-        """What two rows have in common that are one measurement, whatever names of network and version it is published under."""
-        what = (self.system, self.backend, self.prompt_tokens, self.output_tokens, *self.layout, self.concurrency)
-        return (*what, self.ttft_s, self.tpot_s, self.output_tokens_per_s)
+    def test(self) -> tuple[object, ...]:
+        """What rows have in common that may be one measurement under several names of network, release or layout."""
+        return self.system, self.backend, self.prompt_tokens, self.output_tokens, self.concurrency
+
+    def is_same(self, other: "SweepRow") -> bool:
+        """Whether two rows of a test are one measurement, as far as their digits go."""
+        if self.tpot_s is None:  # throughput alone, which two layouts may have alike
+            return self.layout == other.layout and self.output_tokens_per_s == other.output_tokens_per_s
+        pairs = (self.tpot_s, other.tpot_s), (self.ttft_s, other.ttft_s)
+        return all(a == b or (a and b and isclose(a, b, rel_tol=SAME_DIGITS)) for a, b in pairs)
 
 
 SAME = "the same measurement under another name as"
+SAME_DIGITS = 6e-4  # published to three or four digits
 NAMES = {
     "model": ("model", "model_path"),
     "system": ("system", "accelerator"),
@@ -99,6 +110,7 @@ NAMES = {
     "attention_dp": ("attention_dp", "attention_dp_size"),
     "concurrency": ("concurrency", "batch_size"),
     "requests": ("requests", "num_requests"),
+    "drafted": ("drafted", "num_speculative_tokens"),
     "ttft_ms": ("ttft_ms", "silicon_ttft_ms"),
     "tpot_ms": ("tpot_ms", "silicon_tpot_ms"),
     "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
@@ -116,12 +128,17 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
         text = read_file(path, LIMIT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
-    first: dict[tuple[object, ...], int] = {}
+    first: dict[tuple[object, ...], list[SweepRow]] = {}
     try:
         for row in _read_rows(csv.DictReader(io.StringIO(text)), path):
-            line = row.line if isinstance(row, SweepRow) else row[0]
-            before = line if isinstance(row, tuple) else first.setdefault(row.measurement, line)
-            yield row if before == line else (line, f"{SAME} line {before}")
+            if isinstance(row, tuple):
+                yield row
+                continue
+            alike = first.setdefault(row.test, [])
+            before = next((other.line for other in alike if row.is_same(other)), None)
+            if before is None:
+                alike.append(row)
+            yield row if before is None else (row.line, f"{SAME} line {before}")
     except csv.Error as error:
         raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
 
@@ -169,6 +186,7 @@ def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
         attention_dp=attention_dp,
         concurrency=concurrency,
         requests=read_whole(cells, "requests", default=0) or None,
+        drafted=read_whole(cells, "drafted", limits=DRAFTED) if cells["drafted"] else None,
         ttft_s=None if ttft is None else ttft / MS_PER_S,
         tpot_s=None if tpot is None else tpot / MS_PER_S,
         output_tokens_per_s=throughput,
@@ -220,21 +238,33 @@ def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int, sta
     return MeasuredLayout(ReplicaLayout(gpus * stages, attention_dp, moe_ep, stages), attention_dp)
 
 
-def build_replica(
-    network: Network, chip: Accelerator, engine: str, weights: str | None, layout: ReplicaLayout, release: str = ""
-) -> Replica:
-    """The replica of a row: the engine's constants, and how wide it keeps the cache."""
-    constants = read_engine_constants(chip, engine, release)
-    constants = replace(constants, **read_run_settings(chip, constants.engine))
+def build_replica(network: Network, chip: Accelerator, row: SweepRow, layout: ReplicaLayout) -> tuple[Replica, int]:
+    """The replica of a row, with the engine's constants and what the run set for itself, and how many tokens it drafted a step."""
+    constants = read_engine_constants(chip, row.backend, row.version)
+    about = (
+        row.model,
+        row.version,
+        row.precision or "",
+        layout.attention_tp,
+        layout.expert_parallel,
+        row.concurrency or 0,
+    )
+    own = dict(read_run_settings(chip, constants.engine, *about))
+    published = own.pop("drafted", 0)
+    drafted = published if row.drafted is None else row.drafted
+    if (prompts := own.pop("chunk_prompts", None)) is not None:
+        own["chunk_tokens"] = prompts * row.prompt_tokens
+    constants = replace(constants, **own)
     if not constants.windows_all_layers and len(network.sliding_layers) == network.layers:
         network = replace(network, sliding_window=None, sliding_layers=())
-    kept = choose_precision(network, weights)
+    kept = choose_precision(network, row.precision)
     if not constants.narrow_cache:
-        kept = choose_precision(network, weights, kv_bytes_per_value=2.0)
-    return Replica(network, chip, layout, kept, constants)
+        kept = choose_precision(network, row.precision, kv_bytes_per_value=2.0)
+    return Replica(network, chip, layout, kept, constants), drafted
 
 
 OPTIONAL = Limits(at_least=0, at_most=10_000_000)
+DRAFTED = Limits(at_least=0, at_most=MOST_DRAFTED)
 
 
 @dataclass(frozen=True)
@@ -500,7 +530,7 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     if network is None:
         raise InputError(f"unknown model {row.model!r}; give its config.json with --model-config")
     where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus, row.pp)
-    replica = build_replica(network, chip, row.backend, row.precision, where.layout, row.version)
+    replica, drafted = build_replica(network, chip, row, where.layout)
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {where.layout} of {chip.name}")
     known = replace(
@@ -515,7 +545,8 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     if row.concurrency is None:
         tokens_per_s = predict_offline(replica, row.requests, *lengths)
         return replace(known, predicted_output_tokens_per_s=tokens_per_s / where.ranks)
-    p = predict_latency(replica, float(row.concurrency * where.ranks), *lengths)
+    speculation = Speculation(drafted, replica.engine.draft_acceptance if drafted else 0.0)
+    p = predict_latency(replica, float(row.concurrency * where.ranks), *lengths, speculation=speculation)
     return replace(
         known,
         predicted_ttft_s=float(p.ttft_s),
