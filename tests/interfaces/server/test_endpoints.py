@@ -11,6 +11,7 @@ from httpx import Response
 from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOUR, HOURS, MINE, START, THEIRS, serve
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.gauges.exposition import (
     SHOWN,
@@ -23,6 +24,7 @@ from loadfactor.interfaces.gauges.exposition import (
 from loadfactor.interfaces.pages.readings import build_page
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import ShowRequest
+from loadfactor.interfaces.server import log
 from loadfactor.interfaces.server.guard import Bounds
 from loadfactor.interfaces.server.scrape import GaugeWindow
 from loadfactor.metrics import METRICS
@@ -66,6 +68,28 @@ def test_a_write_is_refused_in_one_line(
     line = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert (line["request_id"], line["status"]) == ("r-1", status)
     assert "MustNotBeSaid" not in json.dumps(line) + answer.text
+
+
+def test_the_log_has_a_line_a_request(
+    client: TestClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the trace that it is part of, as JSON or as text; from a level on, requests that went well have none."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    monkeypatch.setattr(log, "STYLE", log.LogStyle())
+    client.get("/api/v1/metrics", headers=headers)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["level"], line["path"], line["trace_id"]) == ("info", "/api/v1/metrics", trace)
+    log.STYLE.choose("text", "info")
+    client.get("/api/v1/metrics", headers=headers)
+    assert re.search(
+        rf" INFO request_id=\w+ .*path=/api/v1/metrics status=200 .*trace_id={trace}$", capsys.readouterr().err
+    )
+    log.STYLE.choose("json", "error")
+    client.get("/api/v1/metrics", headers=headers)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(InputError, match="no log format called 'xml'"):
+        log.STYLE.choose("xml", "info")
 
 
 def test_a_body_without_a_length_is_bounded_too(team_books: Books) -> None:

@@ -169,11 +169,17 @@ def up(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
     ] = None,
+    log_format: Annotated[str, typer.Option(metavar="json|text", help="How lines of the log are written.")] = "json",
+    log_level: Annotated[
+        str, typer.Option(metavar="info|warning|error", help="Which lines; those of requests are info.")
+    ] = "info",
 ) -> None:
     """Collect, keep the books current and serve them until a signal."""
+    from loadfactor.interfaces.server.log import STYLE
     from loadfactor.interfaces.server.run import serve
     from loadfactor.settings.config import choose_file, settings
 
+    STYLE.choose(log_format, log_level)
     chosen = settings() if config is None else choose_file(config)
     folder = find_one_store(chosen.store if not store and config is not None else store)
     serve(folder, listen, chosen)

@@ -22,7 +22,7 @@ from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.rules import RuleVerdicts
-from loadfactor.interfaces.server.guard import write_line
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.alerts import AlertReceiver

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.digests.post import Post, list_sent
-from loadfactor.interfaces.server.guard import write_line
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.settings.config import Settings
 
 LOOK_EVERY_S: Final = 20.0

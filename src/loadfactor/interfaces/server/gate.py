@@ -25,9 +25,8 @@ from loadfactor.interfaces.server.guard import (
     Caller,
     Guard,
     Need,
-    hide_secrets,
-    write_line,
 )
+from loadfactor.interfaces.server.log import hide_secrets, write_line
 from loadfactor.interfaces.web.frame import render_refusal
 from loadfactor.sources.prometheus.remote_write import BodyTooLarge
 
@@ -113,6 +112,8 @@ class Rates:
         return passes
 
 
+TRACE: Final = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+"""A header `traceparent` of W3C Trace Context."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SAFE_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"private, no-cache"))
 LAST_CALLS = 6
@@ -257,9 +258,12 @@ class Gate:
             return
         facts: dict[str, Any] = {"token": access.token} if access.token else {}
         facts |= {"user": access.user} if access.user else {}
+        if trace := TRACE.fullmatch(_header(scope["headers"], b"traceparent") or ""):
+            facts["trace_id"] = trace[1]
         if failed:
             facts["traceback"] = failed
         write_line(
+            level="error" if failed or status >= 500 else "info",
             request_id=request_id,
             client=(scope.get("client") or ("", 0))[0],
             method=method,

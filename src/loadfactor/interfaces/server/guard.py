@@ -1,15 +1,12 @@
 """Access to the server: tokens, trusted proxies, and the names under which a server of this machine alone may be called."""
 
-import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from hmac import compare_digest
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from time import time
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
@@ -17,7 +14,7 @@ from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.sessions import ProxyUsers, Sessions
 from loadfactor.settings.server import ServerSettings
 from loadfactor.sources.prometheus.remote_write import WriteLimits
-from loadfactor.store.tokens import PREFIX, SECRET, TokenFile
+from loadfactor.store.tokens import PREFIX, TokenFile
 
 
 @dataclass(frozen=True)
@@ -65,21 +62,6 @@ class Bounds:
     sign_in_burst: int = 10  # of one client at once
     clients: int = 10_000  # whose rates are remembered
     retry_after_s: int = 2
-
-
-def write_line(**facts: Any) -> None:
-    """Write one line, with the time first."""
-    line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
-    sys.stderr.write(hide_secrets(json.dumps(line, ensure_ascii=True, default=str)) + "\n")
-
-
-def hide_secrets(text: str) -> str:
-    """The text without tokens.
-
-    >>> hide_secrets("no metric called 'lf_AbcdefghijklmnopqrstuvwxyZ0123456789-_xyz'")
-    "no metric called 'lf_…'"
-    """
-    return SECRET.sub(f"{PREFIX}…", text)
 
 
 Need = Literal["nothing", "any", "read", "save", "fleet", "write"]

@@ -12,7 +12,8 @@ from loadfactor.base.errors import LoadfactorError, say_why
 from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.digest_service import DigestService
-from loadfactor.interfaces.server.guard import Guard, write_line
+from loadfactor.interfaces.server.guard import Guard
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.settings.config import CHOSEN, Settings, read_settings, settings
 from loadfactor.settings.reload import Changes, compare, digest_settings
 from loadfactor.store.source_status import write_running

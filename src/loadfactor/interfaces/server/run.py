@@ -23,7 +23,8 @@ from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.gate import Gate
-from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users, write_line
+from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog

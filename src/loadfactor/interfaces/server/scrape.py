@@ -21,7 +21,7 @@ from loadfactor.interfaces.gauges.exposition import SPLITS, GaugeSplit, MetricFa
 from loadfactor.interfaces.gauges.measured import WholeJobs, measure_budgets, measure_end, measure_split
 from loadfactor.interfaces.gauges.rules import RuleGauges, RuleVerdicts
 from loadfactor.interfaces.reach import is_empty
-from loadfactor.interfaces.server.guard import write_line
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.replies import Receiver, describe_errors
 from loadfactor.settings.config import settings

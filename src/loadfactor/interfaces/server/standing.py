@@ -13,7 +13,7 @@ from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.reach import RefusedError
-from loadfactor.interfaces.server.guard import write_line
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.web.standing import Standing
 
