@@ -25,6 +25,7 @@ from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import OWN_STREAM, sample_own_gpus
 from loadfactor.collect.payload_stream import PayloadStream
 from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, REMOTE_WRITE, pack_answer, pack_engine_page, pack_events
+from loadfactor.collect.peer import PeerRows
 from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PartStatus, PolledSource
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
@@ -102,8 +103,19 @@ class _Flush:
 class LiveService:
     """Everything that runs beside the HTTP server, on its event loop; what takes long runs in threads."""
 
-    def __init__(self, folder: Path, flush: Callable[[], int], live: LiveLog, settings: Settings, log: Log) -> None:
-        """`flush` makes files of the live rows; it gives the number of the last batch that is in files."""
+    def __init__(
+        self,
+        folder: Path,
+        flush: Callable[[], int],
+        live: LiveLog,
+        settings: Settings,
+        log: Log,
+        merge: Callable[[Path, int], int] | None = None,
+    ) -> None:
+        """`flush` makes files of the live rows; it gives the number of the last batch that is in files.
+
+        `merge` adds what the store in a folder got since an instant, and gives when it got the last; None without a pair.
+        """
         self.collector = LiveCollector(live)
         self.ingest_error = ""
         self._folder, self._flush_books, self._live, self._log = folder, flush, live, log
@@ -116,6 +128,7 @@ class LiveService:
         self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
         self._pools = RequestPools()
+        self._merge = merge
         self._sources: dict[str, ScheduledPull | ScrapeGroup | PolledSource] = {}
         self._samples_own = False
         """Nothing is configured that samples GPUs: those of this machine are sampled."""
@@ -157,6 +170,8 @@ class LiveService:
             for account in settings.cloudwatch
             if account.stream
         }
+        if self._merge is not None:  # the other server stays who it is until a restart
+            makers["pair"] = partial(PeerRows, settings.pair, self._folder, self._merge, self._before)
         if self._sources:
             self._before = {status.name: status for status in self.statuses()}
         self._sources = {key: self._sources.get(key) or make() for key, make in makers.items()}

@@ -75,7 +75,7 @@ class PolledSource(ABC):
         stream_id: str,
         parts: Sequence[str],
         every_s: float,
-        keep: Keep,
+        keep: Keep | None,
         before: Mapping[str, SourceStatus] | None = None,
         stopped: threading.Event | None = None,
     ) -> None:
@@ -140,6 +140,7 @@ class PolledSource(ABC):
     def _keep_events(self, events: Sequence[Any], cursor: Mapping[str, str] | None = None) -> None:
         """Return when they are durable. Raises LoadfactorError where they cannot be kept: then they are requested again."""
         assert self._loop is not None
+        assert self._keep is not None
         kept = asyncio.run_coroutine_threadsafe(self._keep(pack_events(events, cursor)), self._loop)
         try:
             kept.result(LONGEST_KEEP_S)

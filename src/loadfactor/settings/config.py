@@ -24,7 +24,7 @@ from loadfactor.settings.enforcement import Policies
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
-from loadfactor.settings.server import ServerSettings
+from loadfactor.settings.server import PairSettings, ServerSettings
 from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
@@ -81,6 +81,9 @@ class Settings(SettingsTable):
     )
     slurm: SlurmClusters = Field(default=(), description="Clusters of Slurm that it asks.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
+    pair: PairSettings = Field(
+        default=PairSettings(), description="The other one of two servers that receive the same."
+    )
     tag: tuple[dict[str, Any], ...] = Field(
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
     )

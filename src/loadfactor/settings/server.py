@@ -1,10 +1,11 @@
-"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server]."""
+"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server]; the other server of a pair: [pair]."""
 
 from typing import Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from loadfactor.settings.table import Duration, HomePath, SettingsTable
+from loadfactor.settings.sources import name_server
+from loadfactor.settings.table import URL, Duration, HomePath, SettingsTable
 
 TEAM_ROLE: Final = "team:"
 
@@ -50,3 +51,22 @@ class ServerSettings(SettingsTable):
                 "and a user without a group may see nothing; write all four"
             )
         return self
+
+
+class PairSettings(SettingsTable):
+    """The other one of two servers that receive the same: the table [pair]."""
+
+    peer: str = Field(default="", pattern=f"{URL}|^$", description="Address of the other server: http://host:9417.")
+    bearer_token_file: HomePath | None = Field(
+        default=None, description="File with a token of the other server that may read everything."
+    )
+    every: Duration = Field(default=Duration("1min"), description="How often what the other one has is brought over.")
+    take_over_after: Duration = Field(
+        default=Duration("30s"),
+        description="After so long without an answer of the one that judges alerts and sends digests this one does.",
+    )
+
+    @property
+    def label(self) -> str:
+        """Its host and port."""
+        return name_server(self.peer)

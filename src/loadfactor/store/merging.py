@@ -36,8 +36,12 @@ from loadfactor.tables.tagging_rules import GIVES
 ROWS_AT_ONCE: Final = 1_000_000
 
 
-def merge_store(writer: Writer, other: Session, progress: Callable[[str, float], None]) -> list[Receipt]:
+def merge_store(
+    writer: Writer, other: Session, progress: Callable[[str, float], None], since_ms: int = 0
+) -> list[Receipt]:
     """Add what `other` holds and this store does not, import by import; a receipt of each that brought rows.
+
+    `since_ms`: what changed there since then, and not what was brought over before.
 
     Raises InputError where the other books are kept in another currency, and as imports do.
     """
@@ -47,6 +51,7 @@ def merge_store(writer: Writer, other: Session, progress: Callable[[str, float],
         )
     here = {record.digest: record for record in list_imports(writer)}
     records = [record for record in list_imports(other) if record.source != STATEMENTS.name]  # months are closed here
+    records = [record for record in records if record.at_ms is None or record.at_ms >= since_ms]
     receipts = []
     for place, record in enumerate(records):
         progress(f"import {record.number} of {other.name}", place / len(records))

@@ -371,7 +371,7 @@ class Merged:
 def build_merge_page(request: MergeRequest) -> Document:
     """Bring over what another store holds."""
     with ProgressBar() as bar:
-        receipts = request.own_books.merge(Books.open(find_one_store(request.other)), bar)
+        receipts = request.own_books.merge(Books.open(find_one_store(request.other)), progress=bar)
     data = Merged(str(request.other), tuple(receipts))
     if not receipts:
         return Document(f"Nothing to bring over: these books hold all that is in {request.other}.", data=data)

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
+from loadfactor.collect.peer import STORE_FILES
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
@@ -37,6 +38,7 @@ from loadfactor.interfaces.server.guard import Bounds, Guard, Need
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
 from loadfactor.interfaces.server.pages import PAGE_NEEDS, add_pages
+from loadfactor.interfaces.server.pair import OUTBOX, PAIR, Leading, add_pair
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.replies import Receiver, Served, describe_errors
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
@@ -63,6 +65,9 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", STATEMENTS): "read",
     ("GET", BRIDGE): "read",
     ("GET", SEFF): "read",
+    ("GET", PAIR): "fleet",
+    ("GET", OUTBOX): "fleet",
+    ("GET", STORE_FILES + "/{name}"): "fleet",
     ("GET", "/api/v1/silences"): "fleet",
     ("POST", "/api/v1/silences"): "write",
     ("DELETE", "/api/v1/silences/{id}"): "write",
@@ -81,6 +86,7 @@ def make_app(
     clock_s: Callable[[], float] = time,
     alerts: AlertService | None = None,
     digests: DigestService | None = None,
+    leading: Leading | None = None,
     is_live: bool = True,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
@@ -120,6 +126,7 @@ def make_app(
     add_lists(app, served)
     add_alerts(app, served)
     add_insight(app, served)
+    add_pair(app, served, leading or Leading())
 
     @app.get(
         "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}
@@ -130,6 +137,8 @@ def make_app(
         if alerts is not None:
             answer |= {"alerts": alerts.health()}
             answer["status"] = "degraded" if answer["status"] == "ok" and alerts.is_failing else answer["status"]
+        if leading is not None:
+            answer |= {"leads": leading.leads}
         if digests is not None:
             answer |= {"digests": digests.health()}
             answer["status"] = "degraded" if answer["status"] == "ok" and digests.error else answer["status"]

@@ -25,6 +25,7 @@ from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.gate import Gate
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
 from loadfactor.interfaces.server.log import write_line
+from loadfactor.interfaces.server.pair import Following, Leading
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.settings.config import Settings
 from loadfactor.store.live import LiveLog
@@ -52,20 +53,25 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         opened.callback(live.close)
         listening = opened.enter_context(bind(host, port))
         _prepare()
-        service = LiveService(books.store.folder, books.flush, live, settings, write_line)
+        merge = partial(_bring_over, books) if settings.pair.peer else None
+        service = LiveService(books.store.folder, books.flush, live, settings, write_line, merge)
         address = _name_address(host, listening, settings)
-        alerts = AlertService(books, settings, address, service.note_clock)
-        digests = DigestService(books, settings, address)
+        leading = Leading(not settings.pair.peer)
+        alerts = AlertService(books, settings, address, service.note_clock, leading=leading)
+        digests = DigestService(books, settings, address, leading)
         live.heard = alerts.arrivals.hear
-        app = make_app(books, service, guard, alerts=alerts, digests=digests)
+        app = make_app(
+            books, service, guard, alerts=alerts, digests=digests, leading=leading if settings.pair.peer else None
+        )
         server = _make_server(app, guard, settings)
         check_access = partial(_make_guard, store.folder, host)
         reload = Reload(store.folder, settings, service, alerts, digests, guard, check_access)
         _greet(address, store.name, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+        following = Following(settings.pair, books.store.folder, leading) if settings.pair.peer else None
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(_run(server, service, alerts, digests, listening, reload))
+            runner.run(_run(server, service, alerts, digests, following, listening, reload))
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -89,6 +95,14 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=_Loop) as runner:
             runner.run(server.serve(sockets=[listening]))
+
+
+def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
+    """Add what the copy of another store got since an instant; when it got the last."""
+    other = Books(folder)
+    newest_ms = max((record.at_ms or 0 for record in other.imports), default=0)
+    books.merge(other, since_ms)
+    return newest_ms
 
 
 class AtRest:
@@ -219,6 +233,7 @@ async def _run(
     service: LiveService,
     alerts: AlertService,
     digests: DigestService,
+    following: Following | None,
     listening: socket.socket,
     reload: Reload,
 ) -> None:
@@ -226,11 +241,12 @@ async def _run(
     reload.watch(server.config.ssl)
     collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
     posting = asyncio.create_task(digests.run())
+    pairing = [asyncio.create_task(following.run())] if following else []
     given_up = asyncio.create_task(_wait_until_given_up(service, server))
     try:
         await server.serve(sockets=[listening])  # until a signal
     finally:
-        for task in (given_up, posting, judging, collecting):
+        for task in (given_up, *pairing, posting, judging, collecting):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task

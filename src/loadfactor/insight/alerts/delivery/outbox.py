@@ -405,6 +405,23 @@ def add_silence(folder: Path, silence: Silence) -> None:
         )
 
 
+def adopt_silences(folder: Path, silences: Sequence[Silence]) -> None:
+    """Keep silences that another server knows of; what was lifted there is lifted here."""
+    if not silences:
+        return
+    with read_outbox(folder) as connection:
+        known = {silence.id: silence for silence in ([] if connection is None else list_silences(connection))}
+    new = [of for of in silences if of.id not in known or (of.ended_ms is not None and known[of.id].ended_ms is None)]
+    if not new:
+        return
+    with closing(Outbox(folder)) as outbox, outbox.change() as connection:
+        for of in new:
+            row = (of.id, of.rule, json.dumps(dict(of.by)), of.created_ms, of.until_ms, of.reason, of.who, of.ended_ms)
+            connection.execute(
+                f"INSERT OR REPLACE INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
+            )
+
+
 def lift_silence(folder: Path, silence_id: str, now_ms: int) -> Silence:
     """End a silence now; one that is over stays as it is. Raises InputError where there is none of this id."""
     with closing(Outbox(folder)) as outbox, outbox.change() as connection:
