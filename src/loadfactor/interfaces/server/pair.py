@@ -41,6 +41,12 @@ PAIR: Final = "/api/v1/pair"
 OUTBOX: Final = "/api/v1/pair/outbox"
 LOOK_EVERY_S: Final = 2.0
 PIECE_BYTES: Final = BYTES_PER_MIB
+BINARY: Final = "application/octet-stream"
+FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "the file", "content": {BINARY: {}}},
+    304: {"description": "unchanged since the answer of this ETag"},
+    **describe_errors(404),
+}
 
 
 @dataclass(frozen=True)
@@ -148,12 +154,12 @@ def add_pair(app: FastAPI, served: Served, leading: Leading) -> None:
         """Whether this server judges alerts and sends digests, since when, and the silences it knows of."""
         return JSONResponse(asdict(await served.pool.ask(lambda: leading.describe(store.folder))))
 
-    @app.get(OUTBOX, responses=describe_errors(), response_class=Response)
+    @app.get(OUTBOX, responses=FILE, response_class=Response)
     async def outbox(request: Request) -> Response:
         """The outbox of alerts and digests as it is now, a SQLite database."""
         return await served.pool.ask(lambda: _copy_outbox(store.folder, request.headers.get("if-none-match", "")))
 
-    @app.get(STORE_FILES + "/{name}", responses=describe_errors(), response_class=Response)
+    @app.get(STORE_FILES + "/{name}", responses=FILE, response_class=Response)
     async def store_file(request: Request, name: Annotated[str, InPath(max_length=200)]) -> Response:
         """The manifest of the store (manifest.json), or a file that it names."""
 
@@ -174,7 +180,7 @@ def add_pair(app: FastAPI, served: Served, leading: Leading) -> None:
                     while piece := content.read(PIECE_BYTES):
                         yield piece
 
-            return StreamingResponse(read(), 200, {"Content-Length": str(file.bytes)}, "application/octet-stream")
+            return StreamingResponse(read(), 200, {"Content-Length": str(file.bytes)}, BINARY)
 
         return await served.pool.ask(work)
 
@@ -195,7 +201,7 @@ def _copy_outbox(folder: Path, seen: str) -> Response:
 def _answer(content: bytes, version: str, seen: str) -> Response:
     if version == seen:
         return Response(status_code=304)
-    return Response(content, 200, {"ETag": version}, "application/octet-stream")
+    return Response(content, 200, {"ETag": version}, BINARY)
 
 
 async def run_while_leading(leading: Leading, work: Any, leave: Any) -> None:

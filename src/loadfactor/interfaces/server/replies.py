@@ -61,6 +61,7 @@ ERRORS = {
     400: "the request cannot be understood",
     401: "a token is needed",
     403: "the token is not enough",
+    404: "it is not there, or not any more",
     408: "the body came too slowly",
     413: "the body is too large",
     414: "the address is too long",
