@@ -115,6 +115,7 @@ class AlertService:
             self._stopped = True
 
     async def _lead(self) -> None:
+        self._taken = self._next  # as it may have changed while the other server led
         while self._outbox is None:
             self._outbox = await self._try(self._open)
             if self._outbox is None:
