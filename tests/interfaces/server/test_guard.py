@@ -170,7 +170,9 @@ def ask(client: TestClient, method: str, path: str, token: str | None) -> tuple[
     if content.startswith(b"\x1f\x8b"):
         content = gzip.decompress(content)
     drawn = ("x-request-id", "etag", "content-length")  # at random, and a length
-    return answer.status_code, content.decode(errors="replace") + str({k: v for k, v in answer.headers.items() if k not in drawn})
+    return answer.status_code, content.decode(errors="replace") + str(
+        {k: v for k, v in answer.headers.items() if k not in drawn}
+    )
 
 
 @pytest.mark.parametrize("right", ["read", "write", "read-team", "nobody's team", "revoked", "wrong", "none"])
