@@ -127,11 +127,9 @@ class DiagnosedJob:
         return next((name for name in ACTIVITY if self.has(name)), ACTIVITY[-1])
 
     def has(self, name: str) -> bool:
-        """Whether a signal of GPUs, of nodes (`node …`) or sections was measured for half of the held time at least."""
+        """Whether a signal of GPUs, of nodes (`node …`) was measured for half of the held time at least."""
         if name == "any activity":
             return self.has(self.activity)
-        if name == "sections":
-            return bool(self.sections)
         if name.startswith("node "):
             found = self.nodes.get(name.removeprefix("node "))
             return found is not None and bool(np.mean(~np.isnan(found)) > 0.5)

@@ -47,7 +47,7 @@ def _compare(facts: DiagnosedJob, generates: Flags, trains: Flags) -> str:
 
 
 ROLLOUTS: Final = DiagnosisRule(
-    "rollouts", "waits for rollouts", "communication", ("sections",), find_rollouts,
+    "rollouts", "waits for rollouts", "communication", (), find_rollouts,  # only a job that says it generates has any
     low=0.3, confidence=0.9,
     against=("decoding keeps few multiprocessors busy by nature: what full batches leave is not lost",),
     measure_next=(
