@@ -240,7 +240,7 @@ def book_held(
             chosen = _choose_held(session, spans)
         else:
             chosen = _choose_touching(spans) if within is None else _choose_within(session, within)
-        if read == "held" and suspects:  # several steps read them, of each what is asked for
+        if read == "held" and suspects:  # several steps read them, of each what it takes
             unread = ", ".join(f"if(false, {c}, NULL) AS {c}" for c in MEASUREMENTS if not signals & measured_bit(c))
             columns = f"* REPLACE ({unread})" if unread else "*"
             session.materialize("samples_of_held", f"SELECT {columns} FROM ({chosen})")

@@ -303,15 +303,17 @@ def _list_outages(session: Session) -> dict[tuple[str | None, str | None], list[
     sources: dict[tuple[int, int], str] = {}
     for place, member in enumerate(list_sessions(session)):
         logs = member.manifest.logs_of("outages")
-        said = f"FROM {read(member.paths(logs))} WHERE import_no > 0" if logs else f"FROM ({empty('outages')})"
+        stated = f"FROM {read(member.paths(logs))} WHERE import_no > 0" if logs else f"FROM ({empty('outages')})"
         columns = f"device_id, node, from_utc, {'import_no' if logs else '0'} AS import_no, {place} AS place"
-        member.create_view("outages_said", f"SELECT DISTINCT {columns} {said}")
-        listed = [number for (number,) in member.raw.execute("SELECT DISTINCT import_no FROM outages_said").fetchall()]
+        member.create_view("stated_outages", f"SELECT DISTINCT {columns} {stated}")
+        listed = [
+            number for (number,) in member.raw.execute("SELECT DISTINCT import_no FROM stated_outages").fetchall()
+        ]
         records = list_imports(member, f"import_no IN ({', '.join(map(str, listed))})") if listed else []
         sources |= {(place, record.number): f"{record.source}, import {record.number}" for record in records}
-    unite(session, "outages_said", ("device_id", "node"))
-    said_by = session.raw.execute("SELECT device_id, node, from_utc, place, import_no FROM outages_said").fetchall()
-    for device, node, since, *number in said_by:
+    unite(session, "stated_outages", ("device_id", "node"))
+    rows = session.raw.execute("SELECT device_id, node, from_utc, place, import_no FROM stated_outages").fetchall()
+    for device, node, since, *number in rows:
         numbers[device, node, since].add((number[0], number[1]))
     called = dict(session.raw.execute("SELECT node, called FROM node_names").fetchall())
     found: dict[tuple[str | None, str | None], list[ListedOutage]] = defaultdict(list)

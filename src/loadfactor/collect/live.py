@@ -138,7 +138,7 @@ class LiveService:
     def take(self, settings: Settings) -> None:
         """Collect as these settings say. A source whose settings are as before goes on; others go on where their streams are.
 
-        Raises InputError where a source cannot be asked as they say; then nothing has changed.
+        Raises InputError where a source cannot be reached as they say; then nothing has changed.
         """
         engines = [group for group in settings.exporters if isinstance(group, ServingEngines)]
         makers: dict[str, Callable[[], ScheduledPull | ScrapeGroup | PolledSource]] = {

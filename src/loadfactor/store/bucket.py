@@ -273,7 +273,7 @@ class Bucket(Place):
             pass  # of another one, which is waited for
 
     def _await_turn(self) -> None:
-        """Wait while another writer has a turn, no longer than that said."""
+        """Wait while another writer has a turn, no longer than that stated."""
         seen, end_s = None, 0.0
         while not self._has_turn and (turn := self._objects.get(TURN)) is not None:
             if turn != seen:

@@ -257,8 +257,10 @@ def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:
     """One manifest of all files. Raises InputError where stores have other currencies, or one is a copy of another."""
     kept = {region: of.currency for region, of in manifests.items() if of.currency}
     if len(set(kept.values())) > 1:
-        said = ", ".join(f"{region} in {currency}" for region, currency in kept.items())
-        raise InputError(f"the books to be read as one have different currencies ({said}); read those of one currency")
+        listed = ", ".join(f"{region} in {currency}" for region, currency in kept.items())
+        raise InputError(
+            f"the books to be read as one have different currencies ({listed}); read those of one currency"
+        )
     homes: dict[str, str] = {}
     for region, manifest in manifests.items():
         for file in manifest.files:

@@ -103,7 +103,7 @@ class _Import:
     def read(self, leave_out: LeaveOut, is_watched: bool) -> Iterator[Rows]:
         """Its rows, those of a table after those of another. `is_watched`: its source sees devices and holders, and lists none."""
         for kept in TABLES:
-            reader = self.writer.raw.cursor()  # others are asked while it goes on
+            reader = self.writer.raw.cursor()  # others read while it goes on
             sql = self._select_samples() if kept is SAMPLES else self._select_small(kept, leave_out)
             if sql is None:
                 continue
@@ -144,7 +144,7 @@ class _Import:
         logs = self.other.paths(f for f in files if f.is_log)
         columns = ", ".join(_TAKEN)
         there = f"SELECT {columns} FROM {taken(self.other.parts(f for f in files if not f.is_log), of_import)}"
-        if logs:  # what each of several imports said of one sample
+        if logs:  # what each of several imports has of one sample
             there += f" UNION ALL SELECT {columns} FROM {read(logs)} WHERE {of_import}"
         days = {f.day for f in files}
         here = self.writer.parts(f for f in self.writer.manifest.of(SAMPLES.name) if f.day in days)
@@ -167,12 +167,12 @@ def _take_all(_writer: Writer, _kept: Table, rows: str) -> str:
 
 
 def _leave_known(writer: Writer, kept: Table, rows: str) -> str:
-    """Rows that were not logged here. Who rules say that pays is no part of what a source said."""
+    """Rows that were not logged here. Who rules say that pays is no part of what a source stated."""
     logs = writer.manifest.logs_of(kept.name)
     if not logs:
         return rows
-    said = [c.name for c in kept.columns if c.name not in (*GIVES.values(), ORIGINAL)]
-    same = " AND ".join(f"there.{name} IS NOT DISTINCT FROM here.{name}" for name in said)
+    stated = [c.name for c in kept.columns if c.name not in (*GIVES.values(), ORIGINAL)]
+    same = " AND ".join(f"there.{name} IS NOT DISTINCT FROM here.{name}" for name in stated)
     known = read_rows(kept.name, writer.paths(logs))
     return f"SELECT there.* FROM ({rows}) AS there ANTI JOIN {known} AS here ON {same}"
 

@@ -47,7 +47,7 @@ FoundT = TypeVar("FoundT")
 
 @dataclass(frozen=True)
 class AlertSettings:
-    """How alerts are judged, and who is told."""
+    """How alerts are judged, and who hears of them."""
 
     rules: tuple[Rule, ...]
     receivers: Sequence[AlertReceiver]

@@ -259,7 +259,7 @@ async def send(
 async def digest_state(request: Request, store: Store, *of: object) -> str:
     """What an answer depends on, digested: the books (files and live batches), settings, program and address, and `of`."""
     beside = [_state_of(store.folder / name) for name in (LIVE, LIVE + LOG_SUFFIX, ALERTS, ALERTS + LOG_SUFFIX)]
-    state = (await asyncio.to_thread(store.place.read_mark), beside)  # a bucket is asked
+    state = (await asyncio.to_thread(store.place.read_mark), beside)  # a bucket is read
     program = (__version__, digest_catalog(), repr(settings()))
     identity = (program, state, request.url.path, request.url.query, *of)
     return hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]
