@@ -99,7 +99,7 @@ docs: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh site 'Material for MkDocs'
 	$(BIN)/python packaging/site/make_site.py .site-env/bin/mkdocs site
 
-# Known holes of what is pinned; asks pypi.org.
+# Known holes of what is pinned; asks the package index.
 audit: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
 	.dist-env/bin/pip-audit --disable-pip --require-hashes --strict -r requirements.lock
