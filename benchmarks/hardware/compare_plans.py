@@ -5,9 +5,10 @@ from typing import Any
 
 from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import Network, network
-from loadfactor.planner.serving.layouts import ReplicaLayout
-from loadfactor.planner.serving.step import step_time
+from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.step import Replica, step_time
 from loadfactor.planner.training.flops import compute_utilization
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
@@ -15,7 +16,6 @@ from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.software import find_software
 from loadfactor.planner.training.step import estimate_step
-from loadfactor.planner.validation.serving import build_replica
 
 Row = dict[str, Any]
 TRAINING_COLUMNS = (
@@ -101,7 +101,9 @@ def _describe_job(case: Mapping[str, Any], chip: Accelerator) -> tuple[TrainingJ
 
 def compare_serving(rows: Sequence[Mapping[str, Any]], chip: Accelerator) -> list[Row]:
     """Each row beside a step of vLLM as plans have it: its work on the GPU, and what its host adds, which plain PyTorch has not."""
-    replica = build_replica(network("llama-3.1-8b"), chip, "vllm", "bf16", ReplicaLayout(1, 1, 1))
+    llama = network("llama-3.1-8b")
+    constants = read_engine_constants(chip, "vllm")
+    replica = Replica(llama, chip, ReplicaLayout(1, 1, 1), choose_precision(llama, "bf16"), constants)
     found: list[Row] = []
     for row in rows:
         if "seconds" not in row:

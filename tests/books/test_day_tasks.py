@@ -16,7 +16,7 @@ from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.books.day_tasks import FOLDER, TaskList
+from loadfactor.books.day_tasks import FOLDER, TaskList, name_output
 from loadfactor.interfaces.engines.local import run_local
 from loadfactor.interfaces.engines.worker import name_books
 from loadfactor.interfaces.pages.ledger_tasks import list_planned, publish
@@ -156,7 +156,8 @@ def test_another_definition_is_published_in_parts(tmp_path: Path) -> None:
     with busy.store.read() as session:
         tasks = TaskList(session, 0.4)
         first = tasks.list()[0]
-        assert tasks.book(first).exists()
+        tasks.book(first)
+        assert session.place.has(name_output(first.name))
     found = publish(busy)
     assert found.tasks == 1
     assert found.stale_hours

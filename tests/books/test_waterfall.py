@@ -7,7 +7,6 @@ import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Row, add, batch
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.waterfall import ASKED, WaterfallGroup
 from loadfactor.catalog.accelerators import accelerator
@@ -15,7 +14,6 @@ from loadfactor.catalog.models import network
 from loadfactor.insight.savings import find_savings
 from loadfactor.interfaces.pages.waterfall import say_useful
 from loadfactor.metrics.fullness import DROPS
-from loadfactor.planner.hardware.checkpoint import plan_checkpoints
 from loadfactor.planner.training.flops import training_flops_per_token
 from loadfactor.settings.config import settings
 
@@ -326,26 +324,6 @@ def test_a_section_holds_all_gpus_of_its_job_as_far_as_they_were_observed(tmp_pa
     (group,) = (group for group in found.rows if group.by["job"] == "two")
     assert group.gpu_hours.uncounted == pytest.approx(2)
     assert by_cause(group, "without_math") == pytest.approx({"data_wait": 1.0, None: 3.0}, rel=1e-9)
-
-
-def test_work_is_lost_less_at_the_best_interval(tmp_path: Path) -> None:
-    """A job of 10 h that loses a fifth of its work in two restarts; its checkpoints take 12 s.
-
-    Its losses are 5 h apart: what Daly's interval loses of 10 GPU-hours is not saved, the rest of the lost work is.
-    """
-    half = (START + END) // 2
-    lost = [
-        {**made("train", tokens_at(0.04), kept=False), "from_utc": at, "to_utc": at + MS_PER_HOUR, "cause": "restart"}
-        for at in (START, half)
-    ]
-    stalls = [{"job_id": "train", "from_utc": half, "to_utc": half + 12_000, "kind": "checkpoint"}]
-    books: Books = make_books(tmp_path, [made("train", tokens_at(0.32)), *lost], stalls)
-    fall = books.waterfall().all.gpu_hours
-    (lever,) = [of for of in find_savings(books).levers if of.lever == "checkpoint_oftener"]
-    plan = plan_checkpoints(12.0, 5 * 3600.0, 0.0)
-    assert fall.lost_work > 0
-    assert lever.gpu_hours == pytest.approx(fall.lost_work - 10 * (1 - plan.efficiency_share))
-    assert "lost work 2 times" in lever.evidence[0]
 
 
 def test_the_whole_is_one_however_it_is_split(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.commands import Run
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, add, batches
 from tests.ledger.test_books_balance import assert_same_ledger, ledger_of
 from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.interfaces.cli import main
 from loadfactor.store.live import LiveBatch, LiveLog
 
 START = 1_767_225_600_000  # 2026-01-01
@@ -107,12 +107,12 @@ def test_books_of_another_currency_stay_out(tmp_path: Path) -> None:
         books.merge(other)
 
 
-def test_the_command_says_what_came_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_came_over(tmp_path: Path, run: Run) -> None:
     """The page names what each import brought; a second time there is nothing to bring."""
     first, second = (
         receive(tmp_path / name, [minute_of(m) for m in minutes]).store.folder
         for name, minutes in (("a", range(3)), ("b", range(5)))
     )
     for said in ("4 samples", "Nothing to bring over"):
-        assert main(["merge", str(second), "--store", str(first)]) == 0
-        assert said in capsys.readouterr().out
+        code, page, _ = run("merge", second, "--store", first)
+        assert (code, said in page) == (0, True)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
-from glob import glob, has_magic
+from glob import escape, glob
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +47,12 @@ def join_stores(given: Iterable[str | Path]) -> Path:
 
 def is_joint(path: Path) -> bool:
     """True where a path may name several stores: it has a comma or is a pattern, and no folder is called so."""
-    return (BETWEEN in str(path) or has_magic(str(path))) and not path.exists()
+    return (BETWEEN in str(path) or _is_pattern(str(path))) and not path.exists()
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether a name has * or ? in it: brackets are part of names."""
+    return "*" in text or "?" in text
 
 
 def list_stores(path: Path) -> tuple[Path, ...]:
@@ -59,10 +64,10 @@ def list_stores(path: Path) -> tuple[Path, ...]:
         return (path,)
     found: list[Path] = []
     for text in str(path).split(BETWEEN):
-        if not has_magic(text):
+        if not _is_pattern(text):
             found.append(read_path(text))
             continue
-        fitting = sorted(Path(name) for name in glob(text) if Path(name).is_dir())
+        fitting = sorted(Path(name) for name in glob(text.replace("[", escape("["))) if Path(name).is_dir())
         if not fitting:
             raise InputError(f"no folder fits {text}; name the folders of the books with --store")
         found += fitting

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import list_stores, name_store, read_url, say_read_only
-from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import Manifest, StoredFile, merge
 from loadfactor.store.overlay import Overlay
 from loadfactor.store.place import CACHE_GB, Generation, Place
@@ -280,6 +279,8 @@ def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:
 
 def _check_bills(members: Mapping[str, Session]) -> None:
     """Raise InputError where two stores have imported the same bill: it would be charged twice."""
+    from loadfactor.store.import_records import list_imports  # which writes, too
+
     homes: dict[str, str] = {}
     billed = {region: member for region, member in members.items() if member.manifest.of("charges")}
     for region, member in billed.items() if len(billed) > 1 else ():
