@@ -80,11 +80,15 @@ def add_rows(
 
 def merge(store: Store, idle_below: float, other: Store, since_ms: int, progress: Progress) -> list[Receipt]:
     """As `Books.merge`."""
-    with other.read() as session, store.write() as writer:
-        receipts = merge_store(writer, session, progress, since_ms)
-        if receipts:
-            _finish(writer, progress, idle_below)
-    return receipts
+    with other.read() as session:
+
+        def work(writer: Writer) -> list[Receipt]:
+            receipts = merge_store(writer, session, progress, since_ms)
+            if receipts:
+                _finish(writer, progress, idle_below)
+            return receipts
+
+        return store.change(work)
 
 
 def forget(store: Store, idle_below: float, number: int, progress: Progress) -> ImportRecord:
