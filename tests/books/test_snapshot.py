@@ -107,7 +107,7 @@ def test_kept_sums_answer_like_the_ledger(simulated_books: Books) -> None:
         before = [snapshot.show(**question) for question in questions]
         derived = snapshot._session.derived
         derived[LEDGER_FILES] = replace(derived[LEDGER_FILES], sums={})
-        snapshot._session._overlay._kept.clear()
+        snapshot._session.overlay._kept.clear()
         after = [snapshot.show(**question) for question in questions]
     for question, first, second in zip(questions, before, after, strict=True):
         assert [(r[:2], r[3:7], r[8:]) for r in second] == [(r[:2], r[3:7], r[8:]) for r in first], question

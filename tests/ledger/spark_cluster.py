@@ -109,7 +109,7 @@ class SparkCluster:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=10) as answer:
                     if json.load(answer)["aliveworkers"] >= workers:
                         return
-            except OSError:
+            except (OSError, ValueError):  # it has not begun, or answers with a page as it begins
                 pass
             time.sleep(0.2)
         logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
