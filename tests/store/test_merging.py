@@ -19,7 +19,7 @@ START = 1_767_225_600_000  # 2026-01-01
 Batches = Sequence[LiveBatch]
 
 
-def receive(folder: Path, deliveries: Sequence[Batches], flush_every: int = 7) -> Books:
+def receive(folder: Path, deliveries: Sequence[Batches], flush_every: int = 30) -> Books:
     """Books that took these deliveries, flushed now and then."""
     books = Books.open(folder, create=True)
     with LiveLog.open(folder) as log:
@@ -65,7 +65,7 @@ def test_a_pair_with_outages_has_the_books_of_one(seed: int, tmp_path: Path) -> 
     for name, outage in zip("ab", outages, strict=True):
         taken = [d for place, d in enumerate(deliveries) if place not in outage]
         taken[outage[0]] = [*relist(outage), *taken[outage[0]]]
-        pair.append(receive(tmp_path / name, taken, rnd.randrange(3, 20)))
+        pair.append(receive(tmp_path / name, taken, rnd.randrange(15, 50)))
     whole = receive(tmp_path / "whole", deliveries)
     for into, other in ((0, 1), (1, 0), (0, 1), (1, 0)):
         pair[into].merge(pair[other])
