@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -204,7 +204,9 @@ def _answer(content: bytes, version: str, seen: str) -> Response:
     return Response(content, 200, {"ETag": version}, BINARY)
 
 
-async def run_while_leading(leading: Leading, work: Any, leave: Any) -> None:
+async def run_while_leading(
+    leading: Leading, work: Callable[[], Coroutine[Any, Any, None]], leave: Callable[[], Awaitable[None]]
+) -> None:
     """Run `work` while this server leads, again whenever it does; `leave` ends what it has open."""
     while True:
         while not leading.leads:
