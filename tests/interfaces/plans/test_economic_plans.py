@@ -110,6 +110,7 @@ def test_breakeven_floor_never_and_claim() -> None:
     )  # 1,500 tokens in and 300 out, as every plan takes a request by default
 
 
+@pytest.mark.long  # the page plan-breakeven runs the same simulation in `make test`
 def test_breakeven_plans_the_throughput_of_a_network() -> None:
     """With --model the serving planner gives the throughput: a tighter objective saturates lower and so raises the floor."""
     given: dict[str, Any] = {"api": "openai/gpt-4o", "model": "llama-3.1-8b", "accelerator": "h100-sxm"}
@@ -268,6 +269,7 @@ def test_owning_and_sizing_the_same_books_say_one_base(simulated_books: Books) -
     assert rents[0]["rented on demand"] == rents[1]["GPU rented at peaks"]
 
 
+@pytest.mark.long  # the page plan-breakeven runs the same simulation in `make test`
 def test_breakeven_without_arguments_compares_a_network_with_its_own_api() -> None:
     """With nothing given the network of `plan serve` is planned and compared with an API that hosts it, and the page says so."""
     page = loadfactor.plan_breakeven()
