@@ -53,11 +53,9 @@ def sum_reported(session: Session, by: str, span: Span, where: Mapping[str, str]
 
     `where`: dimensions and their values; nothing is known where one of them is no column of `allocations`.
     """
-    columns = {DIMENSIONS[name]: value for name, value in where.items()}
-    if not session.has_rows("allocations") or not set(columns) <= set(columns_of("allocations")):
+    chosen = _choose_allocations(session, where)
+    if chosen is None:
         return {}
-    session.view_table("allocations", "allocations")
-    chosen = "".join(f" AND {column} = {quote(value)}" for column, value in columns.items())
     rows = session.raw.execute(
         f"""
         SELECT {by}, sum(ms * summary_busy_share) / sum(ms), sum(ms * summary_mem_peak_share)
@@ -71,6 +69,15 @@ def sum_reported(session: Session, by: str, span: Span, where: Mapping[str, str]
         WHERE summary_busy_share IS NOT NULL AND ms > 0 GROUP BY {by}"""
     ).fetchall()
     return {name: ReportedUse(busy, peak, part) for name, busy, peak, part in rows}
+
+
+def _choose_allocations(session: Session, where: Mapping[str, str]) -> str | None:
+    """SQL of the rows of `allocations` that `where` names, to be read after other conditions; None where there can be none."""
+    columns = {DIMENSIONS[name]: value for name, value in where.items()}
+    if not session.has_rows("allocations") or not set(columns) <= set(columns_of("allocations")):
+        return None
+    session.view_table("allocations", "allocations")
+    return "".join(f" AND {column} = {quote(value)}" for column, value in columns.items())
 
 
 @dataclass(frozen=True)
@@ -88,11 +95,9 @@ OF_SHARDS: Final = "its shards or MPS percentages ÷ those of a GPU of its node"
 
 def list_parts(session: Session, span: Span, where: Mapping[str, str]) -> dict[str, HeldPart]:
     """The jobs that held parts of GPUs within `span` (ms); as of `sum_reported` for `where`. GPUs split over nodes are no parts."""
-    columns = {DIMENSIONS[name]: value for name, value in where.items()}
-    if not session.has_rows("allocations") or not set(columns) <= set(columns_of("allocations")):
+    chosen = _choose_allocations(session, where)
+    if chosen is None:
         return {}
-    session.view_table("allocations", "allocations")
-    chosen = "".join(f" AND {column} = {quote(value)}" for column, value in columns.items())
     rows = session.raw.execute(
         f"""
         SELECT job_id, min(part), max(part), bool_or(share < 1) FROM (

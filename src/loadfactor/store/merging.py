@@ -49,7 +49,7 @@ def merge_store(
         raise InputError(
             f"the books in {other.name} are kept in {other.currency}, these in {writer.currency}; merge books of one currency"
         )
-    here = {record.digest: record for record in list_imports(writer)}
+    here = {record.digest for record in list_imports(writer)}
     records = [record for record in list_imports(other) if record.source != STATEMENTS.name]  # months are closed here
     records = [record for record in records if record.at_ms is None or record.at_ms >= since_ms]
     receipts = []

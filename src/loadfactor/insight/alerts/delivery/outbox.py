@@ -390,19 +390,7 @@ def add_silence(folder: Path, silence: Silence) -> None:
         ).fetchone()
         if count >= MOST_SILENCES:
             raise InputError(f"there are {count:,} silences, as many as there may be; lift some, or use patterns")
-        connection.execute(
-            f"INSERT INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                silence.id,
-                silence.rule,
-                json.dumps(dict(silence.by)),
-                silence.created_ms,
-                silence.until_ms,
-                silence.reason,
-                silence.who,
-                silence.ended_ms,
-            ),
-        )
+        _put_silence(connection, silence)
 
 
 def adopt_silences(folder: Path, silences: Sequence[Silence]) -> None:
@@ -416,10 +404,13 @@ def adopt_silences(folder: Path, silences: Sequence[Silence]) -> None:
         return
     with closing(Outbox(folder)) as outbox, outbox.change() as connection:
         for of in new:
-            row = (of.id, of.rule, json.dumps(dict(of.by)), of.created_ms, of.until_ms, of.reason, of.who, of.ended_ms)
-            connection.execute(
-                f"INSERT OR REPLACE INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
-            )
+            connection.execute("DELETE FROM silences WHERE id = ?", (of.id,))
+            _put_silence(connection, of)
+
+
+def _put_silence(connection: sqlite3.Connection, of: Silence) -> None:
+    row = (of.id, of.rule, json.dumps(dict(of.by)), of.created_ms, of.until_ms, of.reason, of.who, of.ended_ms)
+    connection.execute(f"INSERT INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def lift_silence(folder: Path, silence_id: str, now_ms: int) -> Silence:
