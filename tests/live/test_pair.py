@@ -1,17 +1,20 @@
 """Two servers that receive the same: each makes up for what it missed, and one of them tells, the other when that is gone."""
 
 import itertools
+import os
 import random
+import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from collections.abc import Iterable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.ledger.test_books_balance import assert_same_ledger, ledger_of
-from tests.live.scrapes import Fleet
-from tests.live.test_alerts import MINUTE_MS, RULE, Hook, make_fleet, send
+from tests.live.scrapes import STEP_MS, Fleet, read_samples
+from tests.live.test_alerts import MINUTE_MS, NO_CONTENT, RULE, Hook, make_fleet, send
 from tests.live.up_process import UpProcess, free_port
 from tests.waiting import LONGEST_S, wait_until
 
@@ -23,6 +26,8 @@ from loadfactor.insight.alerts.judge import Judge
 from loadfactor.interfaces.server.pair import Standing, decide
 from loadfactor.settings.config import read_settings
 
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "2"))
+SCRAPES_A_ROUND = 4
 OFTEN = """
 [server]
 flush_every = "1s"
@@ -137,3 +142,85 @@ def test_the_other_one_goes_on_telling(tmp_path: Path) -> None:
         assert Counter(one["key"] for one in hook.told) == told
         for up in pair:
             assert up.stop() == 0
+
+
+def send_to_any(pair: Iterable[UpProcess], fleet: Fleet, scrapes: Iterable[int]) -> None:
+    """Each scrape to both servers once, and again to both while neither acknowledges it: the one that was away is not sent it again."""
+    for k in scrapes:
+        for body in fleet.bodies(k, parts=1):
+            acknowledged = False
+            while not acknowledged:
+                for up in pair:
+                    with suppress(httpx.HTTPError):
+                        acknowledged |= up.write(body, timeout_s=10) == NO_CONTENT
+                time.sleep(0.05)
+
+
+def check_samples(store: Path, fleet: Fleet, scrapes: int) -> None:
+    """Every sample that was sent is there once, as it was sent."""
+    rows = read_samples(store)
+    rows = rows[rows["device_id"].str.startswith("GPU-")].reset_index(drop=True)
+    expected = [
+        (f"GPU-{gpu:08x}-0000-4000-8000-000000000000", gpu, k) for gpu in range(fleet.gpus) for k in range(scrapes)
+    ]
+    assert list(zip(rows["device_id"], rows["to_utc"], strict=True)) == [(d, fleet.at_ms(k)) for d, _, k in expected]
+    assert rows["sm_active_share"].to_numpy() == pytest.approx([fleet.sm_active(gpu, k) for _, gpu, k in expected])
+    assert rows["mem_used_bytes"].to_numpy() == pytest.approx(
+        [fleet.memory_mib(gpu, k) * 2.0**20 for _, gpu, k in expected]
+    )
+    assert Books(store).check().balance.holds
+
+
+@pytest.mark.long
+def test_a_pair_outlasts_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of two is killed at random, again and again: what either acknowledged is in both books once, and nobody is told twice.
+
+    What the webhook hears again, as its answer was lost, has the key that it had.
+    """
+    now, chance = int(time.time() * 1000) // MINUTE_MS * MINUTE_MS, random.Random(7)
+    scrapes = ROUNDS * SCRAPES_A_ROUND
+    fleet = Fleet((now - scrapes * STEP_MS) // MS_PER_HOUR * MS_PER_HOUR - MS_PER_HOUR, gpus=2)
+    kills: Counter[str] = Counter()
+    with Hook() as hook, ExitStack() as started:
+        pair = make_pair(tmp_path, RULE + f'url = "{hook.url}/in"\n')
+        at_ms = now - 30 * MINUTE_MS
+        for up in pair:
+            make_fleet(up.store, now, now + MINUTE_MS)
+            judge = Judge(configure((), read_settings(tmp_path / f"{up.store.name}.toml").alert), at_ms)
+            with closing(Outbox(up.store)) as outbox:
+                outbox.keep(Judged(judge.judged_ms, judge.dump(), []), [], (), at_ms)
+            started.enter_context(up)
+        for round_ in range(ROUNDS):
+            of_round = range(round_ * SCRAPES_A_ROUND, (round_ + 1) * SCRAPES_A_ROUND)
+            sending = threading.Thread(target=send_to_any, args=(pair, fleet, of_round))
+            sending.start()
+            time.sleep(chance.choice((chance.uniform(0, 0.2), chance.uniform(0.2, 3))))
+            victim = chance.choice(pair)
+            is_leading = victim.ask("/health")["leads"]
+            victim.kill()
+            kills["of the one that leads" if is_leading else "of the other"] += 1
+            if chance.random() < 0.5:
+                sending.join()  # it misses the rest of the round
+            victim.start()
+            sending.join()
+        hours = fleet.gpus * scrapes * STEP_MS / MS_PER_HOUR
+        for up in pair:
+            up.wait_until_booked()
+            up.wait_until(lambda up=up: up.readings("observed_gpu_hours", "node").get("node-0") == pytest.approx(hours))
+        slow = {"crawl", "<b>short*"}
+        wait_until(
+            lambda: hook.list_told("firing") >= slow and hook.states["<b>short*"] == "resolved", lambda: hook.told
+        )
+        leader = next(up for up in pair if up.ask("/health")["leads"])
+        leader.wait_until(lambda: leader.ask("/health")["alerts"]["receivers"][0]["pending"] == 0)
+        for up in pair:
+            assert up.stop() == 0
+    for up in pair:
+        check_samples(up.store, fleet, scrapes)
+    told = {(one["alert"]["by"]["job"], one["state"], one["key"]) for one in hook.told}
+    told = {of for of in told if of[0] in slow}
+    assert Counter((job, state) for job, state, _ in told).most_common(1)[0][1] == 1, told
+    with capsys.disabled():
+        print(
+            f"\npair: {dict(kills)}; {fleet.gpus * scrapes} samples in both books, each once; {len(told)} alerts, {len(hook.told)} calls"
+        )
