@@ -145,7 +145,7 @@ def test_the_other_one_goes_on_telling(tmp_path: Path) -> None:
 
 
 def send_to_any(pair: Iterable[UpProcess], fleet: Fleet, scrapes: Iterable[int]) -> None:
-    """Each scrape to both servers once, and again to both while neither acknowledges it: the one that was away is not sent it again."""
+    """Each scrape to both servers once, and again to both while neither acknowledges it: who was away is not sent it again."""
     for k in scrapes:
         for body in fleet.bodies(k, parts=1):
             acknowledged = False
@@ -221,6 +221,5 @@ def test_a_pair_outlasts_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str
     told = {of for of in told if of[0] in slow}
     assert Counter((job, state) for job, state, _ in told).most_common(1)[0][1] == 1, told
     with capsys.disabled():
-        print(
-            f"\npair: {dict(kills)}; {fleet.gpus * scrapes} samples in both books, each once; {len(told)} alerts, {len(hook.told)} calls"
-        )
+        in_both = f"{fleet.gpus * scrapes} samples in both books, each once"
+        print(f"\npair: {dict(kills)}; {in_both}; {len(told)} transitions told in {len(hook.told)} calls")
