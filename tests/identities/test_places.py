@@ -87,7 +87,7 @@ ENDPOINTS_WITHOUT = {
     "/api/v1/silences/{id}": NO_NUMBER,
 }
 GAUGES_WITHOUT = {
-    r"loadfactor_server_\w+": "how the server does",
+    r"(loadfactor_server|process)_\w+": "how the server does",
     r"loadfactor_books_end_timestamp_seconds": "an instant",
     r"loadfactor_\w*coverage_ratio": "shares that were known, of the gauges in the table",
     r"loadfactor_\w*utilization_histogram_gpu_hours": "a list by activity, which no page shows as a number",

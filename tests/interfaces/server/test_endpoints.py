@@ -2,7 +2,11 @@
 
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -319,7 +323,26 @@ def test_what_is_too_small_to_be_shown_is_summed_only_where_sums_are_right(team_
 def test_empty_books_show_the_server_alone(empty: Books) -> None:
     """Where nothing is known there is no number of the fleet."""
     with serve(empty) as client:
-        assert all(name.startswith("loadfactor_server_") for name in scrape(client))
+        assert all(name.startswith(("loadfactor_server_", "process_")) for name in scrape(client))
+
+
+def test_the_process_is_measured(client: TestClient) -> None:
+    """As Prometheus' own clients name it, and `promtool` has nothing to say of the names and types of the server."""
+    before, found, now_s = time.process_time(), scrape(client), time.time()
+    assert before <= found["process_cpu_seconds_total"] <= time.process_time() + 0.1
+    assert 1e7 < found["process_resident_memory_bytes"] < found["process_virtual_memory_bytes"]
+    assert 3 < found["process_open_fds"] < found["process_max_fds"]
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    assert found["process_start_time_seconds"] == pytest.approx(now_s - uptime_s + ticks, abs=5)
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian's prometheus)")
+    own = re.compile(r"(# (HELP|TYPE) )?(loadfactor_server|process)_")
+    lines = [line for line in client.get("/metrics").text.splitlines(keepends=True) if own.match(line)]
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input="".join(lines), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
 
 
 def test_names_of_gauges_are_names(client: TestClient) -> None:
