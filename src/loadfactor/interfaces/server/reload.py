@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from ssl import SSLContext
+from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
-from loadfactor.base.errors import LoadfactorError, say_why
+from loadfactor.base.errors import InputError, LoadfactorError, say_why
 from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.digest_service import DigestService
@@ -47,9 +47,7 @@ class Reload:
         try:
             found = read_settings(CHOSEN.path)
             self._check_access(found)
-            certificate, key = self._tls
-            if tls is not None and certificate is not None:
-                tls.load_cert_chain(certificate, key)  # new connections have it
+            self._check_certificate()
             alerts = self._alerts.read(found)
             self._digests.take(found)
             self._service.take(found)
@@ -57,6 +55,9 @@ class Reload:
             why = say_why(error) if isinstance(error, OSError) else str(error)
             write_line(level="error", event="the configuration is not taken", error=why)
             return
+        certificate, key = self._tls
+        if tls is not None and certificate is not None:
+            tls.load_cert_chain(certificate, key)  # new connections have it
         self._alerts.take(alerts)
         self._guard.take(found.server)
         settings.cache_clear()
@@ -68,6 +69,18 @@ class Reload:
         self._keep()
         level = "warning" if changes.at_start else "info"
         write_line(level=level, event="the configuration was read again", **describe(changes))
+
+    def _check_certificate(self) -> None:
+        """Raise InputError where the files are no certificate and its key: what connections have would be half replaced by them."""
+        certificate, key = self._tls
+        if certificate is not None:
+            try:
+                SSLContext(PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+            except OSError as error:
+                files = f"{certificate} and {key}" if key else f"{certificate}"
+                raise InputError(
+                    f"{files} are no certificate with its key ({say_why(error)}); the one of before is served until they are"
+                ) from error
 
     def _keep(self) -> None:
         with suppress(OSError):
