@@ -17,10 +17,12 @@ import uvicorn
 from tests.interfaces.server.conftest import Remembering, write_csv
 from tests.live.up_process import free_port
 from tests.real.components import INTERVAL_S, Component, make_prometheus
+from tests.real.test_prometheus_rules import add_blocks, serve_history
 from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.gauges.exposition import SPLITS
+from loadfactor.interfaces.gauges.history import DATED_SPLITS, list_texts
 from loadfactor.interfaces.grafana.panels import UNITS
 from loadfactor.interfaces.grafana.write import list_files
 from loadfactor.interfaces.server.app import make_app
@@ -210,6 +212,45 @@ def test_the_data_is_what_the_books_say(name: str, prometheus: Component, demo: 
                     assert float(series["value"][1]) == pytest.approx(reading.value, rel=0.05, abs=0.5), target["expr"]
                     compared += 1
     assert compared >= 3
+
+
+BEFORE = AT.replace(minute=0) - timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def filled(demo: Books, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Component]:
+    """A Prometheus that scrapes nothing, with blocks that promtool made of `export openmetrics`."""
+    folder = tmp_path_factory.mktemp("filled")
+    with demo.snapshot() as snapshot, (folder / "loadfactor.om").open("w") as file:
+        file.writelines(list_texts(snapshot, BEFORE - timedelta(days=2), BEFORE, "USD", lambda *_: None))
+    add_blocks(folder, "openmetrics", "loadfactor.om")
+    with serve_history(folder) as server:
+        yield server
+
+
+def test_dashboards_start_filled(filled: Component, demo: Books) -> None:
+    """Whatever a panel shows over time is there from before Prometheus was; the fleet's is what `show` says."""
+    shown = {
+        target["expr"].partition("{")[0]
+        for written in DASHBOARDS.values()
+        for panel in written["panels"]
+        if panel["type"] == "timeseries"
+        for target in panel["targets"]
+    } & GAUGES.keys()
+    dated = {name for name in shown if GAUGES[name][0] in DATED_SPLITS}
+    assert len(dated) > 30
+    assert shown - dated == set()
+    for name in sorted(dated):
+        split, metric = GAUGES[name]
+        found = query(filled, f"{name} @ {BEFORE.timestamp()}")
+        with demo.snapshot() as snapshot:
+            readings = snapshot.show(metric.name, split.by, BEFORE - timedelta(seconds=split.window_s), BEFORE)
+        known = {tuple(r.by.values()): r.value for r in readings}
+        if not split.by:
+            (value,) = known.values()
+            assert [float(series["value"][1]) for series in found] == ([] if value is None else [pytest.approx(value)])
+        else:
+            assert bool(found) == any(value is not None for value in known.values()), name
 
 
 HOSTILE = (

@@ -688,14 +688,17 @@ class BookTasksRequest(RebuildRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest(StoreRequest):
-    subject: Literal["ledger", "sums", "readings", "statements"] = option(
-        "The ledger with all its measures, its sums by team, GPU and job, every metric by day and team, or statements.",
+    subject: Literal["ledger", "sums", "readings", "statements", "openmetrics"] = option(
+        "The ledger with all its measures, its sums by team, GPU and job, every metric by day and team, statements, or the "
+        "history of /metrics for a Prometheus.",
         is_argument=True,
     )
     output: str = option(
-        "Folder, or s3://, gs:// or az://BUCKET/PREFIX, to write into: a new one, or that of an earlier export.",
+        "Folder, or s3://, gs:// or az://BUCKET/PREFIX, to write into: a new one, or that of an earlier export; a file of "
+        "openmetrics.",
         short="-o",
     )
+    last: str | None = option("Of openmetrics, the last part alone: 7d, 4w.", None)
     output_format: Literal["parquet", "csv", "delta", "iceberg"] = option("As what.", "parquet", name="--format")
 
 

@@ -222,7 +222,9 @@ def prometheus_rules(
     if against not in RULE_TARGETS:
         raise no_such("target", against, RULE_TARGETS)
     rules = configure(RULES, settings().alert)
-    text, written, left_out = write_for(against, rules, find_currency(currency, store), runbooks or "")
+    text, written, left_out = write_for(
+        against, rules, find_currency(currency, store), runbooks or settings().alerts.runbooks
+    )
     if output is None:
         typer.echo(text, nl=False)
         return

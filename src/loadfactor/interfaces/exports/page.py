@@ -15,6 +15,7 @@ from loadfactor.books.rebuild import open_ledger
 from loadfactor.interfaces.document import Document, Section
 from loadfactor.interfaces.exports.outputs import Output, find_output
 from loadfactor.interfaces.exports.statement_rows import list_statement_rows
+from loadfactor.interfaces.gauges.history import build_history_page
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import ExportRequest
 from loadfactor.interfaces.tables import col, table
@@ -52,6 +53,12 @@ class Export:
 
 def build_page(request: ExportRequest) -> Document:
     """Write what was requested, and say how much of it is new."""
+    if request.subject == "openmetrics":
+        return build_history_page(request)
+    if request.last is not None:
+        raise InputError(
+            f"--last is of openmetrics; {request.subject} are exported whole, and a rerun writes what is new"
+        )
     output = find_output(request.output)
     if output.is_taken():
         raise InputError(f"{output.name} holds something else than an export; choose another place")

@@ -72,8 +72,31 @@ def _write_family(family: MetricFamily) -> Iterator[str]:
     if known:
         yield f"# HELP {family.name} {_escape(family.about)}\n# TYPE {family.name} {family.kind}\n"
     for labels, value in known:
-        inside = ",".join(f'{name}="{_escape(text, quoted=True)}"' for name, text in labels.items())
-        yield f"{family.name}{{{inside}}} {value!r}\n" if inside else f"{family.name} {value!r}\n"
+        yield f"{family.name}{_write_labels(labels)} {value!r}\n"
+
+
+def write_openmetrics(history: Iterable[tuple[MetricFamily, int]]) -> Iterator[str]:
+    """Families and the times that they are of (s since 1970) as the text of OpenMetrics, a family a piece, in the order of time."""
+    of_name: dict[str, list[tuple[MetricFamily, int]]] = {}
+    for family, at_s in history:
+        of_name.setdefault(family.name, []).append((family, at_s))
+    for name, dated in of_name.items():
+        dated.sort(key=lambda item: item[1])
+        about, kind = dated[0][0].about, dated[0][0].kind
+        lines = [
+            f"{name}{_write_labels(labels)} {value!r} {at_s}\n"
+            for family, at_s in dated
+            for labels, value in family.samples
+            if isfinite(value)
+        ]
+        if lines:
+            yield f"# HELP {name} {_escape(about, quoted=True)}\n# TYPE {name} {kind}\n" + "".join(lines)
+    yield "# EOF\n"
+
+
+def _write_labels(labels: Labels) -> str:
+    inside = ",".join(f'{name}="{_escape(text, quoted=True)}"' for name, text in labels.items())
+    return f"{{{inside}}}" if inside else ""
 
 
 def _escape(text: str, quoted: bool = False) -> str:

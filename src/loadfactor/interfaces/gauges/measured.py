@@ -45,6 +45,11 @@ def measure_split(snapshot: Snapshot, split: GaugeSplit, now: datetime, currency
         found = snapshot.show(list(split.metrics), split.by, start, now)
     except InputError:  # the books end in this very moment
         return []
+    return list_families(found, split, currency)
+
+
+def list_families(found: Readings, split: GaugeSplit, currency: str) -> list[MetricFamily]:
+    """The gauges of a split out of the answer to its question."""
     shown, rest = _order(found, split)
     families = [
         MetricFamily(split.name(metric, currency), metric.meaning, "gauge", list(_sample(found, metric, shown, rest)))

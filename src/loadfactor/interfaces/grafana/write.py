@@ -14,6 +14,7 @@ from loadfactor.interfaces.grafana.dashboards import build_cluster, build_job, b
 from loadfactor.interfaces.grafana.panels import Gauges, GrafanaPage
 from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import GrafanaRequest, find_currency
+from loadfactor.settings.config import settings
 
 DASHBOARDS: Final[tuple[Callable[[Gauges], GrafanaPage], ...]] = (
     build_cluster,
@@ -31,7 +32,7 @@ ON_GRAFANA: Final = "/var/lib/grafana/dashboards/loadfactor"
 
 def build_page(request: GrafanaRequest) -> Document:
     """Write the dashboards and the files that have Grafana load them. Raises InputError for what is no address or no folder."""
-    folder, prometheus, runbooks = request.output, request.prometheus, request.runbooks
+    folder, prometheus, runbooks = request.output, request.prometheus, request.runbooks or settings().alerts.runbooks
     currency = find_currency(request.currency, request.store)
     for name, address in (("--prometheus", prometheus), ("--runbooks", runbooks)):
         if address is not None:

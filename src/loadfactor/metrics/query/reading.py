@@ -196,6 +196,20 @@ class Readings(Sequence[Reading]):
         ]
         return Readings(self._metrics, self._by, groups, columns, self._currency)
 
+    def divide(self, name: str) -> "dict[str | None, Readings]":
+        """The readings of each value of a dimension, without that dimension."""
+        place = list(self._by).index(name)
+        numbers: dict[str | None, list[int]] = {}
+        for number, key in enumerate(self._groups.keys):
+            numbers.setdefault(key[place], []).append(number)
+        by = [other for other in self._by if other != name]
+        found = {}
+        for value, order in numbers.items():
+            part = self.pick(order)
+            keys = [key[:place] + key[place + 1 :] for key in part._groups.keys]
+            found[value] = Readings(self._metrics, by, part._groups._replace(keys=keys), part._columns, self._currency)
+        return found
+
     def to_arrow(self) -> "pa.Table":
         """A row a reading, a column a dimension; `from` and `to` are instants, unknown values null.
 

@@ -18,7 +18,7 @@ from loadfactor.sources.dcgm.fields import INFINITE, NAN, convert
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers, read_labels
 from loadfactor.sources.prometheus.engine_source import COUNTS, EngineSource, list_counts, restore_counts
-from loadfactor.sources.prometheus.families import DCGM, Family, find_family, is_about_sender, list_labels
+from loadfactor.sources.prometheus.families import DCGM, Family, find_family, is_own, list_labels
 from loadfactor.sources.prometheus.gpu_source import (
     GPUS,
     PLACES,
@@ -173,7 +173,7 @@ class PrometheusDecoder:
     def identify_series(self, name: str, others: Others) -> int:
         """The same for a name and the other labels: names and values in turn, by name."""
         if not is_read(name):
-            if not is_about_sender(name):
+            if not is_own(name):
                 self._count_not_understood(name)
             return NOT_UNDERSTOOD
         shared = self._shared.get(others)

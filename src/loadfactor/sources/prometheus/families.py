@@ -160,7 +160,7 @@ _AMD: Final = Family(
     ),
     {"index": ("gpu_id",), "model": ("card_series", "card_model"), "job": ("job_id",)},
 )
-_OF_SENDERS: Final = "loadfactor_agent_"
+_OWN: Final = "loadfactor_"
 _FAMILIES: Final = (_NVIDIA_SMI, _JOBSTATS, _TELEGRAF, _OMNISTAT, _AMD)
 _DCGM: Final = Family(DCGM, (PREFIX,), (), {})
 _ASKED_BY_NAME: Final = [name for family in _FAMILIES for name in family.by_name]
@@ -194,13 +194,13 @@ def find_family(labels: Mapping[str, str]) -> tuple[Family, Field | None] | None
     return found
 
 
-def is_about_sender(name: str) -> bool:
-    """True for what the agent says of itself: it is understood, and nothing of it is kept.
+def is_own(name: str) -> bool:
+    """True for what loadfactor itself says, agent or server: it is understood, and nothing of it is kept.
 
-    >>> is_about_sender("loadfactor_agent_spool_bytes"), is_about_sender("DCGM_FI_DEV_GPU_UTIL")
+    >>> is_own("loadfactor_utilization_ratio"), is_own("DCGM_FI_DEV_GPU_UTIL")
     (True, False)
     """
-    return name.startswith(_OF_SENDERS)
+    return name.startswith(_OWN)
 
 
 def list_labels(family: Family) -> Mapping[str, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB
 from loadfactor.sources.base import Skip
-from loadfactor.sources.prometheus.families import is_about_sender
+from loadfactor.sources.prometheus.families import is_own
 from loadfactor.sources.prometheus.protobuf_wire import MANY_LABELS, NAME_SPANS, NAMELESS, split_labels
 from loadfactor.sources.prometheus.read_names import is_read
 from loadfactor.sources.prometheus.remote_write_series import (
@@ -275,7 +275,7 @@ class RemoteWriteScanner:
         series = self._identify(name, others)
         if series >= 0:
             return series
-        return _PASSED_OVER if is_about_sender(name) else -1 - self._number_name(name)
+        return _PASSED_OVER if is_own(name) else -1 - self._number_name(name)
 
     def _number_name(self, name: str) -> int:
         if len(self._names) > MOST_NAMES:
