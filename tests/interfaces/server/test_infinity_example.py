@@ -37,7 +37,9 @@ def test_a_panel_finds_its_columns(panel: dict[str, Any], team_books: Books) -> 
     with serve(team_books) as client:
         rows = ask(client, target)
     if target["root_selector"] == "alerts":  # of a healthy fleet there are none
-        assert {column["selector"] for column in target["columns"]} <= AlertAnswer.model_json_schema()["properties"].keys()
+        assert {column["selector"] for column in target["columns"]} <= AlertAnswer.model_json_schema()[
+            "properties"
+        ].keys()
         return
     assert rows
     for row in rows:
