@@ -8,8 +8,26 @@ packaging/make_dist.sh "$work/again"
 diff -r "$work/again" "$work/dist"
 wheel=$(ls "$work"/dist/loadfactor-[0-9]*.whl)
 install_wheel
-cd "$work"
-export XDG_CACHE_HOME="$work/cache"
-"$work/empty/bin/loadfactor" demo --brief
 "$work/empty/bin/python" -m loadfactor_agent --help >/dev/null
-echo "$(basename "$wheel") is built twice to the same bytes, installs into an empty environment and runs the demo"
+
+# Without a network where this machine lets us: what is installed asks nobody.
+alone=(env -i LANG=C.UTF-8)
+if unshare --net true 2>/dev/null && command -v ip >/dev/null; then
+  alone=(unshare --net env -i LANG=C.UTF-8)
+fi
+drill() {
+  mkdir "$work/home"
+  "${alone[@]}" HOME="$work/home" bash -c 'ip link set lo up 2>/dev/null; exec "$@"' drill "$PWD/packaging/drill.sh" "$work/empty/bin" "$PWD/examples"
+  rm -rf "$work/home"
+}
+drill
+tested=$("$python" -V)
+for version in 3.11 3.12 3.13 3.14; do
+  other=$(command -v "python$version" || ls "$HOME/.pyenv/versions/$version".*/bin/python 2>/dev/null | tail -n 1)
+  if [ -z "$other" ] || [ "$("$other" -V)" = "$("$python" -V)" ]; then continue; fi
+  rm -rf "$work/empty"
+  python=$other install_wheel
+  drill
+  tested+=", $("$other" -V)"
+done
+echo "$(basename "$wheel") is built twice to the same bytes, and works from an empty environment, home and cache with $tested"

@@ -509,7 +509,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "generate",
-        "Write dashboards for Grafana and alerting rules for Prometheus.",
+        "Write dashboards for Grafana, alerting rules for Prometheus, and man pages.",
         commands=(
             CommandEntry(
                 "grafana",
@@ -525,6 +525,11 @@ COMMANDS = (
                 "They are the rules of `loadfactor alerts`, with what [[alert]] in loadfactor.toml changes and "
                 "adds.",
                 function="loadfactor.interfaces.cli.actions.prometheus_rules",
+            ),
+            CommandEntry(
+                "man",
+                "Write a man page of every command into a folder.",
+                function="loadfactor.interfaces.cli.manual.write_manual",
             ),
         ),
     ),
