@@ -12,7 +12,10 @@ from loadfactor.interfaces.cli.commands import CommandEntry, load_command
 
 TOP: Final = "loadfactor"
 FILES: Final = (
-    ("loadfactor.toml", "The settings, in the working folder or where --config says; `loadfactor settings` lists them."),
+    (
+        "loadfactor.toml",
+        "The settings, in the working folder or where --config says; `loadfactor settings` lists them.",
+    ),
     ("books", "The books, where --store, LOADFACTOR_STORE or the settings name no other folder."),
 )
 EXITS: Final = (
