@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadfactor.base.errors import InputError, SourceError
+from loadfactor.base.errors import InputError
 from loadfactor.base.quantities import write_share
-from loadfactor.base.units import BITS_PER_BYTE, BYTES_PER_MIB, H_PER_DAY, MS_PER_S, S_PER_HOUR
+from loadfactor.base.units import BITS_PER_BYTE, H_PER_DAY, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import list_releases, read_engine_constants
 from loadfactor.catalog.models import read_network
@@ -21,7 +20,7 @@ from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.hardware.marginal import Marginal
-from loadfactor.planner.serving.calibration import ServingCalibration, read_load_tests, split_measured
+from loadfactor.planner.serving.calibration import ServingCalibration, split_measured
 from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
 from loadfactor.planner.serving.fleet_size import ServingInputs, calibrate_inputs
@@ -30,7 +29,6 @@ from loadfactor.planner.serving.marginal_fleet import enlarge_fleet
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.serving_plan import RequestTrace, ServingPlan, build_inputs, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
-from loadfactor.sources.files import read_file
 
 if TYPE_CHECKING:  # imported with a trace: most plans have none
     from loadfactor.sources.public_traces.request_traces import TraceReport
@@ -67,8 +65,11 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     engine = read_engine_constants(chip, request.engine, request.release or "")
     inputs = build_inputs(request, network, chip, engine, price, trace)
     if files:
-        tests = [test for file in files for test in read_load_tests(_read_text(Path(file)), file)]
-        inputs = calibrate_inputs(inputs, tests, layout)
+        from loadfactor.interfaces.plans.measured_replica import (
+            read_measured,  # with what fetches: most plans have none
+        )
+
+        inputs = calibrate_inputs(inputs, read_measured(files, progress), layout)
     plan = plan_fleet(inputs, progress)
     if request.marginal:
         plan = replace(plan, marginal=_plan_more(request, inputs, plan, progress))
@@ -104,16 +105,6 @@ def _plan_more(
     progress("looking for the most users whom more GPUs carry")
     node_gpus = count_node_gpus(plan.accelerator)
     return enlarge_fleet(inputs, plan.chosen, plan.replicas, request.requests_per_user, node_gpus)
-
-
-MOST_MEASURED_BYTES = 256 * BYTES_PER_MIB  # of a file of results, which may list every request
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_file(path, MOST_MEASURED_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise SourceError(f"{path} is no text; --measured takes the JSON of a load test") from None
 
 
 def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:

@@ -29,6 +29,8 @@ AS_IT_IS: Final = "default"
 """The query of a plan of which nothing is given."""
 OF_BOOKS: Final = ("store", "job", "start", "end", "last")
 """Options about measured books; `store` is whether the served ones are asked."""
+OF_MACHINE: Final = {"serve": ("measured",)}
+"""Options, by plan, that read files or engines without being paths: nobody else lets the server read them."""
 OF_PAGE: Final = (AGAINST, "format")
 YES, NO = "yes", "no"
 SHOWN_AT_ONCE: Final = 8
@@ -158,7 +160,7 @@ def _read_form(kind: PlanKind, state: Mapping[str, Sequence[str]], folder: Path 
     for about, options in _list_groups(kind.name):
         listed = []
         for option in options:
-            if not _has_field(option, folder):
+            if option.field in OF_MACHINE.get(kind.name, ()) or not _has_field(option, folder):
                 continue
             field = PlanField(option, _name_field(option), words.pop(_name_field(option), ""), "", *_list_names(option))
             if field.value:

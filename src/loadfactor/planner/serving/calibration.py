@@ -1,8 +1,8 @@
 """A replica that was measured moves the constants of its engine by Bayes' rule (planner/hardware/distance.py).
 
 The measurements are results of load generators: what `vllm bench serve --save-result` writes, and the lines of SGLang's
-bench_serving. Times per token move constants, and what is left of them the whole engine: every share and every time alike. Times to
-the first token, which hang on who arrives with whom, move constants less.
+bench_serving; or what a running engine told between two scrapes. Times per token move constants, and what is left of them the
+whole engine: every share and every time alike. Times to the first token, which hang on who arrives with whom, move constants less.
 """
 
 import json
@@ -121,11 +121,13 @@ def read_replica_layout(text: str) -> ReplicaLayout:
 
 
 def split_measured(words: Sequence[str]) -> tuple[tuple[str, ...], ReplicaLayout | None]:
-    """Files, and the layout, of `--measured result.json --measured layout=tp4/ep4`."""
+    """All but the layout, and the layout, of `--measured result.json --measured layout=tp4/ep4`."""
     layouts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
     files = tuple(word for word in words if not word.startswith("layout="))
     if len(layouts) > 1 or (layouts and not files):
-        raise InputError("--measured is files of results, and one layout=tp4/ep4 of the replica that was measured")
+        raise InputError(
+            "--measured is files of results or an engine's address, and one layout=tp4/ep4 of the replica that was measured"
+        )
     return files, read_replica_layout(layouts[0]) if layouts else None
 
 

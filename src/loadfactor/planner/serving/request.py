@@ -60,8 +60,9 @@ class ServingRequest(ServiceRequest):
     cold_start: float = option("Seconds a new replica needs, with --autoscale.", 180.0, at_least=0, at_most=S_PER_DAY)
     mtbf_hours: float | None = option("Mean hours between failures of a replica.", None, at_least=0.1, at_most=1e9)
     measured: tuple[str, ...] = option(
-        "Results of load tests of a replica (vllm bench serve --save-result, bench_serving): they move the engine's constants. "
-        "layout=tp4/ep4 says of which replica; the one that the plan would choose when left out.",
+        "Results of load tests of a replica (vllm bench serve --save-result, bench_serving), or http://NODE:PORT/metrics of one "
+        "under load, watched for seconds=60: they move the engine's constants. layout=tp4/ep4 says of which replica; the one "
+        "that the plan would choose when left out.",
         (),
     )
     store: Path | None = option(
