@@ -28,7 +28,9 @@ def read_measured(words: Sequence[str], progress: Callable[[str], None]) -> tupl
     given = [word.removeprefix("seconds=") for word in words if word.startswith("seconds=")]
     places = [word for word in words if not word.startswith("seconds=")]
     if len(given) > 1 or (given and not any(map(is_address, places))):
-        raise InputError("--measured seconds=60 says once for how long an engine is watched; give its http://NODE:PORT/metrics")
+        raise InputError(
+            "--measured seconds=60 says once for how long an engine is watched; give its http://NODE:PORT/metrics"
+        )
     span_s = _read_seconds(given[0]) if given else BETWEEN_S
     found: list[LoadTestResult] = []
     for place in places:
@@ -76,9 +78,13 @@ def _fetch(address: str) -> bytes:
             for piece in answer.iter_bytes():
                 content += piece
                 if len(content) > PAGE_BYTES:
-                    raise SourceError(f"{address}: its page is longer than {PAGE_BYTES:,} bytes; give an engine's /metrics")
+                    raise SourceError(
+                        f"{address}: its page is longer than {PAGE_BYTES:,} bytes; give an engine's /metrics"
+                    )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceError(f"{address} cannot be read: {error or type(error).__name__}; give a running engine's /metrics") from None
+        raise SourceError(
+            f"{address} cannot be read: {error or type(error).__name__}; give a running engine's /metrics"
+        ) from None
     return content
 
 

@@ -82,7 +82,9 @@ def _read_counts(page: bytes, where: str) -> dict[str, float]:
             if name is not None:
                 found[unit] += sum(one.counters[name].values())
     if not found:
-        raise SourceError(f"{where} has no metrics of vLLM, SGLang or TensorRT-LLM; give the address of an engine's /metrics")
+        raise SourceError(
+            f"{where} has no metrics of vLLM, SGLang or TensorRT-LLM; give the address of an engine's /metrics"
+        )
     return found
 
 
