@@ -95,9 +95,10 @@ dist: $(READY)
 	PYTHON=$(BIN)/python tests/pinned_environment.sh dist 'CycloneDX and pip-audit'
 	PYTHON=$(BIN)/python packaging/make_dist.sh dist
 
-# The documentation as pages with search, into site/; `python3 -m http.server -d site` shows them.
+# The documentation, its spelling checked, as pages with search, into site/; `python3 -m http.server -d site` shows them.
 docs: $(READY)
-	PYTHON=$(BIN)/python tests/pinned_environment.sh site 'Material for MkDocs'
+	PYTHON=$(BIN)/python tests/pinned_environment.sh site 'Material for MkDocs and codespell'
+	.site-env/bin/codespell *.md docs examples/README.md
 	$(BIN)/python packaging/site/make_site.py .site-env/bin/mkdocs site
 
 # Known holes of what is pinned; asks the package index.

@@ -33,6 +33,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
+def test_each_page_says_what_to_do_next() -> None:
+    """Its last line names other pages; those that are written by the program are lists."""
+    lists = {"index.md", "alerts.md", "configuration.md", "one-number.md", "sources.md"}
+    last = {page.name: page.read_text(encoding="utf-8").splitlines()[-1] for page in DOCS.glob("*.md")}
+    assert {name for name, line in last.items() if not line.startswith("Next: [")} == lists
+
+
 def test_the_readme_is_short() -> None:
     """A newcomer reads it whole: at most 120 lines."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
