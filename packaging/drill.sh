@@ -10,7 +10,7 @@ loadfactor report --store books --brief
 port=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 loadfactor up --store books --listen "127.0.0.1:$port" > up.log 2>&1 &
 server=$!
-trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true' EXIT
+trap 'kill $server 2>/dev/null || true' EXIT
 python - "http://127.0.0.1:$port" <<'PYTHON'
 import sys, time, urllib.request
 
