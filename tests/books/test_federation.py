@@ -11,10 +11,12 @@ from tests.commands import Run, worked_example
 from tests.store.live_batches import START
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.paths import list_stores
+from loadfactor.base.paths import list_folders, list_stores
 from loadfactor.books.books import Books
+from loadfactor.settings.config import settings
 from loadfactor.store.federation import name_regions
 from loadfactor.store.live import LiveBatch, LiveLog
+from loadfactor.store.tokens import TokenFile
 
 EARLIER = Path(__file__).parents[1] / "store" / "earlier_formats" / "format-2"
 METRICS = ("paid_gpu_hours", "effective_gpu_hours", "cost")
@@ -155,3 +157,28 @@ def test_regions_are_called_by_what_differs_in_their_paths(tmp_path: Path) -> No
     assert name_regions([Path("/a/x/b"), Path("/b/y/b")]) == ("x", "y")
     (tmp_path / "a,b").mkdir()
     assert list_stores(tmp_path / "a,b") == (tmp_path / "a,b",)
+
+
+def test_digests_and_tokens_of_all_lie_in_a_folder_of_their_own(
+    regions: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where `local_folder` names one a digest over both is sent once, and a server of both asks for a token; else it says so."""
+    stores = ("--store", regions / "eu", "--store", regions / "us")
+    for name in ("beside", "sent"):
+        (tmp_path / name).mkdir()
+    digest = f'[[digest]]\nname = "all"\nevery = "week"\nfolder = "{tmp_path}/sent"\n'
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loadfactor.toml").write_text(digest)
+    code, _, err = run("digest", "all", "--send", *stores)
+    assert (code, "local_folder" in err) == (2, True)
+    (tmp_path / "loadfactor.toml").write_text(f'local_folder = "{tmp_path}/beside"\n{digest}')
+    settings.cache_clear()
+    for _ in range(2):
+        assert run("digest", "all", "--send", *stores)[0] == 0
+    assert len([path for path in (tmp_path / "sent").rglob("*") if path.is_file()]) == 1
+    place = Books(f"{regions}/*").store.place
+    assert run("token", "create", "--read", "--store", tmp_path / "beside")[0] == 0
+    assert len(TokenFile(place.beside).list()) == 1
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    here = list_folders(Path(f"{regions}/eu,s3://gpus/books"))
+    assert (here[0], here[1].parent) == (regions / "eu", tmp_path / "loadfactor")

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from glob import escape, glob
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -87,6 +88,17 @@ def cache_folder() -> Path:
 def state_folder() -> Path:
     """Where what cannot be worked out again is kept, of this user, where no folder was named."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "loadfactor"
+
+
+def list_folders(path: Path) -> tuple[Path, ...]:
+    """The folder of each store that a path names: itself, or beside a bucket that of this user which goes with its URL."""
+    return tuple(of if (url := read_url(of)) is None else folder_beside(url) for of in list_stores(path))
+
+
+def folder_beside(url: str) -> Path:
+    """The folder of this user that goes with the URL of a store."""
+    digest = sha256(url.encode()).hexdigest()[:8]
+    return state_folder() / f"{re.sub('[^a-z0-9]+', '-', url.lower())}-{digest}"
 
 
 _BUCKET = re.compile(r"(s3|gs|az):/+([^/].*)")

@@ -8,7 +8,6 @@ begins again. An object store has no locks: an earlier generation stays for `KEP
 import json
 import os
 import random
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from socket import gethostname
@@ -24,7 +22,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
-from loadfactor.base.paths import cache_folder, state_folder
+from loadfactor.base.paths import cache_folder, folder_beside
 from loadfactor.base.units import BYTES_PER_GB, S_PER_MIN
 from loadfactor.store import disk
 from loadfactor.store.folder import STAGING, check_file, list_names, read_moved
@@ -67,9 +65,8 @@ class Bucket(Place):
         `cache_gb`: the size of the cache in units of 10⁹ bytes.
         """
         self.name = url
-        digest = sha256(url.encode()).hexdigest()[:8]
         self.has_own_folder = local is not None
-        self.folder = local or state_folder() / f"{re.sub('[^a-z0-9]+', '-', url.lower())}-{digest}"
+        self.folder = local or folder_beside(url)
         self.files = cache_folder() / "files"
         self._cache_bytes = cache_gb * BYTES_PER_GB
         self._objects = Objects(url)

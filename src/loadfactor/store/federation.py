@@ -178,17 +178,22 @@ class FederatedSession(Session):
 
 
 class Joint(Place):
-    """Where several stores lie. Nothing is put there."""
+    """Where several stores lie. Nothing is put there, but in the folder beside them where one is named."""
 
-    def __init__(self, path: Path, cache_gb: float) -> None:
+    def __init__(self, path: Path, local: Path | None, cache_gb: float) -> None:
         """`path` names them all (`base.paths.list_stores`). Raises InputError where one is no store, or is there twice."""
         paths = list_stores(path)
         places = [find_place(of, None, cache_gb) for of in paths]
         _check(places)
         self.name, self.folder = name_store(path), path
+        self._beside = local or path
         self.files = path
         self.paths = dict(zip(name_regions(paths), paths, strict=True))
         self._places = dict(zip(self.paths, places, strict=True))
+
+    @property
+    def beside(self) -> Path:
+        return self._beside
 
     def open_newest(self) -> Generation:
         return Generation(join_manifests({region: place.read_newest() for region, place in self._places.items()}))
@@ -200,7 +205,7 @@ class Joint(Place):
         return True
 
     def _refuse(self, *_args: Any) -> NoReturn:
-        raise InputError(say_read_only(self.folder))
+        raise InputError(say_read_only(self.files))
 
     writing = announce = put = swap = take_back = end = remove_leftovers = remove_unread = cast("Any", _refuse)
     locate = has = put_new = list_within = fetch = remove = claim_live = cast("Any", _refuse)
@@ -217,17 +222,18 @@ class Federation(Store):
         currency: str | None = None,
         memory: str = MEMORY,
         entry: Callable[[], Entry] = Entry,
+        local: Path | None = None,
         cache_gb: float = CACHE_GB,
     ) -> None:
         """As of one store; live rows beside a bucket are those that are kept where nobody names a folder."""
-        super().__init__(path, currency, memory, entry, None, cache_gb)
+        super().__init__(path, currency, memory, entry, local, cache_gb)
         self.stores = {
             region: Store(of, currency, memory, entry, None, cache_gb) for region, of in self.place.paths.items()
         }
         self._shared: tuple[Sequence[Overlay | None], Overlay] | None = None
 
-    def _find_place(self, store: Path, local: Path | None, cache_gb: float) -> Place:  # noqa: ARG002 (nothing lies beside)
-        return Joint(store, cache_gb)
+    def _find_place(self, store: Path, local: Path | None, cache_gb: float) -> Place:
+        return Joint(store, local, cache_gb)
 
     @contextmanager
     def read(self, has_schema: bool = True) -> Iterator[Session]:  # noqa: ARG002 (it has one)
@@ -305,7 +311,7 @@ def open_store(
     paths = list_stores(path)
     if len(paths) == 1:
         return Store(paths[0], currency, memory, entry, local, cache_gb)
-    return Federation(path, currency, memory, entry, cache_gb)
+    return Federation(path, currency, memory, entry, local, cache_gb)
 
 
 def list_sessions(session: Session) -> tuple[Session, ...]:

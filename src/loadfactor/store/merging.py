@@ -52,14 +52,14 @@ def merge_store(
     here = {record.digest for record in list_imports(writer)}
     records = [record for record in list_imports(other) if record.source != STATEMENTS.name]  # months are closed here
     records = [record for record in records if record.at_ms is None or record.at_ms >= since_ms]
-    receipts = []
+    receipts: list[Receipt | None] = []
     for place, record in enumerate(records):
         progress(f"import {record.number} of {other.name}", place / len(records))
         if record.is_live:
-            receipts += _add_live(writer, other, record)
+            receipts.append(_add_live(writer, other, record))
         elif record.digest not in here:
             receipts.append(_add_import(writer, other, record, progress))
-    return [receipt for receipt in receipts if receipt.rows]
+    return [receipt for receipt in receipts if receipt is not None and receipt.rows]
 
 
 def _add_import(
@@ -77,15 +77,15 @@ def _add_import(
     return import_rows(writer, source, items, options, record.digest, map(Path, record.paths), progress)
 
 
-def _add_live(writer: Writer, other: Session, record: ImportRecord) -> list[Receipt]:
-    """Add what came live of a source on a day, as far as it is not here."""
+def _add_live(writer: Writer, other: Session, record: ImportRecord) -> Receipt | None:
+    """Add what came live of a source on a day, as far as it is not here; None where all of it is."""
     is_list = corrects_rows(record.source)
     items = _Import(writer, other, record).read(_leave_earlier if is_list else _leave_known, not is_list)
     batches = [LiveBatch(record.source, item.table, item.data, item.where) for item in items]
     if not batches:
-        return []
+        return None
     day = (date.fromisoformat(record.paths[0].removeprefix(LIVE_DAY)) - date(1970, 1, 1)).days
-    return [add_live_day(writer, record.source, day, batches)]
+    return add_live_day(writer, record.source, day, batches)
 
 
 LeaveOut = Callable[[Writer, Table, str], str]

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loadfactor.base.paths import list_stores
+from loadfactor.base.paths import list_folders
 from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
 
@@ -104,10 +105,11 @@ def _write(path: Path, content: str) -> None:
 
 def read_statuses(folder: Path) -> list[SourceStatus]:
     """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
-    try:
-        return [_read_status(one) for of in list_stores(folder) for one in json.loads((of / NAME).read_text())]
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
+    found = []
+    for of in list_folders(folder):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            found += [_read_status(one) for one in json.loads((of / NAME).read_text())]
+    return found
 
 
 def _read_status(one: dict[str, Any]) -> SourceStatus:

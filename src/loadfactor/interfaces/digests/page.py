@@ -43,7 +43,7 @@ class UnsentMessage:
 
 def build_page(request: DigestRequest) -> Document:
     """The digest that a request names. Raises InputError for options that do not go together."""
-    every, books = choose_every(request), request.own_books if request.send else request.books
+    every, books = choose_every(request), request.books
     if request.name is not None or request.send:
         if request.team or request.user or (request.send and request.dry_run):
             raise InputError(
@@ -74,7 +74,7 @@ def build_page(request: DigestRequest) -> Document:
         for of in chosen:
             period = find_last(of.every, snapshot.span, now, read_zone(of.timezone or request.timezone))
             messages += write_messages(snapshot, of, period, settings())
-    return _say_unsent(messages, chosen, list_sent(books.store.folder))
+    return _say_unsent(messages, chosen, list_sent(books.store.place.beside))
 
 
 def choose_every(request: DigestRequest) -> Every | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadfactor.base.paths import is_joint, list_stores
+from loadfactor.base.paths import is_joint, list_folders
 from loadfactor.insight.alerts.alert import Alert, read_alert
 from loadfactor.insight.alerts.delivery.outbox import read_outbox
 from loadfactor.insight.alerts.delivery.pending import Backlog, count_backlogs
@@ -43,7 +43,7 @@ def read_board(folder: Path, now_ms: int, states: Collection[str] = LIVING) -> A
     Raises StoreError and DamageError where it cannot be read. Changes nothing on the disk.
     """
     if is_joint(folder):
-        return _join([read_board(of, now_ms, states) for of in list_stores(folder)])
+        return _join([read_board(of, now_ms, states) for of in list_folders(folder)])
     with read_outbox(folder) as connection:
         if connection is None:
             return AlertBoard(None)
