@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from tests.waiting import LONGEST_S, wait_until
@@ -46,8 +46,10 @@ class UpProcess:
         config: Path | None = None,
         environment: Mapping[str, str] = os.environ,
         within: Sequence[str] = (),
+        names_store: bool = True,
     ) -> None:
-        """`within`: a command that runs it, such as prlimit."""
+        """`within`: a command that runs it, such as prlimit; `names_store`: whether its command names the store."""
+        self._names_store = names_store
         self._within = within
         self._environment = dict(environment)
         self.store, self.port, self._config = store, port or free_port(), config
@@ -57,7 +59,7 @@ class UpProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = store.with_name(f"{store.name}.log")
 
-    def start(self) -> "UpProcess":
+    def start(self) -> Self:
         """Start it, and wait until it answers."""
         command = [
             *self._within,
@@ -65,11 +67,11 @@ class UpProcess:
             "-c",
             "from loadfactor.interfaces.cli import main; main()",
             "up",
-            "--store",
-            str(self.store),
             "--listen",
             f"127.0.0.1:{self.port}",
         ]
+        if self._names_store:
+            command += ["--store", str(self.store)]
         if self._config:
             command += ["--config", str(self._config)]
         with self.log.open("ab") as said:
@@ -141,7 +143,7 @@ class UpProcess:
         )
         return {next(iter((r["by"] or {}).values()), None): r["value"] for r in found["readings"]}
 
-    def __enter__(self) -> "UpProcess":
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

@@ -71,6 +71,13 @@ class LiveCollector:
         self._began_s = time.monotonic()
         self._seen_s: dict[str, float] = {}
 
+    @property
+    def sent(self) -> SampleStream:
+        """The stream of remote_write."""
+        stream = self._streams[REMOTE_WRITE]
+        assert isinstance(stream, SampleStream)
+        return stream
+
     def stream(self, stream_id: str) -> PayloadStream:
         """The stream with this id, a new one where it is new."""
         with self._lock:

@@ -11,6 +11,7 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -108,7 +109,7 @@ class PolledSource(ABC):
         return [status.describe(self._names[part]) for part, status in self._status.items()]
 
     def _start(self) -> None:
-        threading.Thread(target=self._repeat, name=self.stream_id, daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(self._repeat,), name=self.stream_id, daemon=True).start()
 
     def _cut(self) -> None:  # noqa: B027 (most clients look at the event instead)
         """End what a thread waits for."""

@@ -6,8 +6,9 @@ folder, that before the defaults here.
 
 import os
 import re
-from contextlib import suppress
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from tomllib import TOMLDecodeError, loads
 from typing import Any, Final
@@ -39,6 +40,7 @@ from loadfactor.settings.sources import (
 )
 from loadfactor.settings.table import UNKNOWN_SETTING, SettingsTable
 from loadfactor.settings.targets import Targets
+from loadfactor.settings.tenants import Tenants
 from loadfactor.tables.schema import CURRENCY, IDLE_BELOW
 from loadfactor.tables.tagging_rules import read_rules
 
@@ -81,6 +83,9 @@ class Settings(SettingsTable):
     )
     slurm: SlurmClusters = Field(default=(), description="Clusters of Slurm that it asks.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
+    tenant: Tenants = Field(
+        default=(), description="Books of others that one server keeps, each apart from the others."
+    )
     pair: PairSettings = Field(
         default=PairSettings(), description="The other one of two servers that receive the same."
     )
@@ -172,16 +177,27 @@ class Settings(SettingsTable):
 
 
 class SettingsFile:
-    """The file that settings come from, and what it looked like when it was read last."""
+    """A file that settings come from: what they were when it was read last, and what it looked like then.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    That of a tenant has its `tenant` and the `store` of that, which is none of the file's.
+    """
+
+    def __init__(self, path: Path, tenant: str = "", store: Path | None = None) -> None:
+        self.path, self.tenant, self._store = path, tenant, store
+        self.found: Settings | None = None
         self._seen: Signature = None
 
-    def look(self) -> Path:
-        """Its path; changes count from now on."""
-        self._seen = sign_file(self.path)
-        return self.path
+    def look(self) -> Settings:
+        """Its settings as they are now; changes count from now on. Raises as `settings`."""
+        seen = sign_file(self.path)
+        self.found = self.read()
+        self._seen = seen
+        return self.found
+
+    def read(self) -> Settings:
+        """The same, which changes nothing."""
+        found = read_settings(self.path)
+        return found.model_copy(update={"store": self._store}) if self._store else found
 
     def has_changed(self) -> bool:
         """True where it is another than when it was looked at."""
@@ -190,6 +206,22 @@ class SettingsFile:
 
 CHOSEN: Final = SettingsFile(Path(FILE))
 """That of this process."""
+_HERE: Final = ContextVar("settings", default=CHOSEN)
+
+
+def chosen() -> SettingsFile:
+    """The file whose settings hold here: that of this process, or of the tenant that is served."""
+    return _HERE.get()
+
+
+@contextmanager
+def of_tenant(file: SettingsFile) -> Iterator[None]:
+    """Inside, the settings of a tenant hold; tasks and threads that begin there take them along by their context."""
+    before = _HERE.set(file)
+    try:
+        yield
+    finally:
+        _HERE.reset(before)
 
 
 def sign_file(path: Path) -> Signature:
@@ -201,10 +233,20 @@ def sign_file(path: Path) -> Signature:
     return status.st_mtime_ns, status.st_size
 
 
-@cache
-def settings() -> Settings:
-    """The settings of this process. Raises InputError naming the line or the setting that is wrong."""
-    return read_settings(CHOSEN.look())
+class _SettingsHere:
+    """Gives the settings that hold here, read once."""
+
+    def __call__(self) -> Settings:
+        """Raises InputError naming the line or the setting that is wrong."""
+        file = chosen()
+        return file.found or file.look()
+
+    def cache_clear(self) -> None:
+        """Read them again the next time."""
+        chosen().found = None
+
+
+settings: Final = _SettingsHere()
 
 
 def choose_file(path: Path) -> Settings:
@@ -216,11 +258,10 @@ def choose_file(path: Path) -> Settings:
 
 def take_changes() -> None:
     """Take the settings anew where their file changed; those of before stay where it cannot be read, as while it is written."""
-    if CHOSEN.has_changed():
+    file = chosen()
+    if file.has_changed():
         with suppress(InputError):
-            read_settings(CHOSEN.path)
-            settings.cache_clear()
-            settings()
+            file.look()
 
 
 def read_settings(path: Path) -> Settings:

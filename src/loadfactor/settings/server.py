@@ -10,6 +10,14 @@ from loadfactor.settings.table import URL, Duration, HomePath, SettingsTable
 TEAM_ROLE: Final = "team:"
 
 
+def check_roles(groups: dict[str, str]) -> dict[str, str]:
+    """The role of each group. Raises ValueError for what is none."""
+    for group, role in groups.items():
+        if role not in ("everything", "read") and not role.removeprefix(TEAM_ROLE) != role != TEAM_ROLE:
+            raise ValueError(f"{group}: {role!r} is no role; write everything, read or team:NAME")
+    return groups
+
+
 class ServerSettings(SettingsTable):
     """How `loadfactor up` listens, and how a proxy in front of it says who asks: the table [server]."""
 
@@ -37,10 +45,7 @@ class ServerSettings(SettingsTable):
     @field_validator("groups")
     @classmethod
     def _known(cls, groups: dict[str, str]) -> dict[str, str]:
-        for group, role in groups.items():
-            if role not in ("everything", "read") and not role.removeprefix(TEAM_ROLE) != role != TEAM_ROLE:
-                raise ValueError(f"{group}: {role!r} is no role; write everything, read or team:NAME")
-        return groups
+        return check_roles(groups)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

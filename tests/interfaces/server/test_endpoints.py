@@ -33,6 +33,7 @@ from loadfactor.interfaces.server.guard import Bounds
 from loadfactor.interfaces.server.scrape import GaugeWindow
 from loadfactor.metrics import METRICS
 from loadfactor.settings.config import CHOSEN, choose_file, take_changes
+from loadfactor.store.tokens import create_token
 
 
 def test_health_is_the_receivers(client: TestClient) -> None:
@@ -166,6 +167,27 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(client: TestClient) ->
     again = client.get("/api/v1/readings?metric=cost", headers={"If-None-Match": first.headers["etag"]})
     other = client.get("/api/v1/readings?metric=cost&by=team", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content, other.status_code) == (304, b"", 200)
+
+
+def test_any_number_of_servers_read_one_store(fleet: Path, tmp_path: Path) -> None:
+    """Behind one proxy a copy that one gave is right at the other; after a writer came both give what is new, under one tag."""
+    writer = Books(tmp_path / "books")
+    writer.add("tables", [fleet])
+    _, token = create_token(tmp_path / "books", "read", None, "", 0)
+    headers = {"Authorization": f"Bearer {token}"}
+    with serve(Books(tmp_path / "books")) as one, serve(Books(tmp_path / "books")) as other:
+
+        def ask(client: TestClient, **more: str) -> Response:
+            return client.get("/api/v1/readings?metric=cost", headers=headers | more)
+
+        first = ask(one)
+        assert ask(other, **{"If-None-Match": first.headers["etag"]}).status_code == 304
+        (tmp_path / "prices.csv").write_text("basis,price_per_gpu_hour,currency\ncontracted,1,USD\n")
+        writer.add("tables", [tmp_path / "prices.csv"])
+        later = [ask(client, **{"If-None-Match": first.headers["etag"]}) for client in (one, other)]
+        assert [answer.status_code for answer in later] == [200, 200]
+        assert later[0].headers["etag"] == later[1].headers["etag"] != first.headers["etag"]
+        assert later[0].text == later[1].text
 
 
 def test_a_tag_knows_the_settings(client: TestClient, tmp_path: Path) -> None:

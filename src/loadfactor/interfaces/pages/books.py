@@ -19,7 +19,7 @@ from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, MergeRequest, StoreRequest, find_one_store
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
-from loadfactor.settings.config import CHOSEN, settings
+from loadfactor.settings.config import chosen, settings
 from loadfactor.store.backup import back_up, compare
 from loadfactor.store.folder import has_books
 from loadfactor.store.import_records import ImportRecord
@@ -82,7 +82,7 @@ HEADLINES = ("paid_gpu_hours", "allocated_gpu_hours", "observed_gpu_hours", "cos
 def build_backup(request: BackupRequest) -> Document:
     """Copy the books, and with `verify` compare the copy with them; how much was copied, and how to ask it."""
     folder, store = request.folder, find_books(request.store)
-    also = [path for path in (settings().privacy.key_file, CHOSEN.path) if path is not None]
+    also = [path for path in (settings().privacy.key_file, chosen().path) if path is not None]
     if request.verify and has_books(folder):
         return verify_backup(folder, store, also)
     copied = back_up(store, folder, also)

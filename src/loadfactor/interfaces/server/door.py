@@ -1,6 +1,8 @@
 """Signing in and out with a browser, and the files that pages link to."""
 
+from collections.abc import Callable, Iterable
 from hmac import compare_digest
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, quote
 
@@ -11,13 +13,12 @@ from starlette.responses import Response
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.gate import LOGIN, answer_html
-from loadfactor.interfaces.server.guard import GRANTS, SECURE_COOKIE, Caller, Guard, Need
+from loadfactor.interfaces.server.guard import GRANTS, SECURE_COOKIE, Bounds, Caller, Guard, Need
 from loadfactor.interfaces.server.intake import read_body
-from loadfactor.interfaces.server.replies import Served, access_of
+from loadfactor.interfaces.server.replies import access_of
 from loadfactor.interfaces.server.sessions import LONGEST_SESSION_S
 from loadfactor.interfaces.web.frame import FILES, FORM_KEY, render_login
 from loadfactor.store.disk import append_audit
-from loadfactor.store.tokens import TokenFile
 
 LOGOUT: Final = "/logout"
 DOOR_NEEDS: Final[dict[tuple[str, str], Need]] = {
@@ -35,10 +36,12 @@ UNSAFE: Final = (
 )
 
 
-def add_door(app: FastAPI, served: Served, guard: Guard) -> None:
-    """Add them to an app."""
-    folder = served.books.store.folder
-    tokens = TokenFile(folder)
+Doors = Callable[[], Iterable[tuple[str, Guard, Path]]]
+"""Whose tokens begin a session: under which address its pages are, the guard of these, and the folder of its audit log."""
+
+
+def add_door(app: FastAPI, bounds: Bounds, guard: Guard, doors: Doors) -> None:
+    """Add them to an app. `guard` is the app's own."""
 
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
@@ -64,21 +67,23 @@ def add_door(app: FastAPI, served: Served, guard: Guard) -> None:
             raise RefusedError(403, UNSAFE)
         if caller.origin is None:
             raise RefusedError(403, "sign in with the form of this page; a program sends its token with each request")
-        fields = await read_form(request, served)
-        place = find_local(fields.get("next", ""))
-        record = tokens.find(fields.get("token", "").strip())
+        fields = await read_form(request, bounds.write_s)
+        place, token = find_local(fields.get("next", "")), fields.get("token", "").strip()
+        found = ((base, of, folder, of.find(token)) for base, of, folder in doors())
+        base, of, folder, record = next((one for one in found if one[-1]), ("", guard, Path(), None))
         if record is None:
             return answer_html(render_login(place, "This token is not known, or was revoked."), 401)
         if "read" not in GRANTS[record.right]:
             return answer_html(render_login(place, "This token only sends; sign in with one that reads."), 403)
         append_audit(folder, "sign in", id=record.id)
-        return _send_on(place, _cookie(name, guard.sessions.begin(record), LONGEST_SESSION_S))
+        cookie = _cookie(name, of.sessions.begin(record), LONGEST_SESSION_S)
+        return _send_on(place if place.startswith(f"{base}/") else f"{base}/", cookie)
 
     @app.post(LOGOUT, include_in_schema=False)
     async def sign_out(request: Request) -> Response:
         """End the session."""
         caller = _caller_of(request)
-        await read_checked_form(request, served)
+        await read_checked_form(request, bounds.write_s)
         name = guard.end_session(caller)
         return _send_on(LOGIN, _cookie(name, "", 0) if name else None)
 
@@ -107,11 +112,11 @@ def find_local(place: str) -> str:
     return quote(place, safe="/?&=%:,+.~!*'();@$-_") if is_local else "/"
 
 
-async def read_form(request: Request, served: Served) -> dict[str, str]:
+async def read_form(request: Request, longest_s: float) -> dict[str, str]:
     """The fields of a form; of one that is there twice, the last. Raises RefusedError for what is no form."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise RefusedError(415, "send the form of the page")
-    body = b"".join([piece async for piece in read_body(request, LONGEST_FORM_BYTES, served.bounds.write_s)])
+    body = b"".join([piece async for piece in read_body(request, LONGEST_FORM_BYTES, longest_s)])
     try:
         fields = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError as error:
@@ -119,9 +124,9 @@ async def read_form(request: Request, served: Served) -> dict[str, str]:
     return {name: values[-1] for name, values in fields.items()}
 
 
-async def read_checked_form(request: Request, served: Served) -> dict[str, str]:
+async def read_checked_form(request: Request, longest_s: float) -> dict[str, str]:
     """The fields of a form that one of our pages sent. Raises RefusedError where another made the browser send it."""
-    fields, access = await read_form(request, served), access_of(request)
+    fields, access = await read_form(request, longest_s), access_of(request)
     if not access.form_key or not compare_digest(fields.get(FORM_KEY, "").encode(), access.form_key.encode()):
         raise RefusedError(403, "the form is not of this session; open the page again")
     return fields

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from loadfactor.base.errors import no_such
+from loadfactor.settings.config import chosen
 from loadfactor.store.tokens import PREFIX, SECRET
 
 FORMATS: Final = ("json", "text")
@@ -39,9 +40,10 @@ STYLE: Final = LogStyle()
 
 
 def write_line(level: str = "info", **facts: Any) -> None:
-    """Write one line, with the time first."""
+    """Write one line, with the time first, and the tenant that it is of."""
     if STYLE.shows(level):
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, **facts}
+        of = {"tenant": tenant} if (tenant := chosen().tenant) else {}
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, **of, **facts}
         text = json.dumps(line, ensure_ascii=True, default=str) if STYLE.format == "json" else write_text(line)
         sys.stderr.write(hide_secrets(text) + "\n")
 

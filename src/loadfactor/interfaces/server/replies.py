@@ -27,6 +27,7 @@ from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.models import ErrorAnswer
 from loadfactor.interfaces.server.question_pool import QuestionPool
+from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.standing import StandingAnswers
 from loadfactor.settings.config import settings
 from loadfactor.store.live_copy import LOG_SUFFIX
@@ -78,7 +79,7 @@ ERRORS = {
 class Served:
     """The books, who takes samples in, the bounds, the threads for questions, short ones and long ones, and for imports.
 
-    `insights` and `plans` are long answers of pages; `planner` makes the plans.
+    `insights` and `plans` are long answers of pages; `planner` makes the plans; `quota` is what may be sent.
     """
 
     books: Books
@@ -90,6 +91,7 @@ class Served:
     insights: StandingAnswers
     plans: StandingAnswers
     planner: PlanProcess
+    quota: Quota
     is_live: bool = True
 
 

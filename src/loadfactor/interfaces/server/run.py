@@ -7,13 +7,15 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.books.books import Books
@@ -22,12 +24,13 @@ from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
-from loadfactor.interfaces.server.gate import Gate
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
 from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.pair import Following, Leading
+from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.settings.config import Settings
+from loadfactor.settings.tenants import TenantSettings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.tokens import TokenFile
 
@@ -42,36 +45,22 @@ LONGEST_REQUEST_S = 10
 def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
-    books = Books(folder, settings.idle_below)
-    guard, warning = _make_guard(books.store.folder, host, settings)
-    with contextlib.ExitStack() as opened:
-        store = books.store
-        store.place.claim_live()
-        live = LiveLog.open(
-            store.folder, after=store.manifest.live_through, entry=store.entry
-        )  # first: a second server hears of the first
-        opened.callback(live.close)
-        listening = opened.enter_context(bind(host, port))
-        _prepare()
-        merge = partial(_bring_over, books) if settings.pair.peer else None
-        service = LiveService(books.store.folder, books.flush, live, settings, write_line, merge)
-        address = _name_address(host, listening, settings)
-        leading = Leading(not settings.pair.peer)
-        alerts = AlertService(books, settings, address, service.note_clock, leading=leading)
-        digests = DigestService(books, settings, address, leading)
-        live.heard = alerts.arrivals.hear
-        app = make_app(
-            books, service, guard, alerts=alerts, digests=digests, leading=leading if settings.pair.peer else None
-        )
-        server = _make_server(app, guard, settings)
-        check_access = partial(_make_guard, store.folder, host)
-        reload = Reload(store.folder, settings, service, alerts, digests, guard, check_access)
-        _greet(address, store.name, settings)
+    opened = open_live(folder, settings)  # first: a second server hears of the first
+    with contextlib.ExitStack() as open_now:
+        open_now.callback(opened.live.close)
+        guard, warning = _make_guard(opened.books.store.folder, host, settings)
+        listening = open_now.enter_context(bind(host, port))
+        prepare()
+        address = name_address(host, listening, settings)
+        kept = LiveBooks(opened, guard, settings, address)
+        server = make_server(kept.gate, guard, settings)
+        check_access = partial(_make_guard, opened.books.store.folder, host)
+        reload = Reload(opened.books.store.folder, settings, kept, check_access, partial(_take_access, guard))
+        _greet(address, opened.books.store.name, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
-        following = Following(settings.pair, books.store.folder, leading) if settings.pair.peer else None
-        with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(_run(server, service, alerts, digests, following, listening, reload))
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(_run(server, kept, listening, reload))
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -81,11 +70,11 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
     """
     host, port = read_address(listen)
     books = Books.open(folder, idle_below=settings.idle_below)
-    guard, warning = _make_guard(books.store.folder, host, settings, is_read_only=True)
+    guard, warning = _make_guard(books.store.place.beside, host, settings, is_read_only=True)
     with bind(host, port) as listening:
-        _prepare()
-        server = _make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
-        address = _name_address(host, listening, settings)
+        prepare()
+        server = make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
+        address = name_address(host, listening, settings)
         print(
             f"loadfactor: the books in {books.store.name} are at {address}/; Ctrl-C ends it",
             file=sys.stderr,
@@ -93,8 +82,82 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
         )
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
-        with asyncio.Runner(loop_factory=_Loop) as runner:
+        with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(server.serve(sockets=[listening]))
+
+
+class OpenBooks(NamedTuple):
+    """Books, and the log of what they receive."""
+
+    books: Books
+    live: LiveLog
+
+
+def open_live(folder: Path, settings: Settings) -> OpenBooks:
+    """Books that receive. Raises InputError or StoreError where they cannot, as where another server keeps them."""
+    books = Books(folder, settings.idle_below)
+    store = books.store
+    store.place.claim_live()
+    return OpenBooks(books, LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry))
+
+
+class LiveBooks:
+    """Books that are kept current: what collects, judges alerts and sends digests, and the app over all of it."""
+
+    def __init__(
+        self, opened: OpenBooks, guard: Guard, settings: Settings, address: str, quota: Quota | None = None
+    ) -> None:
+        """`quota`: that of a tenant. Raises InputError where the settings are wrong."""
+        books, live = opened
+        folder, of_tenant = books.store.folder, None if quota is None else quota.settings
+        merge = partial(_bring_over, books) if settings.pair.peer else None
+        is_alone = of_tenant is None
+        self.service = LiveService(folder, books.flush, live, settings, write_line, merge, samples_own=is_alone)
+        leading = Leading(not settings.pair.peer)
+        self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
+        self.digests = DigestService(books, settings, address, leading)
+        live.heard = self.alerts.arrivals.hear
+        self.gate = make_app(
+            books,
+            self.service,
+            guard,
+            bound(of_tenant),
+            alerts=self.alerts,
+            digests=self.digests,
+            leading=leading if settings.pair.peer else None,
+            quota=quota,
+        )
+        self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Inside, everything runs; at the end it leaves everything kept."""
+        works = [self.service.run(), self.alerts.run(), self.digests.run()]
+        works += [self._following.run()] if self._following else []
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            yield
+        finally:
+            for task in reversed(tasks):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            await asyncio.to_thread(self.digests.stop)
+            await asyncio.to_thread(self.alerts.stop)
+            await self.service.stop()
+
+    async def wait_until_given_up(self) -> str:
+        """Returns when the books could not be written for too long; why."""
+        while not (why := self.service.given_up):
+            await asyncio.sleep(LOOK_EVERY_S)
+        return why
+
+
+def bound(tenant: TenantSettings | None) -> Bounds:
+    """The bounds of a server, or of one tenant of it."""
+    if tenant is None or tenant.questions is None:
+        return Bounds()
+    return replace(Bounds(), questions=tenant.questions, waiting_questions=4 * tenant.questions)
 
 
 def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
@@ -132,19 +195,23 @@ def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool 
     return Guard(tokens, host, given.trusted_proxies, read_users(given), is_read_only=is_read_only), warning
 
 
-def _name_address(host: str, listening: socket.socket, settings: Settings) -> str:
+def _take_access(guard: Guard, settings: Settings) -> None:
+    guard.take(settings.server.trusted_proxies, read_users(settings.server))
+
+
+def name_address(host: str, listening: socket.socket, settings: Settings) -> str:
     scheme = "https" if settings.server.tls_cert else "http"
     return f"{scheme}://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}"
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Allow connections, and have warnings of libraries be lines of the log."""
     _allow_connections()
     logging.basicConfig(handlers=[_LogLines()], force=True)
 
 
-def _make_server(app: Gate, guard: Guard, settings: Settings) -> "_Server":
-    return _Server(
+def make_server(app: ASGIApp, guard: Guard, settings: Settings) -> "Server":
+    return Server(
         uvicorn.Config(
             app,
             http=partial(Connection, Waiting(Bounds(), guard.trusts)),  # type: ignore[arg-type]  # what makes one
@@ -207,7 +274,7 @@ class _LogLines(logging.Handler):
         write_line(level=record.levelname.lower(), by=record.name, message=record.getMessage(), **facts)
 
 
-class _Loop(uvloop.Loop):
+class Loop(uvloop.Loop):
     """Has a handshake of TLS take no longer than the head of a request; uvicorn leaves it to the loop."""
 
     async def create_server(self, *args: Any, **options: Any) -> Any:
@@ -217,7 +284,7 @@ class _Loop(uvloop.Loop):
         return await super().create_server(*args, **options)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Leaves on a signal when what it began is done; uvicorn's own would raise the signal again before the log is closed."""
 
     @contextlib.contextmanager
@@ -228,39 +295,19 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _run(
-    server: uvicorn.Server,
-    service: LiveService,
-    alerts: AlertService,
-    digests: DigestService,
-    following: Following | None,
-    listening: socket.socket,
-    reload: Reload,
-) -> None:
+async def _run(server: uvicorn.Server, kept: LiveBooks, listening: socket.socket, reload: Reload) -> None:
     server.config.load()  # of a certificate, which the reload reads again
     reload.watch(server.config.ssl)
-    collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
-    posting = asyncio.create_task(digests.run())
-    pairing = [asyncio.create_task(following.run())] if following else []
-    given_up = asyncio.create_task(_wait_until_given_up(service, server))
-    try:
+    async with kept.running():
+        given_up = asyncio.create_task(_end_when_given_up(server, kept))
         await server.serve(sockets=[listening])  # until a signal
-    finally:
-        for task in (given_up, *pairing, posting, judging, collecting):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await asyncio.to_thread(digests.stop)
-        await asyncio.to_thread(alerts.stop)
-        await service.stop()
-    if why := given_up.result() if not given_up.cancelled() else "":
+        given_up.cancel()
+    if why := given_up.result() if given_up.done() and not given_up.cancelled() else "":
         raise StoreError(why)
 
 
-async def _wait_until_given_up(service: LiveService, server: uvicorn.Server) -> str:
-    """End serving when the books could not be written for too long; why."""
-    while not (why := service.given_up):
-        await asyncio.sleep(LOOK_EVERY_S)
+async def _end_when_given_up(server: uvicorn.Server, kept: LiveBooks) -> str:
+    why = await kept.wait_until_given_up()
     server.should_exit = True
     return why
 

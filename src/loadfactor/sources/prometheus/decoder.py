@@ -362,6 +362,11 @@ class PrometheusDecoder:
         return pack_state(DecoderState(self._pending.through, self._facts.count_alive(), tables))
 
     @property
+    def series(self) -> int:
+        """So many are numbered."""
+        return len(self._facts)
+
+    @property
     def is_large(self) -> bool:
         """True when so many series came and went that it is time to start again from the state, which forgets them."""
         return len(self._facts) > self._most_series

@@ -266,7 +266,7 @@
     open() {
       const [row, column] = this.at;
       const name = this.rows[row].at(-1);
-      const [path, changed] = this.ofNodes ? [location.pathname, { rows: "gpus", where: this.whereNode(name) }] : [`/gpus/${encodeURIComponent(name)}`, { rows: "" }];
+      const [path, changed] = this.ofNodes ? [location.pathname, { rows: "gpus", where: this.whereNode(name) }] : [`${location.pathname}/${encodeURIComponent(name)}`, { rows: "" }];
       loadfactor.openWindow(this.moment(column), this.moment(column + 1), this.zone, path, changed);
     }
 

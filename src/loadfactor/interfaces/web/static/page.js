@@ -125,7 +125,7 @@ window.loadfactor = (() => {
   // -- what a reader does
 
   function isOurs(address) {
-    return address.origin === location.origin && !address.searchParams.has("format") && !address.pathname.startsWith("/static/");
+    return address.origin === location.origin && !address.searchParams.has("format") && !address.pathname.includes("/static/");
   }
 
   document.addEventListener("click", (event) => {
