@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.commands import measure_width
+from tests.long import mark_long
 
 import loadfactor
 from loadfactor.books.books import Books
@@ -227,7 +228,7 @@ OTHERS: dict[str, Callable[[], Document]] = {
 PAGES = (*OF_BOOKS, *OTHERS)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [mark_long(name) if name == "plan-breakeven" else name for name in PAGES])
 def test_a_page_is_as_it_was_read(simulated_books: Books, name: str) -> None:
     """The terminal text at both widths is the one that somebody has read and kept, no line wider than the terminal.
 

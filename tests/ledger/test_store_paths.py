@@ -252,7 +252,7 @@ def test_samples_are_cut_where_they_overlap_and_nowhere_else(way: Way, tmp_path:
         assert {(row["device_id"], row["hour_utc"]) for row in rows} == expected
 
 
-@pytest.mark.parametrize("way", rest_long(WAYS, 4), ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", rest_long(WAYS), ids=lambda way: way.__name__)
 def test_every_way_into_the_store_gives_the_same_books(way: Way, tmp_path: Path) -> None:
     """Pieces in any order, compacted, live, forgotten or repaired: the ledger is the oracle's, and so are the answers."""
     for seed in range(FIRST, AFTER):
@@ -350,6 +350,7 @@ def ask(books: Books) -> list[object]:
     return [(r.by, r.value) for r in books.show(["paid_gpu_hours", "allocated_gpu_hours"], by=["job", "day"])]
 
 
+@pytest.mark.long
 def test_days_are_booked_together_by_how_many_gpu_hours_they_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

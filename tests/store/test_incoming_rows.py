@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.long import rest_long
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
@@ -137,7 +138,9 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), rest_long(((name, value) for name, values in WRONG.items() for value in values), 4)
+)
 def test_one_bad_field_of_an_exporter_drops_that_field(tmp_path: Path, name: str, value: float) -> None:
     """All others of the sample are kept, and the receipt counts what was left out."""
 

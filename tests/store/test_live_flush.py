@@ -189,7 +189,7 @@ def test_a_gpu_seen_in_two_places_does_not_stop_a_flush(books: Books) -> None:
     assert [(where, count) for where, what, count in record.gaps if "two places" in what] == [("devices", 1)]
 
 
-@pytest.mark.parametrize("flushes", rest_long((24, 120)))
+@pytest.mark.parametrize("flushes", rest_long((24, 120), 0))
 def test_files_and_rows_of_logs_stay_few(books: Books, flushes: int) -> None:
     """Two dozen flushes or more of 8 GPUs over three days: at most some dozen files, and of a device a row of the log a day."""
     most = 0
@@ -251,7 +251,7 @@ def discard(folder: Path) -> None:
     LiveLog.open(folder).close()
 
 
-@pytest.mark.parametrize("trimmed", [False, True])
+@pytest.mark.parametrize("trimmed", rest_long([True, False]))
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_lost_manifest_neither_doubles_nor_loses_flushed_rows(store: Path, trimmed: bool, compacted: bool) -> None:
     """Whether flushed batches are in the log still or not: after a repair each row counts once, and a flush adds only new ones."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import HOUR, STARTS, add, batch
+from tests.long import rest_long
 from tests.sources.training_logs.logs import megatron_line
 
 from loadfactor.books.books import Books
@@ -61,7 +62,7 @@ def logged(draw: st.DrawFn, kept: Table) -> pa.Table:
     return table
 
 
-@pytest.mark.parametrize("kept", SMALL, ids=lambda t: t.name)
+@pytest.mark.parametrize("kept", rest_long(SMALL, 2), ids=lambda t: t.name)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_rows_apart_are_listed_in_order(raw: duckdb.DuckDBPyConnection, kept: Table, data: st.DataObject) -> None:
@@ -193,7 +194,7 @@ SHARED_GPU = {
 }
 
 
-@pytest.mark.parametrize("order", list(permutations(SHARED_GPU)))
+@pytest.mark.parametrize("order", rest_long(permutations(SHARED_GPU), 2))
 def test_a_listed_gpu_stays_where_it_was_listed(tmp_path: Path, order: tuple[str, ...]) -> None:
     """Samples or allocations imported after the inventory do not replace node, pool, share or end of its GPUs."""
     books = Books(tmp_path / "books")

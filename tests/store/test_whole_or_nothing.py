@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Row, batch, source
+from tests.long import rest_long
 from tests.waiting import LONGEST_S
 
 import loadfactor.books.writing as writing_room
@@ -87,7 +88,7 @@ def one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("moment", ["sync_file", "rename", "link", "sync_folder"])
+@pytest.mark.parametrize("moment", rest_long(["rename", "sync_file", "link", "sync_folder"]))
 def test_a_killed_import_leaves_the_books_as_they_were(
     one_day: Path, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_disk_that_fills_up_is_one_line_and_changes_nothing(one_day: Path) -> 
     assert totals(Books(one_day)) == said
 
 
-@pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
+@pytest.mark.parametrize("damage", rest_long(["flipped", "truncated", "gone"]))
 @pytest.mark.parametrize("table", ["samples", "ledger", "allocations", "prices"])
 def test_damage_is_said_until_it_is_repaired(
     one_day: Path, table: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,7 +159,7 @@ def test_damage_is_said_until_it_is_repaired(
     assert books.check().is_sound
 
 
-@pytest.mark.parametrize("what", ["gone", "cut", "of another size"])
+@pytest.mark.parametrize("what", rest_long(["gone", "cut", "of another size"]))
 def test_a_lost_manifest_is_rebuilt_from_the_files(
     one_day: Path, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

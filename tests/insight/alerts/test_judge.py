@@ -86,6 +86,7 @@ def test_a_firing_alert_ends_when_nothing_is_known_any_longer(tmp_path: Path) ->
     assert 120 + 60 <= (minutes(alert.end_ms) or 0) <= 120 + 70
 
 
+@pytest.mark.long
 def test_a_judge_that_is_started_again_and_again_knows_since_when_nothing_is_known(tmp_path: Path) -> None:
     """An alert of which nothing is known any longer ends an hour later, however often the server is started meanwhile."""
     books = make_books(tmp_path, make_tables(lambda minute: 0.3 if minute < 180 else None))
@@ -200,7 +201,7 @@ def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
     assert judge.alive == []
 
 
-@pytest.mark.parametrize("seed", rest_long(range(2)))
+@pytest.mark.parametrize("seed", rest_long(range(2), 0))
 def test_after_late_data_the_same_alerts_fire_as_if_it_had_been_in_time(tmp_path: Path, seed: int) -> None:
     """Samples of random hours come in later, in random order: in the end the alerts that fire are those of a replay."""
     rnd = random.Random(seed)

@@ -9,6 +9,7 @@ import pytest
 from tests.faults.job_scenarios import JobShape, make_rows, make_scenario, measure
 from tests.insight.levers.fleet import START, at, held
 from tests.ledger.fleets import MINUTE, add, batch
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.catalog.accelerators import accelerator
@@ -209,7 +210,7 @@ def pick(found: FleetSavings) -> dict[str, float]:
     return {lever.lever: lever.gpu_hours for lever in found.levers if lever.lever in OF_DIAGNOSES}
 
 
-@pytest.mark.parametrize(("cause", "lever"), PULLED)
+@pytest.mark.parametrize(("cause", "lever"), rest_long(PULLED, 4))
 def test_a_cause_pulls_its_lever(tmp_path: Path, cause: str, lever: str) -> None:
     """It saves the least of what the diagnosis has at stake, or what is left of it, and says which job, why and what to set."""
     books = fill_with(tmp_path / "books", (cause,))

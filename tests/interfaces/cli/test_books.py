@@ -464,6 +464,7 @@ class _Tags(HTMLParser):
         self.tags.add(tag)
 
 
+@pytest.mark.long
 def test_names_are_text_in_every_command_and_format(tables: Path, tmp_path: Path, print_all: Print) -> None:
     """Import, show, report and doctor show the names spelled out; JSON has them as they are; nothing in them acts."""
     store = tmp_path / "b\x1b[5mooks"

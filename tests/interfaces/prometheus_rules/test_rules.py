@@ -339,7 +339,7 @@ def test_every_rule_is_said_or_named(dcgm_rules: Path) -> None:
 
 
 @needs_promtool
-@pytest.mark.parametrize("name", rest_long(FAULTS, 2))
+@pytest.mark.parametrize("name", rest_long(FAULTS))
 def test_a_rule_fires_on_its_fault_alone(name: str, dcgm_rules: Path, tmp_path: Path) -> None:
     """It fires for the group with the fault, not where all is well or looks alike; a gap fires nothing but lost telemetry."""
     if name not in {rule.name for rule in RULES}:
