@@ -4,10 +4,19 @@ import re
 from typing import Final
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import H_PER_YEAR, S_PER_DAY, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
+from loadfactor.base.units import H_PER_MONTH, H_PER_YEAR, S_PER_DAY, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
 
 _SIZES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "m": 1e6, "M": 1e6, "G": 1e9, "b": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
-_SECONDS: Final = {"s": 1, "min": S_PER_MIN, "m": S_PER_MIN, "h": S_PER_HOUR, "d": S_PER_DAY, "w": S_PER_WEEK}
+_SECONDS: Final = {
+    "s": 1,
+    "min": S_PER_MIN,
+    "m": S_PER_MIN,
+    "h": S_PER_HOUR,
+    "d": S_PER_DAY,
+    "w": S_PER_WEEK,
+    "mo": H_PER_MONTH * S_PER_HOUR,
+    "y": H_PER_YEAR * S_PER_HOUR,
+}
 _BYTES: Final = (
     {"b": 1.0}
     | {f"{p}b": 1e3 ** (i + 1) for i, p in enumerate("kmgt")}
@@ -49,12 +58,12 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_duration_s(text: str) -> float:
-    """A length of time in seconds: a number with s, min, h, d or w.
+    """A length of time in seconds: a number with s, min, h, d, w, mo (a twelfth of a year) or y (365 days).
 
     Raises InputError when it is none, not above zero, or above 500 years.
 
-    >>> parse_duration_s("7d") == 7 * S_PER_DAY, parse_duration_s("90min")
-    (True, 5400.0)
+    >>> parse_duration_s("7d") == 7 * S_PER_DAY, parse_duration_s("90min"), parse_duration_s("18mo") == parse_duration_s("1.5y")
+    (True, 5400.0, True)
     """
     found = _WRITTEN.fullmatch(text.strip())
     seconds = float(found[1].replace("_", "")) * _SECONDS[found[2]] if found and found[2] in _SECONDS else 0.0

@@ -22,6 +22,7 @@ from loadfactor.tables.schema import IDLE_BELOW, TABLES
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
     from loadfactor.books.retagging import Retagging
+    from loadfactor.books.retention import Retained
     from loadfactor.books.watched import Watched
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
@@ -139,6 +140,12 @@ class Books:
         from loadfactor.books.writing import compact
 
         compact(self.store, self.idle_below, progress)
+
+    def retain(self, progress: "Progress" = _quiet, now_ms: int | None = None, is_dry_run: bool = False) -> "Retained":
+        """Drop what is older than [retention] says that it is kept, at an instant (by default now); what that was."""
+        from loadfactor.books.retention import retain
+
+        return retain(self.store, self.idle_below, settings().retention, progress, now_ms, is_dry_run)
 
     def repair(self, progress: "Progress" = _quiet) -> tuple[Loss, ...]:
         """Put what is damaged into quarantine and make good what can be; what is lost."""

@@ -72,7 +72,7 @@ class TaskList:
         self.owned = find_owned_prices(session)
         self.key = ledger_key(idle_below, session.currency)
         self.inputs: LedgerInputs = digest_facts(session, list_facts(session), self.owned)
-        self.stale = find_stale(session, self.key, self.inputs)
+        self.stale, self.frozen = find_stale(session, self.key, self.inputs)
         tables = [[file.name, file.crc32] for name in INPUTS for file in session.manifest.of(name)]
         self._common = [self.key, self.inputs.write(), tables, sorted(session.steps().items())]
 
@@ -123,7 +123,8 @@ class TaskList:
 
     def _list_all(self) -> tuple[Span, ...]:
         start, end = self.session.span()
-        return ((start - start % MS_PER_HOUR, end + -end % MS_PER_HOUR),) if start < end else ()
+        every = ((start - start % MS_PER_HOUR, end + -end % MS_PER_HOUR),) if start < end else ()
+        return subtract(every, self.session.manifest.dropped.hours)
 
     def _make(self, start: int, hours: tuple[Span, ...]) -> DayTask:
         files = self.session.covering("samples", *hours)
@@ -149,7 +150,7 @@ def publish_tasks(writer: Writer, idle_below: float, progress: "Progress") -> Pu
         made += _take(writer, path, task)
     left = subtract(tasks.stale, hours)
     if hours:
-        keep_booked(writer, hours, made, left, tasks.key, tasks.inputs)
+        keep_booked(writer, hours, made, left, tasks.key, tasks.inputs, tasks.frozen)
     if not left:
         refresh(writer, progress, idle_below)  # the load of owned GPUs may be another now
     return Publication(len(valid), len(outputs) - len(valid), _measure(left) // MS_PER_HOUR)

@@ -11,9 +11,9 @@ from typing import Any, Final
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.store.manifest import StoredFile
+from loadfactor.store.manifest import StoredFile, intersect
 from loadfactor.store.sample_files import read
-from loadfactor.store.session import Session
+from loadfactor.store.session import Session, empty_of
 from loadfactor.tables.schema import PRICES, Span
 
 BASIS: Final = "owned"
@@ -151,12 +151,29 @@ def _read_owned(reported: Mapping[str, Any] | None, read_row: Callable[[Any], Ow
 def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
     """SQL: files of the ledger, of each the hours that count; those that count whole are read at once."""
     files = list(files)
+    redefined = session.manifest.dropped.redefined
+    earlier = [f for f in files if f.table == "ledger" and intersect(f.booked, redefined)] if redefined else []
+    if earlier:
+        rest = [f for f in files if f not in earlier]
+        return " UNION ALL BY NAME ".join(
+            filter(None, (_select_earlier(session, earlier), select_ledger(session, rest)))
+        )
     whole = [f for f in files if f.hours in (None, ((f.from_ms, f.to_ms),))]
     queries = [f"SELECT * FROM {read(session.paths(whole))}"] if whole else []
     for file in (f for f in files if f not in whole):
         hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.booked)
         queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
     return " UNION ALL BY NAME ".join(queries)
+
+
+def _select_earlier(session: Session, files: Iterable[StoredFile]) -> str:
+    """SQL: files as an earlier version wrote them, with the columns of now: unknown where it had none."""
+    from loadfactor.ledger.steps import ledger_columns  # slow to import
+
+    known = f"{read(session.paths(files))[:-1]}, union_by_name = true)"
+    columns = ledger_columns()
+    there = {name for name, *_ in session.raw.execute(f"DESCRIBE SELECT * FROM {known}").fetchall()}
+    return f"SELECT {', '.join(c for c in columns if c in there)} FROM {known} UNION ALL BY NAME {empty_of(columns)}"
 
 
 def list_estimates() -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book, digest_facts, list_facts
@@ -19,6 +19,7 @@ from loadfactor.books.kept_sums import (
     LedgerFiles,
     drop_hours,
     find_untold,
+    limit_hours,
     list_sums,
     write_sum,
 )
@@ -66,7 +67,7 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
 def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: str, owned: OwnedPrices) -> None:
     facts = list_facts(writer)
     inputs = digest_facts(writer, facts, owned)
-    hours = find_stale(writer, key, inputs)
+    hours, frozen = find_stale(writer, key, inputs)
     waiting = deque(_batches(writer.manifest, hours, facts.gpus))
     made: list[StoredFile] = []
     done, days = 0, sum(map(len, waiting))
@@ -83,7 +84,7 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
                 raise
             longest = len(batch) // 2  # what is left is likely to be of the same size
             waiting = deque(chain.from_iterable(_divide(rest, longest) for rest in (batch, *waiting)))
-    keep_booked(writer, hours, made, (), key, inputs)
+    keep_booked(writer, hours, made, (), key, inputs, frozen)
     progress("booking", 1.0)
 
 
@@ -94,15 +95,24 @@ def keep_booked(
     left: tuple[Span, ...],
     key: str,
     inputs: LedgerInputs,
+    frozen: tuple[Span, ...],
 ) -> None:
-    """Put files made of these hours in place of what the ledger has of them, with their sums; hours that are `left` are stale."""
+    """Put files made of these hours in place of what the ledger has of them, with their sums; hours that are `left` are stale.
+
+    `frozen`: hours that would be, and cannot be booked again.
+    """
+    dropped = writer.manifest.dropped
     if writer.manifest.ledger_key != key:  # what is kept means something else
-        writer.swap([f for table in ("ledger", *KEPT_SUMS) for f in writer.manifest.of(table)], [])
+        writer.swap(writer.manifest.of("ledger"), limit_hours(writer.manifest.of("ledger"), dropped.hours))
+        writer.swap([f for table in KEPT_SUMS for f in writer.manifest.of(table)], [])
+        if writer.manifest.ledger_key:
+            dropped = replace(dropped, redefined=dropped.hours)
+    dropped = replace(dropped, changed=merge([*dropped.changed, *frozen]))
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
     _add_up_untold(writer, hours)
-    writer.manifest = replace(writer.manifest, stale=left, ledger_key=key, sources_key=inputs.write())
+    writer.manifest = replace(writer.manifest, stale=left, ledger_key=key, sources_key=inputs.write(), dropped=dropped)
 
 
 def _add_up_untold(writer: "Writer", stale: tuple[Span, ...]) -> None:
@@ -126,22 +136,26 @@ def open_ledger(session: Session, idle_below: float) -> bool:
         session.unite("ledger")
         return all(are_kept)
     key = ledger_key(idle_below, session.currency)
-    files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
+    files = session.manifest.of("ledger")
+    if session.manifest.ledger_key != key:
+        files = tuple(limit_hours(files, session.manifest.dropped.hours))
     owned = find_owned_prices(session)
-    is_current = not session.manifest.stale and owned == read_inputs(session.manifest.sources_key).owned
+    is_kept = session.manifest.ledger_key == key and not session.manifest.stale
+    is_current = is_kept and owned == read_inputs(session.manifest.sources_key).owned
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
         session.derived[LEDGER_FILES] = LedgerFiles(files, list_sums(session))
         return True
 
     def book_stale() -> tuple[tuple[Span, ...], str]:
-        hours = find_stale(session, key, digest_facts(session, list_facts(session), owned))
+        hours, _ = find_stale(session, key, digest_facts(session, list_facts(session), owned))
         book(session, intersect(hours, (session.span(),)), idle_below=idle_below, owned=owned)
         return hours, session.materialize_shared("booked_now", "SELECT * FROM book")
 
     hours, booked = session.find_once((key, owned, describe_bills(session)), book_stale)
     kept = [f for file in files for f in _without_hours(file, hours)]
-    session.derived[LEDGER_FILES] = LedgerFiles(tuple(kept), list_sums(session, hours) if kept else {}, hours)
+    sums = list_sums(session, hours) if session.manifest.ledger_key == key else {}
+    session.derived[LEDGER_FILES] = LedgerFiles(tuple(kept), sums if kept else {}, hours)
     sql = f"SELECT * FROM {booked}"
     if kept:
         sql = f"{sql} UNION ALL BY NAME ({select_ledger(session, kept)})"
@@ -221,12 +235,25 @@ def ledger_key(idle_below: float, currency: str) -> str:
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 
-def find_stale(session: Session, key: str, inputs: LedgerInputs) -> tuple[Span, ...]:
+class StaleHours(NamedTuple):
+    """Hours to book, and `frozen` ones that would be and stay as they are: the samples that they were booked of are gone."""
+
+    hours: tuple[Span, ...]
+    frozen: tuple[Span, ...]
+
+
+def find_stale(session: Session, key: str, inputs: LedgerInputs) -> StaleHours:
     """The hours to book: those that were touched, or all of them where what a row means has changed."""
+    frozen = session.manifest.dropped.hours
+    if session.manifest.ledger_key != key:
+        return StaleHours(subtract(_hours((session.span(),)), frozen), ())
+    touched = _find_touched(session, inputs)
+    return StaleHours(subtract(touched, frozen), intersect(touched, frozen))
+
+
+def _find_touched(session: Session, inputs: LedgerInputs) -> tuple[Span, ...]:
     start, end = session.span()
     manifest = session.manifest
-    if manifest.ledger_key != key:
-        return _hours(((start, end),))
     stale = [*manifest.stale, *_find_changed_hours(session, inputs)]
     stale += [(part.from_ms, part.to_ms + part.reach_ms) for part in session.live_samples]
     stale += session.live_spans

@@ -7,7 +7,7 @@ reads sums that are kept beside the ledger where these tell it: many times fewer
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
-from itertools import chain
+from itertools import chain, pairwise
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.booking import book
@@ -147,13 +147,32 @@ class WindowLedger:
         if not more:
             return
         start, end = self._session.span()
-        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(more))
-        book(self._session, spans, sorted(chain.from_iterable(more.values())), self._idle_below)
-        booked = "SELECT * FROM book"
+        frozen = {hour for hour in more if any(s <= hour < e for s, e in self._session.manifest.dropped.hours)}
+        parts = [self._divide_rows(hour, sorted(more[hour])) for hour in sorted(frozen)]
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(more) if hour not in frozen)
+        if spans:
+            points = (more[hour] for hour in more if hour not in frozen)
+            book(self._session, spans, sorted(chain.from_iterable(points)), self._idle_below)
+            parts.append("SELECT * FROM book")
+        booked = " UNION ALL BY NAME ".join(parts)
         if self._cuts:
-            booked += f" UNION ALL SELECT * FROM cut WHERE hour_utc NOT IN ({', '.join(map(str, more))})"
+            booked += f" UNION ALL BY NAME SELECT * FROM cut WHERE hour_utc NOT IN ({', '.join(map(str, more))})"
         self._session.materialize("cut", f"{booked} ORDER BY ALL")  # sums keep their digits
         self._cuts |= more
+
+    def _divide_rows(self, hour: int, points: list[int]) -> str:
+        """SQL: the rows of an hour cut at some points, of which the ledger is all there is: as if they were alike all the time."""
+        from loadfactor.ledger.states import WEIGHTED  # slow to import
+
+        edges = [hour, *points, hour + MS_PER_HOUR]
+        share = "(least(l.to_utc, until) - greatest(l.from_utc, since)) / (l.to_utc - l.from_utc)"
+        divided = ", ".join(f"{column} * {share} AS {column}" for column in ("gpu_s", *WEIGHTED.values()))
+        pieces = ", ".join(f"({since}, {until})" for since, until in pairwise(edges))
+        return (
+            "SELECT * EXCLUDE (since, until) REPLACE (greatest(l.from_utc, since) AS from_utc, least(l.to_utc, until) AS to_utc,"
+            f" {divided}) FROM ledger AS l JOIN (VALUES {pieces}) AS pieces(since, until)"
+            f" ON l.from_utc < until AND l.to_utc > since WHERE l.hour_utc = {hour}"
+        )
 
 
 def _choose(where: Sequence[tuple[str, str]]) -> str:

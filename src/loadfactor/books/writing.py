@@ -10,7 +10,7 @@ from loadfactor.sources import find_source
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.compaction import compact_store, forget_import
 from loadfactor.store.disk import append_audit
-from loadfactor.store.import_records import ImportRecord, list_imports, list_outgrown
+from loadfactor.store.import_records import GONE, ImportRecord, list_imports, list_outgrown
 from loadfactor.store.importing import Progress, Receipt, import_files, import_rows
 from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import Loss
@@ -19,7 +19,7 @@ from loadfactor.store.repair import migrate, repair_store, start_migration, star
 from loadfactor.store.sample_files import quote
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
-from loadfactor.tables.schema import STATEMENTS
+from loadfactor.tables.schema import SAMPLES, STATEMENTS
 
 
 def migrate_books(store: Store, idle_below: float) -> None:
@@ -107,6 +107,12 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
             raise InputError(
                 f"import {number} holds the statements of a closed month, which stay; `loadfactor chargeback --close` adds the"
                 " ones that replace them"
+            )
+        gone = sum(count for table, what, count in found[0].gaps if (table, what) == (SAMPLES.name, GONE))
+        if gone and gone >= found[0].rows.get(SAMPLES.name, 0) and len(found[0].rows) == 1:
+            raise InputError(
+                f"all {gone:,} samples of import {number} were dropped ([retention] samples), and the ledger of their days stays as"
+                " it was booked: there is nothing left to take out"
             )
         progress("forgetting", 0.0)
         forget_import(writer, number)

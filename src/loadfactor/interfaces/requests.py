@@ -607,6 +607,13 @@ class ForgetRequest(StoreRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RetainRequest(StoreRequest):
+    """Options of `loadfactor retain`."""
+
+    dry_run: bool = option("Say what would be dropped, and drop nothing.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MergeRequest(StoreRequest):
     other: Path = option("The other store, a folder or the URL of a bucket; it stays as it is.", is_argument=True)
 

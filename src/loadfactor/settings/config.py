@@ -25,6 +25,7 @@ from loadfactor.settings.enforcement import Policies
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
+from loadfactor.settings.retention import RetentionSettings
 from loadfactor.settings.server import PairSettings, ServerSettings
 from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
@@ -88,6 +89,9 @@ class Settings(SettingsTable):
     )
     pair: PairSettings = Field(
         default=PairSettings(), description="The other one of two servers that receive the same."
+    )
+    retention: RetentionSettings = Field(
+        default=RetentionSettings(), description="How long what the books hold is kept."
     )
     tag: tuple[dict[str, Any], ...] = Field(
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."

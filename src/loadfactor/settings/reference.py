@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from loadfactor.settings.config import Settings
 from loadfactor.settings.money import Bearing
+from loadfactor.settings.retention import Age
 from loadfactor.settings.table import Duration, DurationOrZero
 
 _TYPES: Final[dict[Any, str]] = {
@@ -27,6 +28,7 @@ _TYPES: Final[dict[Any, str]] = {
     datetime: "date and time",
     Duration: "duration",
     DurationOrZero: "duration, or 0s",
+    Age: "duration, or forever",
     Bearing: "text, or table of shares",
 }
 _HEAD: Final = """\

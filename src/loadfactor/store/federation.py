@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import list_stores, name_store, read_url, say_read_only
-from loadfactor.store.manifest import Manifest, StoredFile, merge
+from loadfactor.store.manifest import Dropped, Manifest, StoredFile, merge
 from loadfactor.store.overlay import Overlay
 from loadfactor.store.place import CACHE_GB, Generation, Place
 from loadfactor.store.sample_files import quote
@@ -280,6 +280,11 @@ def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:
         last_import=sum(of.last_import for of in every),
         stale=merge([span for of in every for span in of.stale]),
         losses=tuple(loss for of in every for loss in of.losses),
+        dropped=Dropped(
+            frozen=merge([span for of in every for span in of.dropped.frozen]),
+            changed=merge([span for of in every for span in of.dropped.changed]),
+            redefined=merge([span for of in every for span in of.dropped.redefined]),
+        ),
     )
 
 

@@ -30,6 +30,8 @@ SCHEMA: Final = pa.schema(
 )
 
 
+GONE: Final = "dropped by [retention]"
+"""The gap in the record of an import whose rows were."""
 LIVE_DAY: Final = "live "
 """How the path of an import begins that is a day of a live source, and its digest."""
 

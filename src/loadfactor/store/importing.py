@@ -1,22 +1,26 @@
 """Importing files into a store: every row of them or, on any error, none; and which spans of the ledger they touch."""
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from itertools import chain
 from pathlib import Path
 from time import time
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import DeviceEvent, Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.text_blocks import strip_rotation
-from loadfactor.store import small_imports
+from loadfactor.store import disk, small_imports
 from loadfactor.store.charge_imports import add_charges
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
+from loadfactor.store.live_database import QUARANTINE
 from loadfactor.store.manifest import find_moved_ends
 from loadfactor.store.normalize import SamplesDifferError
 from loadfactor.store.run_names import NamedRun, find_run, name_held
@@ -26,11 +30,12 @@ from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
 from loadfactor.tables.charges import CHARGES
-from loadfactor.tables.schema import Span, table
+from loadfactor.tables.schema import SAMPLES, Span, table
 
 Progress = Callable[[str, float], None]
 """Told what is being done and which share of it is behind us."""
 
+_EPOCH: Final = date(1970, 1, 1).toordinal()
 OWN_TABLES: Final = "tables"
 """The source of rows that somebody wrote: contradictions in them are refused. In logs the later row counts, which is reported."""
 
@@ -200,12 +205,18 @@ def _add(
     if not staging.rows.get("samples"):
         return
     rows, done_rows = staging.rows["samples"], 0
+    dropped: dict[int, int] = {}
 
     def watch() -> Iterator[tuple[int, pa.Table]]:
         nonlocal done_rows
         for day, cell in staging.cells():
             progress("writing samples", done_rows / rows)
             done_rows += cell.num_rows
+            if writer.manifest.dropped.lacks_samples(day):
+                dropped[day] = dropped.get(day, 0) + cell.num_rows
+                if live:
+                    _set_late_aside(writer, day, cell)
+                continue
             yield day, cell
             del cell  # or it is in memory beside the next one
 
@@ -217,12 +228,44 @@ def _add(
             f"{first} and {second} are one sample (device, source and time are the same) and differ in {error.column};"
             " keep one of them"
         ) from error
+    if dropped:
+        staging.leave_out("samples", _say_late(dropped, live), sum(dropped.values()))
+        if not live and not staging.rows.get("samples"):
+            raise SourceError(
+                f"{_say_late(dropped, live)}, and there are no others in it; ask a backup of these days, or import it into another"
+                " store (--store)"
+            )
     if replaced:
         staging.take(Gap("samples", "two samples of one GPU at the same time: the later one counts", replaced))
     if merged - replaced:
         staging.take(
             Gap("samples", "rows of one sample that agree or complete each other: one sample", merged - replaced)
         )
+
+
+def _say_late(days: Iterable[int], is_aside: bool) -> str:
+    first, *_, last = (f"{date.fromordinal(_EPOCH + day)}" for day in sorted([*days, *days]))
+    of = f"of {first}" if first == last else f"of days from {first} to {last}"
+    kept = f", kept in {QUARANTINE}/ of the store" if is_aside else ""
+    return f"samples {of} are late: those of that time were dropped ([retention] samples) and its ledger stays as it is{kept}"
+
+
+def _set_late_aside(writer: Writer, day: int, rows: pa.Table) -> None:
+    """Keep samples that were acknowledged in a file of their own, in the form in which `import tables` reads them."""
+    columns = {"began_utc": "from_utc", "sampled_utc": "to_utc"}
+    there = [name for name in rows.column_names if name in (*columns, *SAMPLES.schema.names)]
+    taken = rows.select(there).rename_columns([columns.get(name, name) for name in there])
+    sink = pa.BufferOutputStream()
+    pq.write_table(taken, sink)
+    content = sink.getvalue().to_pybytes()
+    path = (
+        writer.folder
+        / QUARANTINE
+        / f"late-{date.fromordinal(_EPOCH + day)}-{zlib.crc32(content):08x}"
+        / "samples.parquet"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.write_file(path, content)
 
 
 def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:

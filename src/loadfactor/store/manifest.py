@@ -25,7 +25,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, StoreError, say_why
-from loadfactor.base.units import MS_PER_HOUR
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.tables.schema import REACH_STEPS, Span
 
 LONGEST_STEP_MS: Final = MS_PER_HOUR
@@ -76,6 +76,8 @@ class SampleFacts:
 
 
 FORMAT: Final = 3
+FORMAT_DROPPED: Final = 4
+"""That of a manifest that says what was dropped: an earlier version would book those days again, of nothing."""
 OLDEST: Final = 1
 """The earliest format that can be brought into today's."""
 NAME: Final = "manifest.json"
@@ -129,6 +131,34 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """What the books held and do not any more, since it was older than it is kept.
+
+    `frozen`: UTC days (the first of the books from where they begin) whose samples are gone, and whose ledger stays as booked;
+    `changed`: hours of these that rows came for since; `redefined`: hours of these that a ledger of today would define otherwise.
+    `votes`: those of the dropped samples on the steps of their sources. `begins_ms`: the books begin here, what was before is gone.
+    `rows`: small tables without the rows that ended before an instant.
+    """
+
+    frozen: tuple[Span, ...] = ()
+    changed: tuple[Span, ...] = ()
+    redefined: tuple[Span, ...] = ()
+    votes: tuple[StepVote, ...] = ()
+    begins_ms: int | None = None
+    rows: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def hours(self) -> tuple[Span, ...]:
+        """The whole hours that are frozen."""
+        return merge([(s - s % MS_PER_HOUR, e) for s, e in self.frozen])
+
+    def lacks_samples(self, day: int) -> bool:
+        """Whether the samples of a UTC day (days since 1970) were dropped."""
+        start, end = day * MS_PER_DAY, (day + 1) * MS_PER_DAY
+        return end <= (self.begins_ms or 0) or any(s < end and e > start for s, e in self.frozen)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The state of the books at one generation. `stale` lists the spans whose hours the ledger has yet to book."""
 
@@ -141,6 +171,7 @@ class Manifest:
     sources_key: str = ""
     live_through: int = 0  # batches of the live log up to this number are in files
     losses: tuple[Loss, ...] = ()
+    dropped: Dropped = Dropped()
 
     def of(self, table: str) -> tuple[StoredFile, ...]:
         """The files of one table that questions read."""
@@ -169,7 +200,10 @@ def is_booked(table: str) -> bool:
 def write_down(manifest: Manifest) -> bytes:
     """The manifest as text, with its checksum."""
     body = asdict(manifest)
-    return json.dumps({"format": FORMAT, "crc32": _checksum(body), **body}, indent=1).encode()
+    if manifest.dropped == Dropped():
+        del body["dropped"]
+    written = FORMAT_DROPPED if "dropped" in body else FORMAT
+    return json.dumps({"format": written, "crc32": _checksum(body), **body}, indent=1).encode()
 
 
 def read_format(path: Path) -> int | None:
@@ -187,7 +221,7 @@ def understand(content: bytes, path: Path) -> Manifest:
     """The manifest written down in `content`. Raises DamageError where it is not what was written, StoreError where it is newer."""
     raw = _parse(content, path)
     found = _format(raw, path)
-    if found != FORMAT:
+    if found not in (FORMAT, FORMAT_DROPPED):
         raise StoreError(
             f"{path} has format {found}, this version reads {FORMAT}; install the newest version of loadfactor"
         )
@@ -201,6 +235,7 @@ def understand(content: bytes, path: Path) -> Manifest:
                 "files": tuple(read_file(f) for f in raw["files"]),
                 "stale": _spans(raw["stale"]),
                 "losses": tuple(Loss(loss["name"], loss["what"], tuple(loss["digests"])) for loss in raw["losses"]),
+                "dropped": _read_dropped(raw["dropped"]) if "dropped" in raw else Dropped(),
             }
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -209,6 +244,15 @@ def understand(content: bytes, path: Path) -> Manifest:
         if not OWN_NAME.fullmatch(file.name):
             raise damaged(path, f"it names {file.name!r}, which no store wrote")
     return manifest
+
+
+def _read_dropped(raw: dict[str, Any]) -> Dropped:
+    return Dropped(
+        **raw
+        | {name: _spans(raw[name]) for name in ("frozen", "changed", "redefined")}
+        | {"votes": tuple(StepVote(**vote) for vote in raw["votes"])}
+        | {"rows": tuple((name, until) for name, until in raw["rows"])}
+    )
 
 
 def read_file(raw: dict[str, Any]) -> StoredFile:

@@ -137,7 +137,8 @@ class _Import:
 
     def _select_samples(self) -> str | None:
         """Its samples as they were taken, without those of which all that was measured is here."""
-        files = self._list_files(SAMPLES.name)
+        dropped = self.writer.manifest.dropped
+        files = [f for f in self._list_files(SAMPLES.name) if f.day is None or not dropped.lacks_samples(f.day)]
         if not files:
             return None
         of_import = f"import_no = {self.record.number}"

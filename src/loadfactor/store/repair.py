@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.store import disk
 from loadfactor.store.charge_imports import settle_charges
 from loadfactor.store.compaction import refold_table
@@ -32,19 +33,23 @@ from loadfactor.store.live_database import QUARANTINE
 from loadfactor.store.manifest import (
     NAME,
     OWN_NAME,
+    Dropped,
     Loss,
     Manifest,
     StoredFile,
     checksum_file,
+    intersect,
     is_booked,
+    merge,
     name_file,
     read_file,
+    subtract,
 )
 from loadfactor.store.normalize import AS_TAKEN, normalize
 from loadfactor.store.place import Place
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.sample_imports import Series, reaches_next_day, recount_votes, write_cell
-from loadfactor.store.session import read_rows
+from loadfactor.store.session import LEDGER, read_rows
 from loadfactor.store.small_imports import LOGGED, fold_table, name_columns
 from loadfactor.store.writer import Writer, count_rows, read_footer
 from loadfactor.tables.charges import CHARGES
@@ -96,8 +101,17 @@ def rebuild_manifest(folder: Path) -> Manifest:
         sorted(found.values(), key=lambda file: flushed[file.name])
     )  # as they were written, where one import has several
     last = max([0, *(f.imports[1] for f in files if f.imports is not None)])
+    # a file of the ledger that says what it is is of a day without samples
+    frozen = merge([span for f in files if f.table == LEDGER for span in f.booked])
     generations = [int(p.stem.removeprefix("manifest-")) for p in folder.glob("manifest-*.json")]
-    return Manifest(max([1, *generations]), currency, files, last, live_through=max([0, *flushed.values()]))
+    return Manifest(
+        max([1, *generations]),
+        currency,
+        files,
+        last,
+        live_through=max([0, *flushed.values()]),
+        dropped=Dropped(frozen=frozen),
+    )
 
 
 def repair_store(writer: Writer) -> tuple[Loss, ...]:
@@ -119,8 +133,14 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
     _recount_votes(writer, [*damaged, *writer.manifest.of("samples")] if rebuilt else damaged)
-    writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
-    lost = [f for f in damaged if not is_booked(f.table)]
+    lost = [f for f in damaged if not is_booked(f.table) or _is_frozen(writer, f)]
+    days = [f.day for f in lost if is_booked(f.table) and f.day is not None]
+    thawed = merge([(day * MS_PER_DAY, (day + 1) * MS_PER_DAY) for day in days])
+    dropped = writer.manifest.dropped
+    dropped = replace(dropped, frozen=subtract(dropped.frozen, thawed), changed=subtract(dropped.changed, thawed))
+    writer.manifest = replace(writer.manifest, dropped=dropped)
+    # every hour that can be: who knows what was lost, or which ledger a rebuilt manifest is without
+    writer.mark_stale(subtract((ALWAYS,), dropped.hours))
     names = {f.table for f in writer.manifest.files} | {f.table for f in damaged}
     for kept in (t for t in TABLES if t.name in names - {"samples", CHARGES.name}):
         logs, base = writer.manifest.logs_of(kept.name), writer.manifest.of(kept.name)
@@ -145,6 +165,11 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
         with suppress(FileNotFoundError):
             _quarantine(writer.folder, name)
     return tuple(Loss(f.name, "names of imported files") for f in records)
+
+
+def _is_frozen(writer: Writer, file: StoredFile) -> bool:
+    """Whether it is the ledger of days without samples, which nothing can be booked from."""
+    return file.table == LEDGER and bool(intersect(file.booked, writer.manifest.dropped.hours))
 
 
 def _recount_votes(writer: Writer, files: Iterable[StoredFile]) -> None:

@@ -72,9 +72,12 @@ _TABLES: Final = {t.name for t in TABLES}
 
 def empty(table: str) -> str:
     """SQL: a table without rows."""
-    return (
-        f"SELECT {', '.join(f'NULL::{_SQL_TYPES.get(t, t)} AS {c}' for c, t in columns_of(table).items())} WHERE false"
-    )
+    return empty_of(columns_of(table))
+
+
+def empty_of(columns: Mapping[str, str]) -> str:
+    """SQL: no rows of columns, by their types as Ibis names them."""
+    return f"SELECT {', '.join(f'NULL::{_SQL_TYPES.get(t, t)} AS {c}' for c, t in columns.items())} WHERE false"
 
 
 def read_rows(table: str, paths: Sequence[Path]) -> str:
@@ -336,7 +339,11 @@ def find_span(
             starts += [at for at in (start.given_ms, start.taken_ms and start.taken_ms - step) if at is not None]
     ends += [*(part.to_ms for part in live), *(end for _, end in extents.values() if end is not None)]
     starts = starts or [start for _, start in begun if start is not None]
-    return (min(starts), max(ends)) if starts and ends else (0, 0)
+    dropped = manifest.dropped
+    starts += [start for start, _ in dropped.frozen]
+    ends += [end for _, end in dropped.frozen]
+    span = (max(min(starts), dropped.begins_ms or 0), max(ends)) if starts and ends else (0, 0)
+    return span if span[0] < span[1] else (0, 0)
 
 
 def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
@@ -359,5 +366,5 @@ def learnt_steps(
 ) -> dict[str, int]:
     """The step learnt for each source from everything there is of it. `counted`: votes of days that were counted anew."""
     votes = [vote for f in manifest.of("samples") if f.samples and f.day not in counted for vote in f.samples.votes]
-    votes += [vote for part in live for vote in part.facts.votes]
+    votes += [*manifest.dropped.votes, *(vote for part in live for vote in part.facts.votes)]
     return learn_steps([*votes, *(vote for of in counted.values() for vote in of)])

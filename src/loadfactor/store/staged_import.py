@@ -322,6 +322,13 @@ class StagedImport:
         else:
             self._keep(item.table, rows)
 
+    def leave_out(self, name: str, why: str, rows: int) -> None:
+        """Count staged rows of a table as a gap."""
+        self.gaps[name, why] += rows
+        self.rows[name] -= rows
+        if not self.rows[name]:
+            del self.rows[name]
+
     def finish(self) -> dict[str, Path]:
         """The small tables, each in a file, by name."""
         for name in list(self._buffers):

@@ -17,6 +17,7 @@ from loadfactor.books.check.balance import (
 from loadfactor.books.check.clocks import (
     check_files,
     find_differing_clocks,
+    find_dropped,
     find_failing_sources,
     find_gaps,
     find_import_gaps,
@@ -73,6 +74,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_unobserved,
     find_gaps,
     find_unpriced,
+    find_dropped,
     find_import_gaps,
     find_inferred_holders,
     find_booked_by_number,

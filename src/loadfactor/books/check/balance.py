@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_HOUR
+from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.books.bill_comparison import DO, NEVER_SEEN, PRICE, UNSAID, compare_bills
 from loadfactor.books.booking import book
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
@@ -18,6 +18,7 @@ from loadfactor.books.rebuild import default_basis
 from loadfactor.metrics.query.reading import Reading
 from loadfactor.settings.config import settings
 from loadfactor.store import sample_files
+from loadfactor.store.manifest import subtract
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, columns_of
 
@@ -54,17 +55,36 @@ class Balance:
 
 
 def add_up(session: Session, totals: Mapping[str, Reading]) -> Balance:
-    """Add up both sides over the whole span. Costs in the default basis, over the hours that have a price."""
+    """Add up both sides over the whole span. Costs in the default basis, over the hours that have a price.
+
+    Days whose samples were dropped keep what was booked, whatever is installed by rows that came since: both sides are that.
+    """
     basis = default_basis(session)
-    start, end = session.span()
-    book(session, ((start, end),), until="segments")
+    book(session, subtract((session.span(),), session.manifest.dropped.hours), until="segments")
     ask = session.raw.execute(
         f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
         f" sum(share * (to_utc - from_utc) * price_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
     ).fetchone()
     installed_gpu_hours, installed_cost = ask or (0.0, None)
+    if frozen := _sum_frozen(session, basis):
+        installed_gpu_hours += frozen[0]
+        installed_cost = (
+            None if installed_cost is None and frozen[1] is None else (installed_cost or 0) + (frozen[1] or 0)
+        )
     booked = [r.value if isinstance(r.value, float) else None for r in (totals["paid_gpu_hours"], totals["cost"])]
     return Balance(installed_gpu_hours, booked[0] or 0.0, installed_cost, booked[1])
+
+
+def _sum_frozen(session: Session, basis: str) -> tuple[float, float | None] | None:
+    """GPU-hours and cost that are booked of days whose samples were dropped; None where there are none."""
+    hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in session.manifest.dropped.hours)
+    if not hours:
+        return None
+    found: tuple[float, float | None] = session.fetch_one(
+        f"SELECT coalesce(sum(gpu_s), 0) / {S_PER_HOUR}, sum(gpu_s * price_per_gpu_hour_{basis}) / {S_PER_HOUR}"
+        f" FROM ledger WHERE {hours}"
+    )
+    return found
 
 
 def find_bill_differences(books: Examined) -> Iterator[Finding]:

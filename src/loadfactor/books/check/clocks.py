@@ -12,10 +12,11 @@ from typing import Final
 from loadfactor.base.errors import DamageError
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
+from loadfactor.books.dropped_days import STAYS, say_days
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.store.federation import list_sessions
-from loadfactor.store.import_records import list_imports
+from loadfactor.store.import_records import GONE, list_imports
 from loadfactor.store.session import Session
 from loadfactor.store.source_status import read_statuses
 from loadfactor.tables.schema import IDLE_BELOW, IS_LISTED
@@ -81,8 +82,30 @@ def find_gaps(books: Examined) -> Iterator[Finding]:
 def find_import_gaps(books: Examined) -> Iterator[Finding]:
     """List what imports could not take."""
     for record in list_imports(books.session):
-        for where, what, count in record.gaps:
+        for where, what, count in (gap for gap in record.gaps if gap[1] != GONE):
             yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")
+
+
+def find_dropped(books: Examined) -> Iterator[Finding]:
+    """Days whose samples were dropped: that their ledger stays as it is, and what would be otherwise."""
+    span, dropped = books.session.span(), books.session.manifest.dropped
+    if days := say_days(dropped.frozen, span):
+        yield Finding(
+            "note", f"samples of {days} were dropped ([retention] samples); {STAYS}", "nothing; `loadfactor retain`"
+        )
+    if days := say_days(dropped.changed, span):
+        yield Finding(
+            "note",
+            f"prices, holders or other rows of {days} came or changed after the samples were dropped; {STAYS}",
+            "closed months tell what was charged; for other numbers ask a backup of before, where it still has the samples",
+        )
+    if days := say_days(dropped.redefined, span):
+        yield Finding(
+            "note",
+            f"the ledger of {days} is that of an earlier version, or of an earlier idle_below or catalog: its samples were dropped;"
+            f" {STAYS}",
+            "nothing; compare with later days knowing that",
+        )
 
 
 def find_failing_sources(books: Examined) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from loadfactor.books.booking import book, has_numbers, list_facts, list_misnumb
 from loadfactor.books.charging.instances import name_nodes
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.store.federation import list_sessions
+from loadfactor.store.manifest import subtract
 from loadfactor.tables.schema import EVEN_SPLIT, IS_LISTED, NUMBERED
 
 UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --job JOB"
@@ -177,7 +178,7 @@ def find_booked_by_number(books: Examined) -> Iterator[Finding]:
         return
     found = []
     for member in list_sessions(session):
-        book(member, (member.span(),), until="claims")
+        book(member, subtract((member.span(),), member.manifest.dropped.hours), until="claims")
         found.append(
             member.fetch_one(
                 f"""SELECT count(*), coalesce(sum(hours), 0) FROM (

@@ -449,6 +449,13 @@ COMMANDS = (
         "loadfactor.interfaces.requests.StoreRequest",
     ),
     CommandEntry(
+        "retain",
+        "Drop what is older than the settings in [retention] keep it.\n\n"
+        "`loadfactor up` does so once a day. Days whose samples go keep their ledger, and every number of it, as it was booked.",
+        "loadfactor.interfaces.pages.books.build_retention",
+        "loadfactor.interfaces.requests.RetainRequest",
+    ),
+    CommandEntry(
         "ledger",
         "Book the ledger by days, as tasks in processes here or on a cluster.\n\n"
         "`plan` lists days that are stale, `book` books some, `publish` takes them into the ledger. Without it, imports book what"

@@ -16,7 +16,14 @@ from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
 from loadfactor.interfaces.pages.places import find_books
 from loadfactor.interfaces.progress import ProgressBar
-from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, MergeRequest, StoreRequest, find_one_store
+from loadfactor.interfaces.requests import (
+    BackupRequest,
+    ForgetRequest,
+    MergeRequest,
+    RetainRequest,
+    StoreRequest,
+    find_one_store,
+)
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import chosen, settings
@@ -130,6 +137,27 @@ def build_compaction(request: StoreRequest) -> Document:
     if before.generation == after.generation:
         return Document(f"Nothing to merge: {data.files:,} files.", data=data)
     return Document(f"{data.files_before:,} files became {data.files:,}. No answer changes.", data=data)
+
+
+def build_retention(request: RetainRequest) -> Document:
+    """Drop what is older than [retention] keeps it; of which table how much that was."""
+    with ProgressBar() as bar:
+        data = request.own_books.retain(bar, is_dry_run=request.dry_run)
+    listed = table(
+        data.dropped,
+        col("table", "table"),
+        col("rows", "rows", "number", digits=9),
+        col("MiB", lambda of: of.bytes / BYTES_PER_MIB, "number"),
+        col("days", "days", "number"),
+        col("before", lambda of: instant(read_ms(of.until_ms))),
+    )
+    kept = settings().retention
+    words = ", ".join(f"{name} {age}" for name, age in kept.as_json().items())
+    note = Section(lead=f"Kept are: {words}. Days without samples keep their ledger as it was booked.")
+    if not data.dropped:
+        return Document("Nothing is older than it is kept.", (note,), data=data)
+    headline = f"{data.words[0].upper()}{data.words[1:]}."
+    return Document(headline, (Section(tables=(listed,)), note), data=data)
 
 
 def build_repair(request: StoreRequest) -> Document:

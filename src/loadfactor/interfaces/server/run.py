@@ -29,6 +29,7 @@ from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.pair import Following, Leading
 from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
+from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.settings.config import Settings
 from loadfactor.settings.tenants import TenantSettings
 from loadfactor.store.live import LiveLog
@@ -127,12 +128,13 @@ class LiveBooks:
             leading=leading if settings.pair.peer else None,
             quota=quota,
         )
+        self._retention = RetentionService(books, write_line)
         self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Inside, everything runs; at the end it leaves everything kept."""
-        works = [self.service.run(), self.alerts.run(), self.digests.run()]
+        works = [self.service.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
         works += [self._following.run()] if self._following else []
         tasks = [asyncio.create_task(work) for work in works]
         try:

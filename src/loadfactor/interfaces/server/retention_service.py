@@ -1,0 +1,43 @@
+"""Dropping what is older than [retention] keeps it, while a server runs: at its start, and after each midnight UTC."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import S_PER_DAY, S_PER_MIN
+from loadfactor.books.books import Books
+
+LOOK_EVERY_S: Final = float(S_PER_MIN)
+AGAIN_S: Final = 15.0 * S_PER_MIN
+"""After a failure: an import may be writing, or the disk is full."""
+
+
+class RetentionService:
+    """Has the books drop what is too old, once a UTC day; says in the log what that was."""
+
+    def __init__(self, books: Books, log: Callable[..., None]) -> None:
+        self._books, self._log = books, log
+        self._day = -1
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S if await asyncio.to_thread(self.drop) else AGAIN_S)
+
+    def drop(self) -> bool:
+        """Drop what is too old, unless that was done today; False where it could not be done."""
+        today = int(time.time()) // S_PER_DAY
+        if today == self._day:
+            return True
+        try:
+            done = self._books.retain()
+        except LoadfactorError as error:
+            self._log(level="warning", event="what is older than [retention] stays for now", error=str(error))
+            return False
+        self._day = today
+        for of in done.dropped:
+            facts = {"table": of.table, "rows": of.rows, "bytes": of.bytes, "days": of.days}
+            self._log(level="info", event="rows older than [retention] were dropped", **facts)
+        return True
