@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
 from loadfactor.books.compiled_sql import expressions, recall
+from loadfactor.books.dropped_days import say_changed, say_lacking
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.served_use import (
     CHARGED_AS,
@@ -26,7 +27,7 @@ from loadfactor.books.served_use import (
 from loadfactor.books.window_ledger import WindowLedger
 from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.query.answer import Floats, answer, tabulate
-from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
+from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
 from loadfactor.metrics.query.question import (
     OF_A_HOLDER,
     TENANT,
@@ -487,6 +488,22 @@ class Snapshot:
         return self.keep(
             (find_job_activity, *given), lambda: find_job_activity(self._session, *given), lambda _: 3 * MOST_STEPS
         )
+
+    @property
+    def samples_begin(self) -> datetime | None:
+        """Until when samples were dropped; None where none were."""
+        ends = [end for _, end in self._session.manifest.dropped.frozen]
+        return instant(max(ends)) if ends else None
+
+    def list_remarks(self, start: datetime | None, end: datetime | None, what: str = "") -> tuple[str, ...]:
+        """What is to be known of [start, end), the whole span by default, where samples were dropped: a sentence each.
+
+        Of `what` is asked (diagnoses, activity over time) that needs samples: that it has nothing of such days.
+        """
+        given = self._session.span()
+        window = (given[0] if start is None else milliseconds(start), given[1] if end is None else milliseconds(end))
+        lacking = say_lacking(self._session, window, what) if what else ""
+        return tuple(filter(None, (lacking, say_changed(self._session, window))))
 
     def knows(self, dimension: str, name: str) -> bool:
         """Whether the books know a job, a team or another value of a dimension."""

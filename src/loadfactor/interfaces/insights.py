@@ -1,6 +1,7 @@
 """Diagnoses and savings as the command line, the server and Python ask for them: from a request to the page."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import InputError
@@ -46,7 +47,9 @@ def diagnose_books(
 
     window = _find_window(request, books)
     found = diagnosing.diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out)
-    return build_diagnosis(found)
+    page = build_diagnosis(found)
+    with books.snapshot() as snapshot:
+        return replace(page, notes=(*page.notes, *snapshot.list_remarks(*window, "a diagnosis")))
 
 
 def _find_window(request: DiagnoseRequest, books: "Books") -> "tuple[datetime, datetime]":
@@ -98,7 +101,9 @@ def find_savings(request: SavingsRequest, books: "Books", progress: "Progress") 
     offers = PriceOffers(request.spot_price, request.spot_hours, request.commit_price)
     start, end = request.window(books)
     applied = settings().lever
-    return build_savings(savings.find_savings(books, request.by, start, end, applied, offers, request.jobs, progress))
+    page = build_savings(savings.find_savings(books, request.by, start, end, applied, offers, request.jobs, progress))
+    with books.snapshot() as snapshot:
+        return replace(page, notes=(*page.notes, *snapshot.list_remarks(start, end, "what levers cut idle time by")))
 
 
 savings = make_function("savings", SavingsRequest, build_savings_page, "The answer of `loadfactor savings` as a page.")

@@ -76,12 +76,20 @@ def drop_samples(writer: Writer, days: Iterable[int]) -> None:
     _note_in_records(writer, SAMPLES.name, [f for f in gone if not f.is_log], "late_ms = 0")
     votes = [vote for f in gone if f.samples is not None for vote in f.samples.votes]
     writer.swap(gone, [])
-    for day in chosen:
+    # samples whose start was given may reach into days before
+    reached = merge(
+        [(_floor(min(f.from_ms or 0, f.day * MS_PER_DAY)), (f.day + 1) * MS_PER_DAY) for f in gone if f.day]
+    )
+    for day in sorted({day for start, end in reached for day in range(start // MS_PER_DAY, end // MS_PER_DAY)}):
         _freeze(writer, day)
-    frozen = intersect(tuple((day * MS_PER_DAY, (day + 1) * MS_PER_DAY) for day in chosen), (span,))
+    frozen = intersect(reached, (span,))
     before = writer.manifest.dropped
     dropped = replace(before, frozen=merge([*before.frozen, *frozen]), votes=add_votes([*before.votes, *votes]))
     writer.manifest = replace(writer.manifest, dropped=dropped)
+
+
+def _floor(at_ms: int) -> int:
+    return at_ms - at_ms % MS_PER_DAY
 
 
 def _freeze(writer: Writer, day: int) -> None:

@@ -19,7 +19,7 @@ def plan(run: Run, *words: object) -> dict[str, float]:
 def test_a_fleet_by_hand(run: Run) -> None:
     """100,000 GPUs every 10 s: 864 million samples a day, and every rate counted once."""
     rates = {name: rate["value"] for name, rate in read_toml(CONSTANTS, "books.toml")["rate"].items()}
-    found = plan(run, "--gpus", 100_000, "--interval", "10s", "--retention", "30d", "--ledger-retention", "365d")
+    found = plan(run, "--gpus", 100_000, "--interval", "10s", "--samples", "30d", "--ledger", "1y")
     assert found["samples_per_day"] == 864e6
     assert found["ledger_rows_per_day"] == pytest.approx(2.4e6 * rates["ledger_rows_per_gpu_hour"])
     a_sample = sum(rates[f"{name}_s_per_sample"] for name in ("receive", "store", "book"))

@@ -12,6 +12,7 @@ from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
+from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.delivery.board import (
@@ -283,6 +284,7 @@ def build_replay_page(request: ReplayRequest) -> Document:
             f"nothing of the books lies in that time: they cover {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC;"
             " change --from and --to"
         )
+    start, remarks = _begin_after_dropped(books, max(start, first), min(end, last))
     rules = {rule.name: rule for rule in configure(RULES, settings().alert)}
     for name in request.rule:
         if name not in rules:
@@ -294,13 +296,28 @@ def build_replay_page(request: ReplayRequest) -> Document:
     subtitle = f"{instant(start)} to {instant(end)}, judged minute by minute by {counted(len(chosen), 'rule')}."
     data = ListedAlerts([describe_alert(alert, chosen) for alert in alerts])
     if not alerts:
-        return Document("Nothing would have fired.", subtitle=subtitle, data=data)
+        return Document("Nothing would have fired.", subtitle=subtitle, notes=remarks, data=data)
     fired = Counter(alert.rule for alert in alerts)
     sections = [_count_rules(alerts, chosen, end)]
     sections += [
         _list_alerts([a for a in alerts if a.rule == rule.name], rule, end) for rule in chosen if fired[rule.name]
     ]
-    return Document(f"{counted(len(alerts), 'alert')} would have fired.", sections, subtitle, data=data)
+    return Document(f"{counted(len(alerts), 'alert')} would have fired.", sections, subtitle, notes=remarks, data=data)
+
+
+def _begin_after_dropped(books: Books, start: datetime, end: datetime) -> tuple[datetime, tuple[str, ...]]:
+    """Where minutes can be judged from: after the days whose samples were dropped, of which a sentence speaks.
+
+    Raises InputError where there is nothing after them.
+    """
+    with books.snapshot() as snapshot:
+        remarks = snapshot.list_remarks(start, end, "what is judged minute by minute")
+        begins = snapshot.samples_begin
+    if begins is None or start >= begins:
+        return start, ()
+    if end <= begins:
+        raise InputError(f"{remarks[0]} Ask from {begins:%Y-%m-%d} on (--from)")
+    return begins, remarks
 
 
 def name_group(alert: Alert) -> str:

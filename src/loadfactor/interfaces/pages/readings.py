@@ -79,6 +79,8 @@ def build_page(request: ShowRequest) -> Document:
     by = request.sort or ""
     descending = by.startswith("-") != request.reverse
     page = build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+    with books.snapshot() as snapshot:
+        page = replace(page, notes=snapshot.list_remarks(start, end))
     if {*ENERGY[1:]}.intersection(reading.metric for reading in readings):
         page = replace(page, assumptions=list_terms(settings().energy))
     of = request.by or tuple(name for name in ("job", "user") if name in request.filters)[:1]

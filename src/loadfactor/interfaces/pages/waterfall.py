@@ -1,5 +1,6 @@
 """The page of `loadfactor waterfall`: where what was paid went, on the way to what was useful."""
 
+from dataclasses import replace
 from typing import Final
 
 from loadfactor.books.waterfall import FleetWaterfall, WaterfallGroup
@@ -42,7 +43,9 @@ def build_page(request: BooksRequest) -> Document:
     """The waterfall of the window."""
     books = request.books
     start, end = request.window(books)
-    return build_waterfall(books.waterfall(request.by, start, end, request.zone, request.basis, request.filters))
+    page = build_waterfall(books.waterfall(request.by, start, end, request.zone, request.basis, request.filters))
+    with books.snapshot() as snapshot:
+        return replace(page, notes=(*page.notes, *snapshot.list_remarks(start, end)))
 
 
 def build_waterfall(found: FleetWaterfall) -> Document:

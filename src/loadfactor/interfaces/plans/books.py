@@ -22,8 +22,8 @@ class BooksPlanRequest(Request):
 
     gpus: int = option("How many GPUs.", at_least=1, at_most=100_000_000)
     interval: str = option("Time between samples of a GPU.", "30s")
-    retention: str = option("How long samples are kept.", "90d")
-    ledger_retention: str = option("How long the ledger is kept.", "1095d")
+    samples: str = option("How long samples are kept, as in [retention].", "90d")
+    ledger: str = option("How long the ledger is kept, as in [retention].", "3y")
     cores: int = option("Cores of one machine.", 16, at_least=1, at_most=1024)
     core_price: float = option("What an hour of a core costs.", 0.045, above=0)
     gb_price: float = option("What a stored GB costs a month.", 0.023, above=0)
@@ -35,8 +35,8 @@ def build_document(request: BooksPlanRequest) -> Document:
     question = BooksQuestion(
         request.gpus,
         parse_duration_s(request.interval),
-        parse_duration_s(request.retention) / S_PER_DAY,
-        parse_duration_s(request.ledger_retention) / S_PER_DAY,
+        parse_duration_s(request.samples) / S_PER_DAY,
+        parse_duration_s(request.ledger) / S_PER_DAY,
         request.cores,
         request.core_price,
         request.gb_price,

@@ -277,6 +277,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
             Tile("MFU", percent(one.value("mfu")), mfu),
         ),
         sections=[fact.section for fact in facts],
+        notes=inquiry.books.list_remarks(*inquiry.window, "the activity of single GPUs over time"),
         data=ReportFacts(headline, start, end, one.all, facts),
     )
 

@@ -89,6 +89,7 @@ def build_document(inquiry: Inquiry) -> Document:
         subtitle=f"{instant(start)} to {instant(end)}. {basis}".rstrip(),
         tiles=_tiles(totals),
         sections=list({fact.title: fact.section for fact in facts}.values()),  # two facts may speak in one section
+        notes=inquiry.books.list_remarks(start, end),
         data=ReportFacts(headline, start, end, totals.all, facts),
     )
 
