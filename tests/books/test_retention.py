@@ -19,6 +19,7 @@ from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books import rebuild
 from loadfactor.books.books import Books
 from loadfactor.metrics import METRICS
+from loadfactor.sources import find_source
 from loadfactor.store.import_records import GONE
 
 START = 1_767_225_600_000
@@ -47,9 +48,8 @@ def make_books(folder: Path, days: int = 12) -> Books:
     samples = [sample(d, START + n * HOUR // 2, 0.4 + 0.1 * (n % 5)) for d in "gh" for n in range(1, days * 48)]
     price = [{"basis": "contracted", "price_per_gpu_hour": 2.0}]
     books = Books(folder / "store")
-    add(books, [batch("devices", devices), batch("allocations", held), batch("prices", price), batch("samples", samples)],
-        "first", folder)  # fmt: skip
-    refresh_ledger(books)
+    rows = {"devices": devices, "allocations": held, "prices": price, "samples": samples}
+    books.add_rows(find_source("tables"), batches(rows), "first")
     return books
 
 
@@ -216,3 +216,23 @@ def test_the_books_begin_where_their_ledger_does(tmp_path: Path, write: Write) -
     assert_same_ledger(ledger_of(books), {k: v for k, v in before.items() if k[0] >= rest[0]})
     assert books.check().balance.holds
     assert_sums_of_the_ledger(books)
+
+
+def test_servers_of_a_pair_agree_on_days_without_samples(tmp_path: Path, write: Write) -> None:
+    """What one dropped does not come back from the other; a new one takes the ledger of these days as it was booked."""
+    write('[retention]\nsamples = "7d"\n')
+    books, new = make_books(tmp_path), Books(tmp_path / "new")
+    shutil.copytree(tmp_path / "store", tmp_path / "peer")
+    peer, before = Books(tmp_path / "peer"), ledger_of(books)
+    books.retain(now_ms=START + 11 * DAY)
+    generation = books.store.manifest.generation
+    assert books.merge(peer) == []
+    assert books.store.manifest.generation == generation
+    assert peer.merge(books) == []
+    assert not peer.store.manifest.dropped.frozen
+    new.merge(books)
+    assert_same_ledger(ledger_of(new), before)
+    assert new.store.manifest.dropped.hours == books.store.manifest.dropped.hours
+    assert not new.store.manifest.dropped.changed
+    assert_sums_of_the_ledger(new, whole=False)
+    assert new.merge(books) == []

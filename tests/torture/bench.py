@@ -99,6 +99,7 @@ BEFORE_EACH = {
     "refresh": 4,
     "flush": 4,
     "retag": 4,
+    "retain": 4,
     "repair": 4,
     "rebuild": "live",
     **{name: name for name in ("format-1", "format-2")},

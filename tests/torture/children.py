@@ -9,15 +9,18 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from tests.torture.fleet import LIVE, MAPPING_FILE, MONTH
+from tests.torture.fleet import LIVE, MAPPING_FILE, MONTH, START
 
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
+from loadfactor.books.retention import retain as drop_expired
+from loadfactor.settings.retention import Age, RetentionSettings
 from loadfactor.store import disk
 from loadfactor.store.live import LiveBatch, LiveLog
 
@@ -152,6 +155,13 @@ def retag(store: Path, parts: Path) -> None:
     Books(store).retag(parts / MAPPING_FILE)
 
 
+def retain(store: Path, _parts: Path) -> None:
+    """Drop the samples of the first day, and steps and events of it."""
+    books, now_ms = Books(store), int((START + timedelta(days=8)).timestamp() * 1000)
+    kept = RetentionSettings(samples=Age("7d"), steps=Age("7d"), events=Age("7d"))
+    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, now_ms)
+
+
 def repair(store: Path, _parts: Path) -> None:
     """Repair what is damaged."""
     Books(store).repair()
@@ -170,6 +180,7 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "refresh": book_anew,
     "flush": flush,
     "retag": retag,
+    "retain": retain,
     "repair": repair,
     "rebuild": repair,
     "format-1": migrate,

@@ -5,7 +5,7 @@ bringing them over again, in any order, changes nothing, and one measurement cou
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources import find_source
 from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.live import corrects_rows
@@ -22,9 +22,9 @@ from loadfactor.store.import_records import LIVE_DAY, ImportRecord, list_imports
 from loadfactor.store.importing import Receipt, import_rows
 from loadfactor.store.live_database import LiveBatch
 from loadfactor.store.live_rows import add_live_day
-from loadfactor.store.manifest import StoredFile
+from loadfactor.store.manifest import StoredFile, intersect, is_booked, merge, name_file, subtract
 from loadfactor.store.sample_files import read, taken
-from loadfactor.store.session import Session, read_rows
+from loadfactor.store.session import LEDGER, Session, read_rows
 from loadfactor.store.small_imports import take_last
 from loadfactor.store.writer import Writer
 from loadfactor.tables.charges import CHARGES
@@ -59,7 +59,39 @@ def merge_store(
             receipts.append(_add_live(writer, other, record))
         elif record.digest not in here:
             receipts.append(_add_import(writer, other, record, progress))
+    _take_frozen(writer, other)
     return [receipt for receipt in receipts if receipt is not None and receipt.rows]
+
+
+def _take_frozen(writer: Writer, other: Session) -> None:
+    """Take the ledger of days whose samples `other` dropped and of which none are here, as it was booked there."""
+    there = other.manifest.dropped
+    here = {f.day for f in writer.manifest.of(SAMPLES.name)}
+    days = [
+        day
+        for start, end in there.frozen
+        for day in range(start // MS_PER_DAY, -(-end // MS_PER_DAY))
+        if day not in here and not writer.manifest.dropped.lacks_samples(day)
+    ]
+    files = [f for f in other.manifest.of(LEDGER) if f.day in days]
+    if not files:
+        return
+    whole = merge([(day * MS_PER_DAY, (day + 1) * MS_PER_DAY) for day in days])
+    taken = intersect(whole, there.frozen)
+    booked = [f for f in writer.manifest.files if is_booked(f.table)]
+    writer.swap(booked, [left for f in booked for left in f.keep(subtract(f.booked, whole))])
+    for file, path in zip(files, other.paths(files), strict=True):
+        made = replace(file, name=name_file(LEDGER, file.day))
+        copied = writer.copy(f"SELECT * FROM {read([path])}", made)
+        writer.swap((), [replace(copied, from_ms=file.from_ms, to_ms=file.to_ms)])
+    before = writer.manifest.dropped
+    dropped = replace(
+        before,
+        frozen=merge([*before.frozen, *taken]),
+        changed=merge([*before.changed, *intersect(there.changed, taken)]),
+        redefined=merge([*before.redefined, *intersect(there.redefined, taken)]),
+    )
+    writer.manifest = replace(writer.manifest, stale=subtract(writer.manifest.stale, whole), dropped=dropped)
 
 
 def _add_import(
