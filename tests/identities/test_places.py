@@ -58,6 +58,7 @@ COMMANDS_WITHOUT = {
     "pseudonym reveal": TOKENS,
     "warm-up": NO_NUMBER,
     "compact": KEEPS,
+    "retain": KEEPS,
     "plan books": "what books take, which stands nowhere else",
     **dict.fromkeys(("ledger plan", "ledger book", "ledger publish", "rebuild"), KEEPS),
     "repair": KEEPS,

@@ -1,6 +1,6 @@
 """Days whose samples were dropped, in words: what of an answer lacks them, and what would be booked otherwise by now."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -9,6 +9,13 @@ from loadfactor.store.manifest import intersect, merge
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
 
+_ROWS: Final = {
+    "progress": ("Records of progress", "steps"),
+    "job_sections": ("Sections of jobs", "steps"),
+    "queue_events": ("Events of jobs that waited", "events"),
+    "device_events": ("Events of GPUs", "events"),
+    "served_requests": ("Requests to served models", "requests"),
+}
 STAYS: Final = "their ledger stays as it was booked"
 MOST_SPANS: Final = 3
 
@@ -35,6 +42,15 @@ def say_changed(session: Session, window: Span) -> str:
     return (
         f"Rows of {days} came or changed after the samples of these days were dropped ([retention] samples): {STAYS}."
     )
+
+
+def say_dropped_rows(session: Session, window: Span) -> Iterator[str]:
+    """Sentences that say of which small tables the rows of a part of a window were dropped."""
+    dropped = session.manifest.dropped
+    for name, until in dropped.rows:
+        if max(window[0], dropped.begins_ms or 0) < min(until, window[1]) and name in _ROWS:
+            what, setting = _ROWS[name]
+            yield f"{what} that ended before {_day(until)} were dropped ([retention] {setting})."
 
 
 def say_days(spans: Sequence[Span], window: Span) -> str:

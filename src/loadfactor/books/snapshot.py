@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
 from loadfactor.books.compiled_sql import expressions, recall
-from loadfactor.books.dropped_days import say_changed, say_lacking
+from loadfactor.books.dropped_days import say_changed, say_dropped_rows, say_lacking
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.served_use import (
     CHARGED_AS,
@@ -331,6 +331,7 @@ class Snapshot:
         from loadfactor.books.charging.closings import mention_closing, mention_own_closings
 
         found = self.charge(month, by, currency, timezone)
+        found = replace(found, remarks=(*found.remarks, *self.list_remarks(found.start, found.end)))
         if month and isinstance(self._session, FederatedSession):
             return mention_own_closings(found, self._session, month)
         return mention_closing(found, self.list_closings(month)) if month else found
@@ -503,7 +504,8 @@ class Snapshot:
         given = self._session.span()
         window = (given[0] if start is None else milliseconds(start), given[1] if end is None else milliseconds(end))
         lacking = say_lacking(self._session, window, what) if what else ""
-        return tuple(filter(None, (lacking, say_changed(self._session, window))))
+        found = (lacking, say_changed(self._session, window), *say_dropped_rows(self._session, window))
+        return tuple(filter(None, found))
 
     def knows(self, dimension: str, name: str) -> bool:
         """Whether the books know a job, a team or another value of a dimension."""

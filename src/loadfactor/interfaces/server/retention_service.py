@@ -33,8 +33,9 @@ class RetentionService:
             return True
         try:
             done = self._books.retain()
-        except LoadfactorError as error:
-            self._log(level="warning", event="what is older than [retention] stays for now", error=str(error))
+        except Exception as error:  # books that cannot be written now, or a defect of ours, must not stop the server
+            why = str(error) if isinstance(error, LoadfactorError) else repr(error)
+            self._log(level="warning", event="what is older than [retention] stays for now", error=why)
             return False
         self._day = today
         for of in done.dropped:
