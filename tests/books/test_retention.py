@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.books.conftest import Write
 from tests.ledger.fleets import HOUR, Fleet, add, batch, batches
@@ -21,6 +22,7 @@ from loadfactor.books.books import Books
 from loadfactor.metrics import METRICS
 from loadfactor.sources import find_source
 from loadfactor.store.import_records import GONE
+from loadfactor.store.live import LiveBatch, LiveLog
 
 START = 1_767_225_600_000
 """A midnight, 2026-01-01."""
@@ -236,3 +238,21 @@ def test_servers_of_a_pair_agree_on_days_without_samples(tmp_path: Path, write: 
     assert not new.store.manifest.dropped.changed
     assert_sums_of_the_ledger(new, whole=False)
     assert new.merge(books) == []
+
+
+def test_late_samples_that_were_received_live_are_kept_aside(tmp_path: Path, write: Write) -> None:
+    """Acknowledged rows of days without samples are in a file that another store imports; the day's record counts them."""
+    write('[retention]\nsamples = "7d"\n')
+    books = make_books(tmp_path)
+    before = ledger_of(books)
+    books.retain(now_ms=START + 11 * DAY)
+    late = [sample("g", START + DAY + 7), sample("h", START + DAY + 8)]
+    with LiveLog.open(books.store.folder) as log:
+        log.acknowledge([LiveBatch("live", "samples", pa.Table.from_pylist(late), "live")])
+        assert_same_ledger(ledger_of(books), before)
+        log.discard_through(books.flush())
+    assert_same_ledger(ledger_of(books), before)
+    assert [(what, count) for _, what, count in books.imports[-1].gaps if "are late" in what and "quarantine/" in what]
+    (folder,) = (books.store.folder / "quarantine").glob("late-2026-01-02-*")
+    other = Books(tmp_path / "other")
+    assert other.add("tables", [folder]).rows["samples"] == 2

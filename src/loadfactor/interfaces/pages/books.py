@@ -29,7 +29,7 @@ from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import chosen, settings
 from loadfactor.store.backup import back_up, compare
 from loadfactor.store.folder import has_books
-from loadfactor.store.import_records import ImportRecord
+from loadfactor.store.import_records import GONE, ImportRecord
 from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss
 from loadfactor.store.place import Place
@@ -385,7 +385,12 @@ def build_forget_page(request: ForgetRequest) -> Document:
     """Take an import out of the books."""
     with ProgressBar() as bar:
         record = request.own_books.forget(request.number, bar)
-    return Document(f"Import {record.number} is forgotten: {name_rows(record.rows)} from {record.source}.", data=record)
+    kept = sum(count for _, what, count in record.gaps if what == GONE)
+    notes = (
+        f"{kept:,} of its rows were dropped before ([retention]): the ledger of their days stays as it was booked.",
+    )
+    headline = f"Import {record.number} is forgotten: {name_rows(record.rows)} from {record.source}."
+    return Document(headline, notes=notes if kept else (), data=record)
 
 
 @dataclass(frozen=True)

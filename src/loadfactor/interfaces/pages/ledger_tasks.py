@@ -20,6 +20,7 @@ from loadfactor.books.day_tasks import (
     publish_tasks,
     remove_outputs,
 )
+from loadfactor.books.dropped_days import STAYS, say_days
 from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.engines.cluster_jobs import make_kubernetes_job, run_slurm
 from loadfactor.interfaces.engines.local import run_local
@@ -33,7 +34,7 @@ from loadfactor.interfaces.requests import (
     find_one_store,
 )
 from loadfactor.interfaces.tables import col, table
-from loadfactor.tables.schema import Span
+from loadfactor.tables.schema import ALWAYS, Span
 
 ENGINES = "local:N, spark, ray, slurm or kubernetes"
 MOST_ROUNDS = 3
@@ -98,6 +99,7 @@ def build_plan(request: LedgerPlanRequest) -> Document:
     return Document(
         f"{len(planned):,} {what}.",
         (Section(tables=(days,), suggestions=next_steps),),
+        notes=_say_frozen(request.books) if request.all else (),
         data=LedgerPlan(planned),
     )
 
@@ -153,7 +155,14 @@ def build_rebuild(request: RebuildRequest) -> Document:
         if not found.stale_hours:
             break
     left = f"; {found.stale_hours:,} hours came in meanwhile and are stale" if found.stale_hours else ""
-    return Document(f"{total:,} day{'s are' if total != 1 else ' is'} booked anew{left}.", data=found)
+    headline = f"{total:,} day{'s are' if total != 1 else ' is'} booked anew{left}."
+    return Document(headline, notes=_say_frozen(books), data=found)
+
+
+def _say_frozen(books: Books) -> tuple[str, ...]:
+    """That days without samples are not booked again."""
+    days = say_days(books.store.manifest.dropped.frozen, ALWAYS)
+    return (f"Samples of {days} were dropped ([retention] samples): {STAYS}.",) if days else ()
 
 
 def list_planned(books: Books, is_all: bool) -> list[PlannedTask]:
