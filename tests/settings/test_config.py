@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.units import S_PER_DAY
 from loadfactor.books.entry_rules import EntryRules
 from loadfactor.interfaces.cli import app
-from loadfactor.settings.config import CHOSEN, choose_file, settings, take_changes
+from loadfactor.settings.config import CHOSEN, choose_file, read_settings, settings, take_changes
 from loadfactor.settings.reference import list_settings, write_reference
 
 
@@ -86,3 +88,28 @@ def test_every_setting_is_described() -> None:
     listed = json.loads(CliRunner().invoke(app, ["settings", "--json"]).stdout)
     assert listed == [vars(entry) for entry in entries]
     assert all(entry.keys() == {"name", "type", "default", "description"} for entry in listed)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ('samples = "2d"', "is too short"),
+        ('samples = "4y"\nledger = "3y"', "ledger = 3y is less than samples = 4y"),
+        ('ledger = "3y"\nrequests = "90d"', "requests = 90d is less than ledger = 3y: they say who used"),
+        ('statements = "1y"', "statements = 1y is less than ledger = forever"),
+        (
+            'samples = "30d"\n[[prometheus]]\nurl = "http://p:9090"\nbackfill = "60d"',
+            "less than backfill = 60d of p:9090",
+        ),
+    ],
+)
+def test_ages_that_contradict_are_refused(written: str, why: str, tmp_path: Path) -> None:
+    """In one line that says which, and why; ages in months and years that agree are taken."""
+    path = tmp_path / "loadfactor.toml"
+    path.write_text(f"[retention]\n{written}\n")
+    with pytest.raises(InputError, match=re.escape(why)) as refused:
+        read_settings(path)
+    assert len(str(refused.value).splitlines()) == 1
+    path.write_text('[retention]\nsamples = "18mo"\nledger = "3y"\nstatements = "forever"\n')
+    kept = read_settings(path).retention
+    assert (kept.samples.s, kept.ledger.s, kept.until_ms("steps", 0)) == (547.5 * S_PER_DAY, 1095 * S_PER_DAY, 0)

@@ -14,7 +14,7 @@ from tomllib import TOMLDecodeError, loads
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path, read_store
@@ -151,6 +151,18 @@ class Settings(SettingsTable):
     def _understood(cls, tables: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         read_rules(tables)
         return tables
+
+    @field_validator("retention")
+    @classmethod
+    def _keeps_what_is_fetched(cls, given: RetentionSettings, others: ValidationInfo) -> RetentionSettings:
+        for name in ("prometheus", "cloudwatch", "gcp_monitoring"):
+            for source in others.data.get(name, ()):
+                if source.backfill.s > given.samples.s:
+                    raise ValueError(
+                        f"samples = {given.samples} is less than backfill = {source.backfill} of {source.label}, which would be"
+                        " dropped at once; keep samples as long, or begin later"
+                    )
+        return given
 
     @field_validator("digest")
     @classmethod
