@@ -77,6 +77,70 @@ def test_every_refusal_names_what_the_file_is(tmp_path: Path, name: str) -> None
         assert "\n" not in throw(entry.name, path)
 
 
+THROWN: dict[str, tuple[bytes, str, str]] = {
+    "t.perfetto-trace": (b"\x0a\x0e\x9a\x02\x0b", "Perfetto", "traceconv json"),
+    "t.pftrace": (b"\x0a\x03\x50\x90", "Perfetto", "loadfactor diagnose"),
+    "report.nsys-rep": (b"Q\0", "Nsight Systems", "nsys export --type sqlite"),
+    "report.qdrep": (b"Q\0", "Nsight Systems", "nsys export --type sqlite"),
+    "kernels.ncu-rep": (b"NVR\0", "Nsight Compute", "loadfactor diagnose"),
+    "run.rocpd": (b"SQLite format 3\0", "rocprofv3", "loadfactor diagnose"),
+    "host.xplane.pb": (b"\x0a", "XLA", "loadfactor diagnose"),
+    "reports.zip": (b"PK\x03\x04" + bytes(26) + b"run/r1.nsys-rep", "reports of Nsight Systems", "nsys export"),
+    "traces.zip": (b"PK\x03\x04" + bytes(26) + b"rank0.pt.trace.json", "traces", "loadfactor diagnose"),
+    "ckpt.pt": (b"PK\x03\x04" + bytes(26) + b"archive/data.pkl", "checkpoint of PyTorch", "nothing of what ran"),
+    "x.ods": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication", "OpenDocument", "CSV"),
+    "m.safetensors": (b"\xc8\0\0\0\0\0\0\0{", "weights", "nothing of what ran"),
+    "m.gguf": (b"GGUF\x03", "weights", "nothing of what ran"),
+    "a.pcap": (b"\xd4\xc3\xb2\xa1", "network packets", "nothing of GPUs"),
+    "a.pcapng": (b"\x0a\x0d\x0d\x0a", "network packets", "nothing of GPUs"),
+    "perf.data": (b"PERFILE2", "perf", "loadfactor diagnose"),
+    "a.npy": (b"\x93NUMPY\x01", "NumPy", "loadfactor tables"),
+    "a.pkl": (b"\x80\x04\x95", "pickle", "Parquet"),
+    "a.feather": (b"ARROW1\0", "Feather", "Parquet"),
+    "a.orc": (b"ORC\x08", "ORC", "Parquet"),
+    "bill.avro": (b"Obj\x01\x04", "Avro", "lines of JSON"),
+    "a.h5": (b"\x89HDF\r\n", "HDF5", "Parquet"),
+    "index": (b"\xba\xaa\xd7\x00\x02", "Prometheus' own store", "import prometheus URL"),
+    "a.lz4": (b"\x04\x22\x4d\x18", "lz4", "lz4 -d"),
+    "dmon.txt": (b"#Entity   GPUTL   SMACT\nID\nGPU 0  1 0.5\n", "dcgmi dmon", "import dcgmi FILE --at"),
+    "amd.txt": (b"GPU: 0\n    USAGE:\n        GFX_ACTIVITY: 0 %\n", "for people", "import amd-smi"),
+    "rocm.txt": (b"==== ROCm System Management Interface ====\n", "for people", "import amd-smi"),
+    "list.txt": (b"GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n", "nvidia-smi -L", "--query-gpu"),
+    "topo.txt": (b"\tGPU0\tGPU1\tCPU Affinity\n", "topology", "--query-gpu"),
+    "diag.txt": (b"Successfully ran diagnostic for group.\n", "dcgmi diag", "--query-gpu"),
+    "nccl.log": (b"n1:12:34 [0] NCCL INFO Bootstrap : Using eth0\n", "NCCL", "import training-log"),
+    "nccl-tests.txt": (b"# nThread 1 nGpus 8 minBytes 8\n", "nccl-tests", "nothing of jobs"),
+    "hta.csv": (b",idle_time,compute_time,kernel_time\n0,1,2,3\n", "HolisticTraceAnalysis", "loadfactor diagnose"),
+    "job.sbatch": (b"#!/bin/bash\n#SBATCH --gres=gpu:8\n", "a script", "printed"),
+    "slurm-1.out": (b"srun: job 123 queued and waiting for resources\n", "srun", "import slurm"),
+    "seff.txt": (b"Job ID: 123\nCluster: c\nCores: 8\n", "seff", "import slurm"),
+    "sreport.txt": (b"-----\nCluster/Account/User Utilization 2026\n", "sreport", "import slurm"),
+    "assoc.txt": (b"Cluster|Account|User|Share|GrpTRES\n", "sacctmgr", "import slurm"),
+    "gpu.rules": (b"groups:\n- name: gpu\n", "rules of alerts", "import prometheus URL"),
+    "grafana.csv": (b'"Time","GPU 0"\n', "Grafana", "import prometheus URL"),
+    "wandb.csv": (b'"Step","run - loss","run - loss__MIN"\n', "W&B", "import training-log FOLDER"),
+    "a.ipynb": (b'{"cells":[],"metadata":{},"nbformat":4}', "notebook", "CSV"),
+    "config.json": (b'{"architectures":["L"],"hidden_size":4096}', "configuration of a network", "plan train"),
+    "bench.json": (b'{"request_throughput":1.0,"mean_ttft_ms":10}', "vLLM's benchmark", "validate serve"),
+    "inspect.json": (b'[{"Id":"a","State":{},"HostConfig":{}}]', "docker inspect", "nvidia-smi"),
+    "key.pem": (b"-----BEGIN RSA PRIVATE KEY-----\n", "a key", "another file"),
+    "mail.eml": (b"From: a@b.c\nSubject: invoice\n", "a mail", "attached"),
+    "invoice.xml": (b'<?xml version="1.0"?><Invoice>', "XML", "CSV"),
+}
+
+
+@pytest.mark.parametrize("name", list(THROWN))
+def test_what_a_newcomer_throws_is_named_by_what_it_is(tmp_path: Path, name: str) -> None:
+    """By its magic, its name or its heading; where a source would have taken nothing from it in silence, too."""
+    content, is_, says = THROWN[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    for source in ("tables", "prometheus", "slurm", "training-log"):
+        said = throw(source, path)
+        assert (is_ in said and says in said) or f"import {source}" in says or "`loadfactor " in said, (source, said)
+        assert "\n" not in said
+
+
 ODD: dict[str, tuple[str | bytes, str, str]] = {
     "tpu-info": ("TPU Chips\n┏━━━━┓\n┃ Chip ┃\n", "tpu-info", "import gcp-monitoring"),
     "tpu-info of today": ("Libtpu version: 0.0.18\nAccelerator type: v6e\n", "tpu-info", "import gcp-monitoring"),
@@ -146,3 +210,6 @@ def test_the_right_source_says_what_is_wrong_alone(tmp_path: Path) -> None:
     path.write_text("BilledCost,EffectiveCost,ChargePeriodStart\n1,2,3\n")
     assert "this is" not in throw("focus", path)
     assert throw("prometheus", path).endswith("this is a FOCUS bill: `loadfactor import focus`")
+    path.write_text('dynamo_frontend_requests_total{model="k"} 10\n')
+    assert "Dynamo" in throw("serving", path)
+    assert "this is" not in throw("serving", path)

@@ -7,20 +7,76 @@ from pathlib import Path
 from typing import Final
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.base import Gap, ReadFiles, ReadOptions, Rows, Source
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.files import FileChunks
 
 _LOOKED_AT_BYTES: Final = 4096
 _IMPORT: Final = "`loadfactor import"
 _SMI: Final = "nvidia-smi --query-gpu=timestamp,uuid,name,utilization.gpu,memory.used,power.draw --format=csv -l 30"
+_SACCT: Final = f"save `sacct --parsable2 --duplicates --allusers`, and {_IMPORT} slurm`"
+_AMD: Final = f"record `amd-smi metric --watch 30 --csv`, and {_IMPORT} amd-smi`"
 _SCHEDULERS: Final = (
     f"no Slurm: write who held GPUs as allocations (`loadfactor tables allocations`), and {_IMPORT} tables`"
 )
+_TRACES: Final = (
+    "record the GPUs with PyTorch's profiler, Nsight Systems or rocprofv3, and name it to `loadfactor diagnose`"
+)
+_AS_TEXT: Final = "save the text or the CSV that it shows"
+_BY_NAME: Final = (
+    (
+        (".nsys-rep", ".qdrep", ".qdstrm"),
+        "a report of Nsight Systems",
+        "`nsys export --type sqlite FILE`, and `loadfactor diagnose FILE.sqlite`",
+    ),
+    ((".ncu-rep",), "a report of Nsight Compute, of kernels one by one", _TRACES),
+    (
+        (".perfetto-trace", ".pftrace", ".perfetto"),
+        "a protobuf of Perfetto",
+        "`traceconv json FILE trace.json`, and `loadfactor diagnose trace.json`",
+    ),
+    ((".xplane.pb",), "a profile of XLA", "`loadfactor diagnose` reads it"),
+    ((".rocpd",), "a profile of rocprofv3", "`loadfactor diagnose` reads it"),
+    ((".safetensors", ".ckpt"), "a model's weights", "it says nothing of what ran"),
+)
+"""Ends of names of files that only their own tools open, what they are, and what to do."""
+_ZIP: Final = b"PK\x03\x04"
+_ZIPPED: Final = (
+    (
+        b".nsys-rep",
+        "a zip archive of reports of Nsight Systems",
+        "unpack it, `nsys export --type sqlite FILE`, and `loadfactor diagnose`",
+    ),
+    (b"trace.json", "a zip archive of traces", "unpack it, and name them to `loadfactor diagnose`"),
+    (b"data.pkl", "a checkpoint of PyTorch", "it says nothing of what ran"),
+    (b".npy", "arrays of NumPy", "save them as CSV or Parquet in one of our tables (`loadfactor tables`)"),
+    (b"mimetype", "a document of OpenDocument", "save it as CSV"),
+    (b"[Content_Types]", "an Excel workbook or a document of Word", "save it as CSV"),
+    (b"", "an Excel workbook or another zip archive", "save it as CSV, or unpack it"),
+)
+"""Names of files in the beginning of a zip archive, what it is then, and what to do."""
 _BINARY: Final = (
     (b"%PDF", "a PDF", "export the same as CSV"),
     (b"\x89PNG", "a picture", "save the text or the CSV that it shows"),
     (b"\xff\xd8\xff", "a picture", "save the text or the CSV that it shows"),
-    (b"PK\x03\x04", "an Excel workbook or another zip archive", "save it as CSV, or unpack it"),
+    (b"GIF8", "a picture", _AS_TEXT),
+    (b"RIFF", "a picture, a sound or a film", _AS_TEXT),
+    (b"{\\rtf", "a text of a word processor", "save it as plain text or CSV"),
+    (b"\xd4\xc3\xb2\xa1", "a capture of network packets", "it says nothing of GPUs"),
+    (b"\x0a\x0d\x0d\x0a", "a capture of network packets", "it says nothing of GPUs"),
+    (b"PERFILE2", "a profile of perf, of processors", _TRACES),
+    (b"GGUF", "a model's weights", "it says nothing of what ran"),
+    (b"\x93NUMPY", "an array of NumPy", "save it as CSV or Parquet in one of our tables (`loadfactor tables`)"),
+    (b"\x80\x04\x95", "a pickle, which runs code when it is opened", "save it as CSV or Parquet"),
+    (b"\x80\x05\x95", "a pickle, which runs code when it is opened", "save it as CSV or Parquet"),
+    (b"ARROW1", "Arrow or Feather", "save it as Parquet (`df.to_parquet`)"),
+    (b"\xff\xff\xff\xff", "a stream of Arrow", "save it as Parquet"),
+    (b"ORC", "ORC", "save it as Parquet"),
+    (b"Obj\x01", "Avro", "export it as Parquet or lines of JSON; BigQuery does either"),
+    (b"\x89HDF", "HDF5", "save it as CSV or Parquet"),
+    (b"\xba\xaa\xd7\x00", "a part of a Prometheus' own store", f"name its address: {_IMPORT} prometheus URL`"),
+    (b"\x04\x22\x4d\x18", "packed with lz4", "unpack it (`lz4 -d FILE`) or pack it with gzip"),
+    (b"\xff\x06\0\0sNaPpY", "packed with snappy", "unpack it, or pack it with gzip"),
+    (b"\0\0\0\x01Bud1", "what macOS keeps of a folder", "name the other files"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "save it as CSV"),
     (
         b"SQLite format 3",
@@ -63,6 +119,28 @@ _JSON: Final = (
         f"record `{_SMI}`, and {_IMPORT} nvidia-smi`",
     ),
     (("device_name", "gpu_util"), "a snapshot of nvtop", f"record `{_SMI}`, and {_IMPORT} nvidia-smi`"),
+    (("nbformat", "cells"), "a notebook of Jupyter", "save the table that it shows as CSV"),
+    (
+        ("hidden_size", "architectures"),
+        "a configuration of a network",
+        "`loadfactor plan train --network FILE` reads it",
+    ),
+    (
+        ("zero_optimization",),
+        "a configuration of DeepSpeed",
+        f"the log that it made: {_IMPORT} training-log FILE --job NAME`",
+    ),
+    (
+        ("terraform_version",),
+        "a state of Terraform, which says what was made and not when it ran",
+        "import bills, or `ec2` and `gce`",
+    ),
+    (
+        ("request_throughput", "mean_ttft_ms"),
+        "a result of vLLM's benchmark",
+        "`loadfactor validate serve` compares such with the plan; of what was served save /metrics",
+    ),
+    (("HostConfig", "State"), "what docker inspect printed", f"record `{_SMI}`, and {_IMPORT} nvidia-smi` with --job"),
     (
         ("resourceMetrics",),
         "metrics of OpenTelemetry",
@@ -96,6 +174,63 @@ _JSON: Final = (
 _TEXT: Final = tuple(
     (re.compile(shape, re.IGNORECASE | re.MULTILINE), what, how)
     for shape, what, how in (
+        (r"\A#Entity ", "what dcgmi dmon printed", f"{_IMPORT} dcgmi FILE --at TIME --step SECONDS`"),
+        (
+            r"\AGPU: \d+\s*\n +[A-Z]",
+            "what amd-smi prints for people",
+            _AMD,
+        ),
+        (
+            r"ROCm System Management Interface",
+            "what rocm-smi prints for people",
+            _AMD,
+        ),
+        (r"\AGPU \d+: .*\(UUID: ", "a list of nvidia-smi -L, without times", f"record `{_SMI}`"),
+        (r"\A\s*GPU0\s", "the topology of nvidia-smi, without times", f"record `{_SMI}`"),
+        (r"\ASuccessfully ran diagnostic", "a diagnosis of dcgmi diag, without times", f"record `{_SMI}`"),
+        (
+            r"NCCL INFO ",
+            "a log of NCCL, without steps",
+            f"the log of training: {_IMPORT} training-log FILE --job NAME`",
+        ),
+        (r"\A# nThread \d+ nGpus", "a result of nccl-tests", "it measures links, and says nothing of jobs"),
+        (
+            r"\A,?(rank,)?idle_time",
+            "a table of HolisticTraceAnalysis",
+            "name the traces themselves to `loadfactor diagnose`",
+        ),
+        (r"\A#!.*sh\b", "a script", "name what it printed"),
+        (r"\Asrun: job \d+", "what srun printed of one job", _SACCT),
+        (
+            r"\AJob ID: \d+\s*\nCluster: ",
+            "what seff printed of one job",
+            _SACCT,
+        ),
+        (
+            r"\A-+\n\S+ Utilization ",
+            "a report of sreport, of sums alone",
+            _SACCT,
+        ),
+        (
+            r"\A[^\n]*\bAccount\b[^\n]*\bShare\b",
+            "a list of sacctmgr, without jobs",
+            _SACCT,
+        ),
+        (r"\Agroups:\s*\n", "rules of alerts", f"the Prometheus that judges them: {_IMPORT} prometheus URL`"),
+        (r"\A(compute_environment|replicaCount): ", "a configuration", "name what ran with it printed"),
+        (
+            r"\A\"Time\",",
+            "a table that Grafana saved, whose columns have no units",
+            f"its data source: {_IMPORT} prometheus URL`",
+        ),
+        (
+            r"\A\"Step\",|\A[^\n]*__MIN\"",
+            "a chart that W&B saved",
+            f"name the run's folder (`wandb/run-…`): {_IMPORT} training-log FOLDER --job NAME`",
+        ),
+        (r"\A<\?xml ", "XML", "export the same as CSV or JSON"),
+        (r"\A-----BEGIN ", "a key or a certificate, which nobody should read", "name another file"),
+        (r"\A(From|Subject|Return-Path|Received): ", "a mail", "save what is attached to it"),
         (r"<nvidia_smi_log", "XML of nvidia-smi -q -x", f"{_IMPORT} nvidia-smi`"),
         (r"\A\s*<(!doctype )?html", "a web page", "download the file itself, with what it takes to log in"),
         (
@@ -232,12 +367,17 @@ _TEXT: Final = tuple(
 """Shapes in the beginning of text, what it is then, and what to do."""
 
 
-def recognize(start: bytes) -> tuple[str, str] | None:
-    """What a file is that begins like this, and what to do with it; None where nobody can tell.
+def recognize(start: bytes, name: str = "") -> tuple[str, str] | None:
+    """What a file of this name is that begins like this, and what to do with it; None where nobody can tell.
 
-    >>> recognize(b"%PDF-1.7"), recognize(b"a,b")
-    (('a PDF', 'export the same as CSV'), None)
+    >>> recognize(b"%PDF-1.7"), recognize(b"a,b"), recognize(b"", "r.ncu-rep")[0]
+    (('a PDF', 'export the same as CSV'), None, 'a report of Nsight Compute, of kernels one by one')
     """
+    for ends, what, how in _BY_NAME:
+        if name.endswith(ends):
+            return what, how
+    if start.startswith(_ZIP):
+        return next((what, how) for inside, what, how in _ZIPPED if inside in start)
     known = next(((what, how) for magic, what, how in _BINARY if start.startswith(magic)), None)
     if known is not None:
         return known
@@ -251,25 +391,38 @@ def recognize(start: bytes) -> tuple[str, str] | None:
 
 def name_others(source: Source) -> Source:
     """The source, whose refusals name what a file is where it is none of its own. Nothing else of it changes."""
-    return replace(source, read=_read_and_name(source.read, source.name))
+    name = source.name
 
-
-def _read_and_name(read: ReadFiles, name: str) -> ReadFiles:
-    def read_named(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
+    def find_named(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         try:
-            yield from read(paths, options)
+            return source.files(paths)
         except SourceError as error:
-            message = str(error)
-            found = None if "`loadfactor " in message else _look(paths, message)
-            if found is None or f"import {name}" in found[1] or f"`{name}`" in found[1]:
-                raise
-            raise type(error)(f"{message}; this is {found[0]}: {found[1]}") from None
+            raise _explain(error, paths, name) from None
 
-    return read_named
+    def read_named(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
+        has_rows = False
+        try:
+            for item in source.read(paths, options):
+                has_rows = has_rows or isinstance(item, Rows)
+                yield item
+        except SourceError as error:
+            raise _explain(error, paths, name) from None
+        if not has_rows and len(paths) == 1 and (found := _look(paths, str(paths[0]), name)):
+            raise SourceError(f"{paths[0]}: nothing of {name} in it; this is {found[0]}: {found[1]}")
+
+    return replace(source, files=find_named, read=read_named)
 
 
-def _look(paths: Iterable[Path], message: str) -> tuple[str, str] | None:
-    """What the file is that a refusal names."""
+def _explain(error: SourceError, paths: Iterable[Path], name: str) -> SourceError:
+    """A refusal of the source `name` with what the file is, where it does not say that itself."""
+    message = str(error)
+    says_it = "`loadfactor " in message or "a page of the" in message
+    found = None if says_it else _look(paths, message, name)
+    return error if found is None else type(error)(f"{message}; this is {found[0]}: {found[1]}")
+
+
+def _look(paths: Iterable[Path], message: str, name: str) -> tuple[str, str] | None:
+    """What the file is that a refusal of the source `name` names; None where nobody can tell, or it is one of that source."""
     path = next((path for path in paths if str(path) in message and path.is_file()), None)
     if path is None:
         return None
@@ -277,4 +430,5 @@ def _look(paths: Iterable[Path], message: str) -> tuple[str, str] | None:
         start = next(iter(FileChunks(path)), b"")[:_LOOKED_AT_BYTES]
     except SourceError:
         return None
-    return recognize(start)
+    found = recognize(start, path.name)
+    return None if found is None or f"import {name}" in found[1] or f"`{name}`" in found[1] else found

@@ -3,6 +3,7 @@
 from typing import Final
 
 from loadfactor.sources import NOT_READ, SOURCES, find_source
+from loadfactor.sources.origins import FEWER, ORIGINS
 
 _HEAD: Final = """# What can be read
 
@@ -26,6 +27,7 @@ def write_sources_page() -> str:
             ("gives", entry.gives),
             ("lacks", entry.lacks),
             ("record", entry.record),
+            ("tested with", _list_origins(entry.name)),
             ("options", options or "none"),
         ]
         parts.append(f"\n## {entry.name}\n\n| | |\n|---|---|\n")
@@ -35,6 +37,11 @@ def write_sources_page() -> str:
     parts.append("\n## No sources of their own\n\n| | what it is | instead |\n|---|---|---|\n")
     parts += [f"| {' | '.join(map(_escape, row))} |\n" for row in NOT_READ]
     return "".join(parts)
+
+
+def _list_origins(name: str) -> str:
+    """The origins of the files of a source's tests and, where they are fewer than three, why."""
+    return "; ".join((*ORIGINS.get(name, ()), *([f"fewer are public: {FEWER[name]}"] if name in FEWER else [])))
 
 
 def _escape(text: str) -> str:

@@ -2,7 +2,9 @@
 
 Line items of AWS (https://docs.aws.amazon.com/cur/latest/userguide/) and columns of Google (cloud.google.com/billing/docs) are as
 documented; amounts are made up. Azure's variants of headers are as OpenCost's tests have them (opencost/opencost,
-pkg/cloud/azure/resources/billingexports, Apache-2.0): names with the original in brackets, camel case, a byte order mark.
+pkg/cloud/azure/resources/billingexports, Apache-2.0): names with the original in brackets, camel case, a byte order mark. The
+whole samples are of finopsfoundation/focus_converters; others follow Microsoft's documentation of cost exports and
+Google's documentation of billing exports.
 """
 
 import gzip

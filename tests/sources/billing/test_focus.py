@@ -1,4 +1,7 @@
-"""FOCUS bills: totals of the real samples, the invariants of commitments, and what is read tolerantly."""
+"""FOCUS bills: totals of the real samples, the invariants of commitments, and what is read tolerantly.
+
+The samples are of FOCUS-Sample-Data, FOCUS_Spec's examples, Oracle's FOCUS reports and Microsoft's FinOps toolkit.
+"""
 
 import json
 from collections import defaultdict

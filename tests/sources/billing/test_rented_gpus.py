@@ -1,4 +1,7 @@
-"""Bills of those who rent out GPUs alone, typed anew in the shapes that each documents: sums exact, intervals, who pays."""
+"""Bills of those who rent out GPUs alone, typed anew in the shapes that each documents: sums exact, intervals, who pays.
+
+docs.runpod.io/api-reference/billing, docs.vast.ai/api-reference/billing, modal.com/docs/reference/cli/billing.
+"""
 
 import json
 from decimal import Decimal
@@ -45,11 +48,13 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("source", list(ROWS))
-@pytest.mark.parametrize("form", ["array", "pretty", "lines", "shuffled", "BOM", "CRLF"])
+@pytest.mark.parametrize("form", ["array", "pretty", "lines", "shuffled", "BOM", "CRLF", "answer"])
 def test_sums_are_exact_however_it_is_written(tmp_path: Path, source: str, form: str) -> None:
     """An array, lines, any order and line ends: the same charges to the last digit, billed and effective, in US dollars."""
     rows = ROWS[source] if form != "shuffled" else Random(3).sample(ROWS[source], len(ROWS[source]))
     text = json.dumps(rows, indent=2 if form in ("pretty", "CRLF") else None)
+    if form == "answer":
+        text = json.dumps({"success": True, "count": len(rows), "results": rows, "next_token": None})
     if form in ("lines", "BOM"):
         text = "".join(f"{json.dumps(row)}\n" for row in rows)
     text = {"BOM": "\ufeff" + text, "CRLF": text.replace("\n", "\r\n")}.get(form, text)
@@ -79,7 +84,7 @@ def test_intervals_and_who_pays(tmp_path: Path) -> None:
     ("source", "text", "message"),
     [
         ("runpod", json.dumps([{"cost": 1, "time": "2026-10-01"}]), r"runpodctl billing pods.*needs the column amount"),
-        ("vast", json.dumps({"success": True, "count": 1, "results": VAST}), r"jq -c '.results\[\]'"),
+        ("vast", json.dumps({"success": True, "count": 1, "results": VAST})[:-40], "cut off"),
         ("vast", json.dumps([{**VAST[0], "start": "soon"}]), "soon.* is no time in seconds since 1970"),
         ("modal", json.dumps([{**MODAL[0], "cost": "twelve"}]), "twelve"),
         ("runpod", json.dumps(RUNPOD)[:-40], "cut off"),

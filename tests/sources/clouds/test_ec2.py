@@ -1,4 +1,7 @@
-"""EC2's answers, as Amazon's own client gives them of moto's EC2, saved or live: what is installed, who holds it, what ended."""
+"""EC2's answers, as Amazon's own client gives them of moto's EC2, saved or live: what is installed, who holds it, what ended.
+
+Types are as in Amazon's documentation of describe-instance-types.
+"""
 
 import json
 import math
@@ -232,7 +235,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     instances, types = write_answers(tmp_path, [instance("i-1")])
     with pytest.raises(SourceError, match=r"do not say when they were taken: give --at"):
         see(SOURCE, instances, types)
-    with pytest.raises(SourceError, match=r"`aws ec2 describe-instance-types` is missing"):
+    with pytest.raises(SourceError, match=r"describe-instance-types --instance-types \S.* --output json"):
         see(SOURCE, instances, at_ms=ms(60))
     with pytest.raises(SourceError, match=r"no instance with GPUs is among the 1 that are listed"):
         see_answers(tmp_path, 60, [instance("i-1", "m5.large")])

@@ -1,6 +1,7 @@
 """Saved output of the clouds: which series count, in which units; and saved lists of Compute Engine.
 
-Messages of OpenTelemetry are those of opentelemetry-proto 1.0.0 and 0.7.0, as far as CloudWatch fills them.
+Messages of OpenTelemetry are those of opentelemetry-proto 1.0.0 and 0.7.0, as far as CloudWatch fills them; the JSON is that of
+Amazon's documentation of metric streams, Google's documentation of instances.list and Google's documentation of timeSeries.list.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Scrapes of real exporters: MIG, shared GPUs, labels of every age, titles between the lines, many files."""
+"""Scrapes of real exporters: MIG, shared GPUs, labels of every age, titles between the lines, many files.
+
+They are of run-ai/fake-gpu-operator and DataDog/integrations-core.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Tools of other vendors: each device has a place with the signal it has. Shapes retyped from public samples, figures our own."""
+"""Tools of other vendors: each device has a place with the signal it has. Shapes retyped from public samples, figures our own.
+
+They are of AMD SMI 26.2, Telegraf's samples, Intel's documentation of hl-smi, and a report of trn1 with times of jq.
+"""
 
 import json
 import re

@@ -99,7 +99,7 @@ def test_init_containers_count_only_where_they_need_more():
 
 def test_a_pod_without_gpus_is_nobody():
     """Neither an allocation nor a wait."""
-    for limits in ({"cpu": "2"}, {"google.com/tpu": "4"}, {"gpu.intel.com/i915_monitoring": "1"}):
+    for limits in ({"cpu": "2"}, {"example.com/fpga": "4"}, {"gpu.intel.com/i915_monitoring": "1"}):
         found = decode(listed(NODE, pod("web", 1, bound=2, node="n1", containers=[container(limits)])))
         assert [found["allocations"], found["queue_events"]] == [[], []]
 
@@ -113,6 +113,10 @@ def test_a_pod_without_gpus_is_nobody():
         ({"nvidia.com/mig-1g.10gb": "7", "nvidia.com/mig-3g.40gb": "2"}, {"nvidia.com/gpu.count": ""}, 2),
         ({"amd.com/gpu": "4"}, {"nvidia.com/gpu.count": ""}, 4),
         ({"amd.com/cpx_nps4": "16"}, {"nvidia.com/gpu.count": ""}, 2),
+        ({"google.com/tpu": "4"}, {"nvidia.com/gpu.count": ""}, 4),
+        ({"aws.amazon.com/neuroncore": "32", "aws.amazon.com/neuron": "16"}, {"nvidia.com/gpu.count": ""}, 16),
+        ({"aws.amazon.com/neuroncore": "32"}, {"nvidia.com/gpu.count": ""}, 0),  # of how many chips?
+        ({"huawei.com/Ascend310P": "3"}, {"nvidia.com/gpu.count": ""}, 3),
         (
             {"nvidia.com/gpu.shared": "8"},
             {"nvidia.com/gpu.count": "", "nvidia.com/gpu.replicas": ""},

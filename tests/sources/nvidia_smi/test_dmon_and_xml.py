@@ -1,4 +1,7 @@
-"""dmon and XML logs, recorded over hours and cut off in the middle; and any bytes: rows or a SourceError."""
+"""dmon and XML logs, recorded over hours and cut off in the middle; and any bytes: rows or a SourceError.
+
+Reports are of utkuozdemir/nvidia_gpu_exporter and influxdata/telegraf, and a public report of driver 550.
+"""
 
 import gzip
 import random

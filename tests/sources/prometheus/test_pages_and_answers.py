@@ -85,7 +85,7 @@ def test_a_target_says_what_its_page_does_not() -> None:
 
 
 def test_every_exporter_that_is_understood() -> None:
-    """AMD's, nvidia_gpu_exporter's and node-exporter's pages become rows as they do behind a Prometheus."""
+    """AMD's, and nvidia_gpu_exporter's and node-exporter's pages become rows as they do behind a Prometheus."""
     booked = book(
         'gpu_gfx_activity{gpu_uuid="a",gpu_id="0",hostname="amd-1"} 50\n',
         'nvidia_smi_utilization_gpu_ratio{uuid="0ab2fa2c-0a01-4a4a-a66a-4a4a4a4a4a4a"} 0.25\nnode_load1 3\n',

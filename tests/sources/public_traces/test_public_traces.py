@@ -1,4 +1,7 @@
-"""Published traces: requests stream in whole and in order, and the fleets of GenAI and openb are what a plain calculation says."""
+"""Published traces: requests stream in whole and in order, and the fleets of GenAI and openb are what a plain calculation says.
+
+alibaba/clusterdata, cluster-trace-v2026-GenAI, and alibaba/clusterdata, cluster-trace-gpu-v2023.
+"""
 
 import csv
 import gzip

@@ -1,4 +1,7 @@
-"""Tokens and requests of serving engines, from saved pages and from live scrapes: right to the unit, or unknown."""
+"""Tokens and requests of serving engines, from saved pages and from live scrapes: right to the unit, or unknown.
+
+The page of vLLM is of DataDog/integrations-core.
+"""
 
 import random
 import re

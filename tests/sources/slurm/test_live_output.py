@@ -1,4 +1,7 @@
-"""scontrol's text and the JSON of squeue, sacct, sinfo and slurmrestd beside text of sacct; and damaged files of each."""
+"""scontrol's text and the JSON of squeue, sacct, sinfo and slurmrestd beside text of sacct; and damaged files of each.
+
+Real answers of slurmrestd are of influxdata/telegraf.
+"""
 
 import json
 import random

@@ -28,6 +28,9 @@ from loadfactor.sources.billing.bill_batch import (
 )
 from loadfactor.sources.billing.bill_reader import BillDecoder, make_source
 
+_SPLIT: Final = (
+    "costs of pods that AWS split (split_line_item_split_cost): the instance counts once, and not by its pods"
+)
 _COVERED, _NEGATION, _RESERVED = "savingsplancoveredusage", "savingsplannegation", "discountedusage"
 _PLAN_FEES: Final = ("savingsplanrecurringfee", "savingsplanupfrontfee")
 _CATEGORIES: Final = {
@@ -91,6 +94,8 @@ class CurDecoder(BillDecoder):
         columns["Tags"] = pc.coalesce(
             batch.json("resource_tags"), batch.tagged("resourcetags/"), batch.tagged("resource_tags_")
         )
+        split = batch.exact("splitLineItem/SplitCost")
+        batch.file.count(_SPLIT, len(split) - split.null_count)
         charges = make_charges(columns, len(batch))
         self._follow_plans(charges, kind, cost)
         unused = self._list_unused(batch, kind, charges)

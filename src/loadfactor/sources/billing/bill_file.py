@@ -16,7 +16,7 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap
 from loadfactor.sources.billing.amounts import AmountNotes, DayOrder, is_ambiguous, list_slashed
 from loadfactor.sources.billing.decimal_commas import learn_decimals, write_points
-from loadfactor.sources.billing.json_rows import split_json
+from loadfactor.sources.billing.json_rows import is_array, split_json
 from loadfactor.sources.files import FileChunks, check_plain
 from loadfactor.sources.parsing.cells import CellPosition, quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
@@ -65,9 +65,9 @@ class BillFile:
         if magic == _PARQUET:
             yield from self._read_parquet()
             return
-        is_array = self._find_json(chunks)
-        if is_array is not None:
-            for batch in split_json(chunks.as_input(), is_array):
+        start = next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t")
+        if is_array(start) or start.startswith(b"{"):
+            for batch in split_json(chunks.as_input(), is_array(start), self.count):
                 self.names = tuple(dict.fromkeys((*self.names, *batch.cells.schema.names)))
                 yield batch
         else:
@@ -135,13 +135,6 @@ class BillFile:
         self.names, batches = split_csv(chunks.as_input(), ";")
         for batch in batches:
             yield write_points(batch) if has_commas else batch
-
-    def _find_json(self, chunks: FileChunks) -> bool | None:
-        """True where the file is one JSON array, False where it is lines of objects; None where it is no JSON."""
-        start = next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t")
-        if re.match(rb"\[\s*[{\]]", start):
-            return True
-        return False if start.startswith(b"{") else None
 
     def _read_parquet(self) -> Iterator[TextBatch]:
         try:

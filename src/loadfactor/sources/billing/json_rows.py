@@ -2,7 +2,8 @@
 
 import codecs
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -16,15 +17,32 @@ from loadfactor.sources.parsing.text_blocks import split_blocks
 
 _OBJECT_MAX: Final = 8 * BYTES_PER_MIB  # far above any line of a bill
 _ROWS_AT_ONCE: Final = BATCH_ROWS // 4  # a line is an object of Python before it is cells
+_BEFORE_ARRAY: Final = re.compile(
+    r'\{(?:\s*"\w+"\s*:\s*(?:"[^"]*"|-?[\d.]+|true|false|null)\s*,)*\s*"(?:records|results|billing|data)"\s*:\s*(?=\[\s*[{\]])'
+)
+"""How the answer of an API begins, before the array of its rows."""
+_FURTHER: Final = re.compile(r'"(?:next_token|nextToken|next_page_token|next|cursor)"\s*:\s*"[^"]')
+FURTHER_PAGE: Final = "an answer that names a further page, whose charges are not in it; ask for that one too"
 
 
-def split_json(source: Input, is_array: bool = False) -> Iterator[TextBatch]:
+def is_array(start: bytes) -> bool:
+    """Whether a text of JSON that begins like this is one array of rows, or an answer with one in it.
+
+    >>> is_array(b'[{"a": 1}'), is_array(b'{"success": true, "count": 1, "results": [{"a": 1}'), is_array(b'{"a": [1]}')
+    (True, True, False)
+    """
+    text = start.decode("utf-8", "replace")
+    return bool(re.match(r"\[\s*[{\]]", text) or _BEFORE_ARRAY.match(text))
+
+
+def split_json(source: Input, one_array: bool, note: Callable[[str], None]) -> Iterator[TextBatch]:
     """The objects of a file, a line each or those of one array, in batches; `usage.amount` is a cell, a list is its JSON.
 
+    `note` is given what is to be said of the file.
     Raises SourceError naming input and line (in an array: object): not text, no JSON object, an array that is cut off.
     """
-    found = _list_array(source) if is_array else _list_lines(source)
-    unit = "objects" if is_array else "lines"
+    found = _list_array(source, note) if one_array else _list_lines(source)
+    unit = "objects" if one_array else "lines"
     while batch := list(islice(found, _ROWS_AT_ONCE)):
         first, last = batch[0][0], batch[-1][0]
         try:
@@ -41,16 +59,27 @@ def _list_lines(source: Input) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, _read(source.label, number, line)
 
 
-def _list_array(source: Input) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of an array with their numbers; no more is held than one of them and a piece of the file."""
+def _list_array(source: Input, note: Callable[[str], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of an array with their numbers; no more is held than one of them and a piece of the file.
+
+    What stands around the array in the answer of an API is passed over, but for a further page that it names.
+    """
     decode = json.JSONDecoder(parse_float=str, parse_int=str).raw_decode
-    text, number, expected = "", 0, "["
+    text, number, expected, before = "", 0, "[", None
     for piece in _decode_pieces(source):
         text, at = text + piece, 0
+        if expected == "[" and (before := _BEFORE_ARRAY.match(text.lstrip())):
+            text = text.lstrip()[before.end() :]
+        if expected == "nothing" and before:
+            continue
         while (at := _skip_blanks(text, at)) < len(text):
             mark = text[at]
             if mark == "]" and expected in ("first", ","):
                 at, expected = at + 1, "nothing"
+                if before and (_FURTHER.search(before[0]) or _FURTHER.search(text, at)):
+                    note(FURTHER_PAGE)
+                if before:
+                    break
             elif mark == expected:
                 at, expected = at + 1, "first" if mark == "[" else "object"
             elif expected not in ("first", "object") or mark != "{":

@@ -31,13 +31,23 @@ class RentedDecoder(BillDecoder):
         self._step_ms = MS_PER_DAY
 
     def open(self, file: BillFile) -> None:
-        """Learn how long the intervals of a file are: as far as its nearest starts are apart, else a day."""
+        """Learn how long the intervals of a file are: as far as its nearest starts are apart, at most a day.
+
+        More than a day only where something ran for longer in one of them; else days between two rows are days without a row.
+        """
         file.currency = file.currency or _CURRENCY
         starts: set[int] = set()
+        longest_ms = 0.0
         for cells in (other := BillFile(file.path)).read():
             batch = BillBatch(other, cells.cells, cells.first_row)
             starts |= {at for at in self.read_start(batch).to_pylist() if at is not None}
-        self._step_ms = min((later - at for at, later in pairwise(sorted(starts))), default=MS_PER_DAY)
+            longest_ms = max(longest_ms, *(float(ran) for ran in self.read_run_ms(batch).to_pylist() if ran), 0.0)
+        apart_ms = min((later - at for at, later in pairwise(sorted(starts))), default=MS_PER_DAY)
+        self._step_ms = apart_ms if longest_ms > MS_PER_DAY else min(apart_ms, MS_PER_DAY)
+
+    def read_run_ms(self, batch: BillBatch) -> pa.Array:
+        """How long what a row bills ran in its interval, ms, where the bill says that."""
+        return batch.repeat(None)
 
     def read_start(self, batch: BillBatch) -> pa.Array:
         """When the interval of each row began, ms UTC."""

@@ -5,6 +5,9 @@ docs.runpod.io/api-reference/billing documents them. They do not say how long an
 
 from typing import ClassVar
 
+import pyarrow as pa
+
+from loadfactor.sources.billing.bill_batch import BillBatch
 from loadfactor.sources.billing.bill_reader import make_source
 from loadfactor.sources.billing.rented import RentedDecoder
 
@@ -20,6 +23,10 @@ class RunpodDecoder(RentedDecoder):
         "SkuMeter": ("gpuTypeId", "gpuId"),
         "ChargeDescription": ("gpuTypeId", "gpuId"),
     }
+
+    def read_run_ms(self, batch: BillBatch) -> pa.Array:
+        """As `RentedDecoder`."""
+        return batch.exact("timeBilledMs")
 
 
 SOURCE = make_source("runpod", RunpodDecoder)

@@ -15,7 +15,7 @@ from loadfactor.sources.billing.rented import RentedDecoder
 class VastDecoder(RentedDecoder):
     """Charges, an instance, volume or endpoint and span each: seconds since 1970."""
 
-    what = "a list of Vast.ai's charges (`jq -c '.results[]'` of what /api/v0/charges answers)"
+    what = "a list of Vast.ai's charges (what /api/v0/charges answers)"
     provider, amount, starts = "Vast.ai", "amount", "start"
     needs: tuple[tuple[str, ...], ...] = (("amount",), ("start",), ("end",), ("source",))
     texts: ClassVar = {

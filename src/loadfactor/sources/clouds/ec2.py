@@ -26,6 +26,7 @@ OVER: Final = frozenset(("shutting-down", "terminated", "stopping", "stopped"))
 _INTERRUPTED: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 _AT: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 _NOTICE: Final = "marked-for-"
+_NAMED: Final = 5  # types in a refusal
 _ENDED_BY_SPOT: Final = re.compile(
     r"instance-(?:terminated|stopped)-(?:by-price|no-capacity|capacity-oversubscribed|launch-group-constraint)"
     r"|marked-for-(?:termination|stop)"
@@ -232,7 +233,11 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
         raise SourceError(f"{label}: answers of EC2 do not say when they were taken: give --at; docs/connect-clouds.md")
     if not answers.instances or not answers.described:
         missing = "describe-instance-types" if answers.instances else "describe-instances"
-        raise SourceError(f"{label}: the answer of `aws ec2 {missing}` is missing; docs/connect-clouds.md")
+        kinds = " ".join(sorted({one.type_name for one in answers.instances.values()})[:_NAMED])
+        ask = f"{missing} --instance-types {kinds}" if kinds else missing
+        raise SourceError(
+            f"{label}: the answer of `aws ec2 {missing}` is missing; save `aws ec2 {ask} --output json` and name both files"
+        )
     rows: list[TableRow] = []
     gaps: Counter[str] = Counter()
     for instance in answers.instances.values():

@@ -10,7 +10,7 @@ from loadfactor.sources.device_tools.readings import (
     JSON_LIMIT_BYTES,
     Column,
     Row,
-    list_lines,
+    begins_json,
     make_source,
     read_tables,
     rename,
@@ -42,9 +42,7 @@ _PARTITION: Final = "xcp"
 
 
 def _read_rows(log: Input, _options: ReadOptions, gaps: Gaps) -> Iterator[Row]:
-    first = next(list_lines(log), ("", True))[0].lstrip()
-    found = _read_json(log, gaps) if first.startswith(("{", "[")) else _read_csv(log, gaps)
-    for row in found:
+    for row in _read_json(log, gaps) if begins_json(log, _is_heading) else _read_csv(log, gaps):
         if row.get(_PARTITION, "0") not in ("0", "N/A", ""):
             gaps.add(log.label, "skipped: a partition, whose values are those of its GPU")
         else:
@@ -52,8 +50,12 @@ def _read_rows(log: Input, _options: ReadOptions, gaps: Gaps) -> Iterator[Row]:
 
 
 def _read_csv(log: Input, gaps: Gaps) -> Iterator[Row]:
-    for _, row in read_tables(log, gaps, lambda cells: "gpu" in cells and not _MEASURED.isdisjoint(cells)):
+    for _, row in read_tables(log, gaps, _is_heading):
         yield row
+
+
+def _is_heading(cells: list[str]) -> bool:
+    return "gpu" in cells and not _MEASURED.isdisjoint(cells)
 
 
 def _read_json(log: Input, gaps: Gaps) -> Iterator[Row]:
@@ -99,7 +101,10 @@ def read_documents(log: Input, gaps: Gaps) -> Iterator[Any]:
         try:
             document, at = decode(text, at)
         except (ValueError, RecursionError):
-            gaps.add(log.label, "skipped: a document of broken JSON")
+            is_document = text[at] in "{["
+            gaps.add(
+                log.label, "skipped: a document of broken JSON" if is_document else "skipped: lines that are no JSON"
+            )
             starts = [i for i in (text.find("\n{", at + 1), text.find("\n[", at + 1)) if i >= 0]
             at = min(starts, default=len(text))
             continue

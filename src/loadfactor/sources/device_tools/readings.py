@@ -151,6 +151,16 @@ def list_lines(log: Input) -> Iterator[tuple[str, bool]]:
                 yield line, number < len(lines)
 
 
+def begins_json(log: Input, is_heading: Callable[[list[str]], bool]) -> bool:
+    """Whether JSON begins before any heading of CSV does; what a tool says before it reads is passed over."""
+    for line, _ in list_lines(log):
+        if line.lstrip().startswith(("{", "[")):
+            return True
+        if is_heading(split_cells(line)):
+            return False
+    return False
+
+
 def split_cells(line: str) -> list[str]:
     """Cells of a line of CSV, trimmed; the line itself where its quotes are none.
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from loadfactor.sources.base import Gaps, Input, ReadOptions
 from loadfactor.sources.device_tools.amd_smi import read_documents
-from loadfactor.sources.device_tools.readings import Column, Row, list_lines, make_source, read_tables, rename
+from loadfactor.sources.device_tools.readings import Column, Row, begins_json, make_source, read_tables, rename
 
 _RECORD: Final = "amd-smi metric --watch 30 --csv, which writes times"
 _COLUMNS: Final = {
@@ -16,6 +16,7 @@ _COLUMNS: Final = {
     "Card series": Column("name"),
     "Card Model": Column("name"),
     "Card model": Column("name"),
+    "Device Name": Column("name"),
     "GPU use (%)": Column("busy_share", "%"),
     "VRAM Total Used Memory (B)": Column("mem_used_bytes", "B"),
     "VRAM Total Memory (B)": Column("mem_total_bytes", "B"),
@@ -32,14 +33,14 @@ _MEASURED: Final = frozenset(_COLUMNS) - {
     "Card series",
     "Card Model",
     "Card model",
+    "Device Name",
 }
 _CARD: Final = re.compile(r"card(\d+)")
 _PRODUCT: Final = re.compile(r"\[(.+)\]")
 
 
 def _read_rows(log: Input, _options: ReadOptions, gaps: Gaps) -> Iterator[Row]:
-    first = next(list_lines(log), ("", True))[0].lstrip()
-    for row in _read_json(log, gaps) if first.startswith("{") else _merge_blocks(log, gaps):
+    for row in _read_json(log, gaps) if begins_json(log, _is_heading) else _merge_blocks(log, gaps):
         if not _MEASURED.isdisjoint(row):
             card = _CARD.fullmatch(row["device"])
             clock = row.get("sclk clock speed:", "").strip("()").replace("Mhz", " MHz")
@@ -65,7 +66,7 @@ def _merge_blocks(log: Input, gaps: Gaps) -> Iterator[Row]:
     """Rows of CSV; blocks under other headings, which one call prints one after the other, are of the same reading."""
     found: dict[str, Row] = {}
     read: set[tuple[str, tuple[str, ...]]] = set()
-    for names, row in read_tables(log, gaps, lambda cells: bool(cells) and cells[0].lower() == "device"):
+    for names, row in read_tables(log, gaps, _is_heading):
         card = row[names[0]]
         if (card, names) in read:
             yield from found.values()
@@ -73,6 +74,10 @@ def _merge_blocks(log: Input, gaps: Gaps) -> Iterator[Row]:
         read.add((card, names))
         found.setdefault(card, {}).update({**row, "device": card})
     yield from found.values()
+
+
+def _is_heading(cells: list[str]) -> bool:
+    return bool(cells) and cells[0].lower() == "device"
 
 
 SOURCE = make_source("rocm-smi", (".csv", ".json", ".log", ".txt"), _RECORD, _read_rows)

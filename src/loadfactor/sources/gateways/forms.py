@@ -55,13 +55,13 @@ _OUR_KEY: Final = ("api_key", "x-api-key", "authorization")
 FORMS: Final = (
     Form(
         "LiteLLM",
-        (("startTime",), ("prompt_tokens",), ("completion_tokens",)),
+        (("startTime",), ("prompt_tokens", "usage.prompt_tokens"), ("completion_tokens", "usage.completion_tokens")),
         request_id=("request_id", "id", "litellm_call_id"),
         start=("startTime",),
         end=("endTime",),
         model=("model_group", "model"),
-        prompt=("prompt_tokens",),
-        output=("completion_tokens",),
+        prompt=("prompt_tokens", "usage.prompt_tokens"),
+        output=("completion_tokens", "usage.completion_tokens"),
         cached=(
             "metadata.usage_object.prompt_tokens_details.cached_tokens",
             "metadata.additional_usage_values.prompt_tokens_details.cached_tokens",
@@ -79,7 +79,7 @@ FORMS: Final = (
     ),
     Form(
         "OpenRouter",
-        (("generation_id",), ("created_at",), ("tokens_prompt",), ("tokens_completion",)),
+        (("created_at",), ("tokens_prompt",), ("tokens_completion",)),
         request_id=("generation_id",),
         start=("created_at",),
         duration_ms=("generation_time_ms",),

@@ -17,8 +17,8 @@ from loadfactor.sources.kubernetes.nodes import (
     NVIDIA,
     Ask,
     NodeFacts,
+    count_units,
     find_share,
-    is_gpu,
     list_registered,
     share_of_profile,
     sounds_like_gpu,
@@ -257,9 +257,7 @@ def read_capacity(found: Object, node: NodeFacts) -> SliceFacts:
     labels, status = texts(part(found, "metadata"), "labels"), part(found, "status")
     count = quantity(labels, f"{NVIDIA}.count") or float(len(list_registered(found))) or None
     if count is None:
-        units = {
-            name: quantity(part(status, "capacity"), name) or 0.0 for name in part(status, "capacity") if is_gpu(name)
-        }
+        units = count_units(part(status, "capacity"))
         shares = {name: find_share(Ask(name, 1.0), node) for name in units}
         is_known = None not in shares.values()
         count = sum(units[name] * (share or 0.0) for name, share in shares.items()) if is_known else 0.0

@@ -27,11 +27,15 @@ MIG: Final = "nvidia.com/mig-"
 AWS_SHARES: Final = "k8s.amazonaws.com/vgpu"
 _OF_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """A class of devices requested like a resource: the scheduler makes the claim."""
+NEURON: Final = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "aws.amazon.com/neuroncore")
+"""The same chips by three names, as AWS' plugin lists them all: by chip, by the older name of that, and by core."""
 WHOLE: Final = (
-    *("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+    *("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi", "google.com/tpu", *NEURON[:2]),
     *(f"{_OF_CLASS}gpu.{maker}.com" for maker in ("nvidia", "amd", "intel")),
 )
-"""Resources of which a unit is always a whole GPU; a TPU is none."""
+"""Resources of which a unit is always a whole accelerator."""
+_ASCEND: Final = re.compile(r"huawei\.com/(Ascend\d+[A-Z]?\d*|ascend-\d+|npu)")
+"""Processors of Huawei, whole, by their model; of its cloud by a number."""
 _AMD_PARTS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
 _AMD_PART: Final = re.compile(r"amd\.com/([sdtqc]px)_nps\d")
 """A partition of a GPU of AMD: how its dies are divided, and its memory."""
@@ -39,13 +43,21 @@ _BESIDE: Final = re.compile(r"gpu\.intel\.com/(\w+_monitoring|millicores|memory\
 """Resources requested beside a GPU, or to look at all of them: they hold none."""
 MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
 """Resources of HAMi: a part of each GPU of a container."""
-_ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)
+_ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda|/tpu|/neuron|ascend|/npu", re.IGNORECASE)
 _PROFILE: Final = re.compile(r"(\d+)g\.\d+gb", re.IGNORECASE)
 _FOUR_SLICES: Final = ("1g.6gb", "2g.12gb", "4g.24gb", "1g.24gb", "2g.48gb", "4g.96gb")
 """Profiles of GPUs that MIG cuts into four (A30, RTX PRO 6000), where nobody names the GPU."""
 _AWS_UNITS: Final = 10
 """Parts into which AWS' plugin divides a GPU by default."""
-PRODUCT_LABELS: Final = (f"{NVIDIA}.product", "cloud.google.com/gke-accelerator")
+PRODUCT_LABELS: Final = (
+    *(
+        f"{NVIDIA}.product",
+        "cloud.google.com/gke-accelerator",
+        "amd.com/gpu.product-name",
+        "beta.amd.com/gpu.product-name",
+    ),
+    *("cloud.google.com/gke-tpu-accelerator", "gpu.intel.com/product", "node.kubernetes.io/npu.chip.name"),
+)
 """Labels of nodes that name the model of their GPUs, best first."""
 _GPU_LABEL: Final = re.compile(
     r"nvidia\.com/gpu\.present|feature\.node\.kubernetes\.io/(pci-(\w+_)?10de(_\w+)?\.present|amd-gpu)"
@@ -79,8 +91,23 @@ def is_gpu(resource: str) -> bool:
     >>> is_gpu("nvidia.com/mig-1g.10gb"), is_gpu("nvidia.com/gpu.shared"), is_gpu("nvidia.com/gpumem"), is_gpu("cpu")
     (True, True, False, False)
     """
-    known = resource.removesuffix(SHARED) == NVIDIA or resource in (*WHOLE, AWS_SHARES)
-    return known or resource.startswith(MIG) or count_partitions(resource) is not None
+    known = resource.removesuffix(SHARED) == NVIDIA or resource in (*WHOLE, *NEURON, AWS_SHARES)
+    is_part = resource.startswith(MIG) or count_partitions(resource) is not None
+    return known or is_part or bool(_ASCEND.fullmatch(resource))
+
+
+def count_units(capacity: Object) -> dict[str, float]:
+    """Units of each resource that a node says it has; of names for the same chips the first.
+
+    >>> count_units({"cpu": "8", "aws.amazon.com/neuroncore": "32", "aws.amazon.com/neuron": "16"})
+    {'aws.amazon.com/neuron': 16.0}
+    """
+    chips = next((name for name in NEURON if name in capacity), "")
+    return {
+        name: quantity(capacity, name) or 0.0
+        for name in capacity
+        if is_gpu(name) and (name == chips or name not in NEURON)
+    }
 
 
 def count_partitions(resource: str) -> int | None:
@@ -178,7 +205,7 @@ def read_node(node: Object) -> NodeFacts | None:
         has_gpus or "cloud.google.com/gke-accelerator" in labels,
         product,
         cut[0] if cut else "",
-        _read_replicas(node, labels, quantity(allocatable, NVIDIA)),
+        _read_replicas(node, labels, allocatable),
         _read_memory_mb(node, labels),
         since(ready) if is_true(ready) else None,
         _read_not_ready(ready),
@@ -197,6 +224,9 @@ def find_share(ask: Ask, node: NodeFacts | None) -> float | None:
         return 1 / partitions
     if resource == AWS_SHARES:
         return 1 / _AWS_UNITS
+    if resource == NEURON[-1]:
+        cores = _find_replicas(node, resource)
+        return 1 / cores if cores > 1 else None
     if resource != NVIDIA:
         return 1.0
     if ask.memory_percent is not None:
@@ -229,8 +259,9 @@ def _find_replicas(node: NodeFacts | None, resource: str) -> float:
     return dict(node.replicas).get(resource, 1.0) if node else 1.0
 
 
-def _read_replicas(node: Object, labels: dict[str, str], units: float | None) -> tuple[tuple[str, float], ...]:
+def _read_replicas(node: Object, labels: dict[str, str], has: Object) -> tuple[tuple[str, float], ...]:
     """By resource, into how many units a GPU or an instance is divided, where there are several."""
+    units = quantity(has, NVIDIA)
     found = {
         name.removesuffix(".replicas"): count
         for name in labels
@@ -242,6 +273,9 @@ def _read_replicas(node: Object, labels: dict[str, str], units: float | None) ->
         found[NVIDIA] = clients
     elif NVIDIA not in found and units and gpus and units > gpus and not list_registered(node):
         found[NVIDIA] = units / gpus
+    chips = next((count for name in NEURON[:2] if (count := quantity(has, name))), None)
+    if chips:
+        found[NEURON[-1]] = (quantity(has, NEURON[-1]) or 0.0) / chips
     return tuple(sorted((name, count) for name, count in found.items() if count > 1))
 
 

@@ -61,8 +61,10 @@ MEASURES: Final = (
     Measure("temperature_c", TEMPERATURE, ("temperature.gpu",), ("gtemp", "temp"), ("temperature/gpu_temp",)),
     Measure("pcie_rx_bytes_per_s", RATE, (), ("rxpci",), ("pci/rx_util",)),
     Measure("pcie_tx_bytes_per_s", RATE, (), ("txpci",), ("pci/tx_util",)),
-    Measure("sm_active_share", SHARE),  # of tools of other vendors, as is the next
-    Measure("dram_active_share", SHARE),
+    *(
+        Measure(f"{part}_share", SHARE)  # of dcgmi and of tools of other vendors
+        for part in ("sm_active", "dram_active", "engine_active", "sm_occupancy", "tensor_active", "fp32_active")
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.sources.protobuf import BYTES, WireError, walk
+from loadfactor.sources.recognition import recognize
 from loadfactor.sources.traces.kineto import read_kineto
 from loadfactor.sources.traces.memory_timeline import read_memory_timeline
 from loadfactor.sources.traces.nsight import read_export
@@ -42,7 +43,7 @@ _REFUSED: Final = (
     (b"\xfd7zXZ", "packed with xz; unpack it with `unxz`"),
     (b"\x89HDF", "HDF5; export it with `nsys export --type sqlite`"),
 )
-_REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep")
+_REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
 
 
 _PERFETTO: Final = (".pftrace", ".perfetto-trace", ".perfetto", ".proto")
@@ -88,6 +89,10 @@ def read_trace(path: Path) -> Iterator[TraceCapture]:
             " of it that can be read"
         )
     begin = read_first(path, _SNIFFED)
+    if path.name.endswith(".ncu-rep"):
+        raise SourceError(
+            f"{path} is a report of Nsight Compute, of kernels one by one; record with Nsight Systems: `nsys profile`"
+        )
     if begin.startswith(_SQLITE):
         tables = SqliteTables(path)
         yield read_rocpd(tables) if is_rocprof(tables.names()) else read_export(tables)
@@ -128,8 +133,11 @@ def read_trace(path: Path) -> Iterator[TraceCapture]:
     elif not begin:
         raise SourceError(f"{path} is empty")
     else:
+        known = recognize(begin, path.name)
         raise SourceError(
-            f"{path} is no trace that is known: Kineto or Chrome JSON, XPlane, or an export of Nsight Systems"
+            f"{path} is {known[0]}, and no trace; {known[1]}"
+            if known
+            else f"{path} is no trace that is known: Kineto or Chrome JSON, XPlane, or an export of Nsight Systems"
             " (SQLite, Parquet, Arrow) or rocprofv3 (rocpd database, JSON)"
         )
 
