@@ -307,7 +307,7 @@ CASES = (
             ),
             pod("p", "n1", "nvidia.com/mig-3g.47gb", "1"),
         ),
-        {"devices": 1, "allocations": 1, "share": 3 / 7},
+        {"devices": 1, "allocations": 1, "share": 3 / 7, "said: part that they requested": 1},
         name="cluster.json",
         options=AT,
     ),
@@ -326,7 +326,7 @@ CASES = (
             ),
             pod("p", "n1", "nvidia.com/mig-1g.10gb", "7"),
         ),
-        {"devices": 8, "accelerator=h100-sxm": 8, "gpus": 7, "share": 1 / 7},
+        {"devices": 8, "accelerator=h100-sxm": 8, "gpus": 7, "share": 1 / 7, "said: part that they requested": 1},
         name="cluster.json",
         options=AT,
     ),
@@ -486,6 +486,17 @@ CASES = (
         options=AT,
     ),
     Case(
+        "dcgm",
+        "dcgm-exporter of a Tesla K80 (two pods on one GPU that time slices divide: equal parts, which is said)",
+        "".join(
+            f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb6690",namespace="ns",pod="{pod}"}} 50 {AT_MS + 30_000 * at}\n'
+            for at in (0, 1)
+            for pod in "ab"
+        ),
+        {"samples": 2, "allocations": 2, "share": 1.0, "said: an equal part of it each": 2},
+        options=AT,
+    ),
+    Case(
         "serving",
         "SGLang's documentation (ranks of data parallelism apart, cached tokens by where they were, numbers as 5e+2)",
         "".join(
@@ -573,8 +584,9 @@ CASES = (
         "1853+0.batch|1853.batch|COMPLETED|2026-10-01T00:00:00|2026-10-01T01:00:00|cpu=8,gres/gpu=4|n1|\n"
         "1853+1|1854|COMPLETED|2026-10-01T00:00:00|2026-10-01T01:00:00|cpu=8,gres/gpu=2,node=1|n2|ann\n"
         "90_[5-9%2]|90|PENDING|Unknown|Unknown||None assigned|bob\n"
-        "90_2|92|CANCELLED by 1001|2026-10-01T00:00:00|2026-10-01T00:15:00|cpu=1,gres/gpu=1|n3|bob\n",
-        {"allocations": 3, "gpus": 7, "gpu_hours": 6.25},
+        "90_2|92|CANCELLED by 1001|2026-10-01T00:00:00|2026-10-01T00:15:00|cpu=1,gres/gpu=1|n3|bob\n"
+        "95|95|COMPLETED|2026-10-01T00:00:00|2026-10-01T01:00:00|cpu=1,gres/gpu:a100_3g.20gb=1,gres/gpu=1|n4|eve\n",
+        {"allocations": 4, "gpus": 8, "gpu_hours": 7.25, "share": 3 / 7, "said: the part that they requested": 1},
         name="sacct.txt",
     ),
     Case(

@@ -15,7 +15,8 @@ import pytest
 from loadfactor import Books
 from loadfactor.base.errors import LoadfactorError, SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.gateways.decoder import NO_END, NO_OBJECT, NO_TOKENS, OWN_CACHE, decode_gateways
+from loadfactor.sources.gateways.decoder import NO_OBJECT, NO_TOKENS, OWN_CACHE, decode_gateways
+from loadfactor.sources.parsing.csv_text import NO_END
 
 SECRET = "sk-live-4f1c0ffee4f1c0ffee4f1c0ffee"
 HASH = hashlib.sha256(SECRET.encode()).hexdigest()

@@ -19,7 +19,7 @@ from loadfactor.sources.billing.decimal_commas import learn_decimals, write_poin
 from loadfactor.sources.billing.json_rows import is_array, split_json
 from loadfactor.sources.files import FileChunks, check_plain
 from loadfactor.sources.parsing.cells import CellPosition, quote
-from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
+from loadfactor.sources.parsing.csv_text import BATCH_ROWS, NO_END, TextBatch, WatchedEnd, split_csv
 
 _PARQUET: Final = b"PAR1"
 _IN_BRACKETS: Final = re.compile(r"\(([A-Za-z0-9]+)\)\s*$")
@@ -127,14 +127,13 @@ class BillFile:
         self.count(f"days such as {day} are read with the month first, as this export writes them")
 
     def _read_csv(self, chunks: FileChunks) -> Iterator[TextBatch]:
-        if not _has_semicolons(chunks):
-            self.names, batches = split_csv(chunks.as_input())
-            yield from batches
-            return
-        has_commas = learn_decimals(self.label, split_csv(chunks.as_input(), ";")[1])
-        self.names, batches = split_csv(chunks.as_input(), ";")
+        watched, mark = WatchedEnd(chunks.as_input()), ";" if _has_semicolons(chunks) else ","
+        has_commas = mark == ";" and learn_decimals(self.label, split_csv(chunks.as_input(), mark)[1])
+        self.names, batches = split_csv(watched.input, mark)
         for batch in batches:
             yield write_points(batch) if has_commas else batch
+        if not watched.has_end:
+            self.count(NO_END)
 
     def _read_parquet(self) -> Iterator[TextBatch]:
         try:

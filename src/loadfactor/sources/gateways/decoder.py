@@ -9,7 +9,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from loadfactor.base.units import BYTES_PER_MIB, MS_PER_DAY, NS_PER_MS
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.gateways.forms import Form, find_form, flatten, pick
 from loadfactor.sources.parsing.cells import quote
-from loadfactor.sources.parsing.csv_text import split_csv
+from loadfactor.sources.parsing.csv_text import NO_END, WatchedEnd, split_csv
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
 from loadfactor.sources.parsing.times import parse_epoch_ms, parse_stamp
 from loadfactor.tables.work import SERVED_REQUESTS
@@ -35,7 +34,6 @@ _LONG: Final = re.compile(r"[\w+/=.-]{32,}")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _COUNT: Final = re.compile(r"(\d{1,15})(\.0+)?")
 NO_OBJECT: Final = "lines that are no JSON object; not counted"
-NO_END: Final = "last line without an end: what is cut off there is not known"
 NO_TOKENS: Final = "requests without tokens (not to a model, or not answered); not counted"
 OWN_CACHE: Final = "answers from the gateway's own cache, which no engine made; not counted"
 Numbered = tuple[str, dict[str, Any]]
@@ -72,13 +70,14 @@ def _read_rows(log: Input, gaps: Counter[str]) -> Iterator[Numbered]:
     if start[:1] == "[" or (start[:1] == "{" and (first is None or isinstance(first.get("data"), list))):
         yield from _read_document(log)
     elif "," in start and "{" not in start:
-        names, batches = split_csv(log)
+        watched = WatchedEnd(log)
+        names, batches = split_csv(watched.input)
         for batch in batches:
             columns = [column.to_pylist() for column in batch.cells.columns]
             for number, cells in enumerate(zip(*columns, strict=True), batch.first_row):
                 where = f"{log.label}, row {number}"
                 yield where, _unpack(where, dict(zip(names, cells, strict=True)))
-        if reduce(lambda last, piece: piece[-2:] or last, log.chunks, b"").rstrip(b"\0")[-1:] != b"\n":
+        if not watched.has_end:
             gaps[NO_END] += 1
     else:
         for number, line in enumerate(split_lines(log), 1):

@@ -22,6 +22,7 @@ from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns,
 from loadfactor.tables.schema import BRIDGED, LABELS, LINGER_MS, REST, table
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
+PARTS_EQUAL: Final = "holders of one GPU at once: an equal part of it each, as labels say no more"
 Parts = tuple[tuple[str, float | None], ...]  # device and its share of the GPU; None is the whole
 
 
@@ -272,6 +273,7 @@ class ScrapeRows:
     def make_allocations(self, held: Iterable[HeldSpan]) -> Iterator[Rows]:
         """These, as rows."""
         held = list(held)
+        self._gaps.add(self._where, PARTS_EQUAL, sum(h.share is not None for h in held))
         for i in range(0, len(held), BATCH_ROWS):
             part = held[i : i + BATCH_ROWS]
             facts = [self._known.holder_facts.get(h.job_id, HolderFacts()) for h in part]

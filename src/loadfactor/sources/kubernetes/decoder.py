@@ -172,6 +172,11 @@ class KubernetesDecoder:
             pod.from_ms is not None and not self.cluster.find_held(pod).is_sure for pod in self.cluster.pods.values()
         )
 
+    def count_divided(self) -> int:
+        """How many pods hold parts of GPUs, by what they requested."""
+        held = [self.cluster.find_held(pod) for pod in self.cluster.pods.values() if pod.from_ms is not None]
+        return sum(one.share is not None or one.gpus % 1 > 0 for one in held)
+
     def _put_pod(self, found: Object, at_ms: int | None) -> None:
         self._newest_ms = max(self._newest_ms, at_ms or 0)
         if len(self._namespaces) < 2:

@@ -69,11 +69,18 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
     yield from drain_saved(decoder, inputs[0].label, saved_ms, why)
 
 
+PARTS_REQUESTED = "pods with a part of a GPU: the part that they requested of it, not what they used"
+"""The basis of shares: time slices, MPS, HAMi, MIG and partitions are what the scheduler promises."""
+
+
 def drain_saved(decoder: KubernetesDecoder, where: str, saved_ms: int | None, why: str) -> Iterator[Rows | Gap]:
     """The rows of all that was fed: what still runs is held until `saved_ms`; `why` it is that time."""
     unsure = decoder.count_unsure()
     if unsure:
         yield Gap(where, "pods whose node is not in it: their GPUs count as undivided ones", unsure)
+    divided = decoder.count_divided()
+    if divided:
+        yield Gap(where, PARTS_REQUESTED, divided)
     unnamed = decoder.cluster.granted.count_unnamed()
     if unnamed:
         yield Gap(

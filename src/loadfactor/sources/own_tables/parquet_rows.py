@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.sources.base import Input, Rows
+from loadfactor.sources.base import Gap, Input, Rows
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells, quote
-from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
+from loadfactor.sources.parsing.csv_text import BATCH_ROWS, NO_END, TextBatch, WatchedEnd, split_csv
 from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import DATED_BY_DAY
@@ -171,11 +171,14 @@ def _find_converter(
     )
 
 
-def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
+def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Rows | Gap]:
     """The rows of one CSV. Raises SourceError; see `convert_cells`, `check_headings` and `split_csv`."""
-    names, batches = split_csv(source)
+    watched = WatchedEnd(source)
+    names, batches = split_csv(watched.input)
     check_headings(source.label, names, table)
     yield from convert_cells(source.label, table, batches, zone)
+    if not watched.has_end:
+        yield Gap(source.label, NO_END)
 
 
 def convert_cells(label: str, table: Table, batches: Iterator[TextBatch], zone: tzinfo | None) -> Iterator[Rows]:

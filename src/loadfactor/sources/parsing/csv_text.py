@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -20,12 +20,31 @@ BATCH_ROWS: Final = 65_536
 _BLOCK_BYTES: Final = 2 * BYTES_PER_MIB  # the longest row; a line is at most 1 MiB already
 
 
+NO_END: Final = "last line without an end: what is cut off there is not known"
+
+
 @dataclass(frozen=True)
 class TextBatch:
     """Up to 65,536 rows whose cells are all text; an empty cell is null."""
 
     cells: pa.RecordBatch
     first_row: int  # number of its first row, from 1; the header is not counted
+
+
+class WatchedEnd:
+    """The pieces of an input, and whether its last line had its end once all were read: else its last cell may be cut off."""
+
+    def __init__(self, source: Input) -> None:
+        self.input = replace(source, chunks=self)
+        self.has_end = True
+        self._chunks = source.chunks
+
+    def __iter__(self) -> Iterator[bytes]:
+        last = b""
+        for piece in self._chunks:
+            last = (last + piece)[-2:]
+            yield piece
+        self.has_end = last.rstrip(b"\0")[-1:] in (b"", b"\n", b"\r")
 
 
 def split_csv(source: Input, delimiter: str = ",") -> tuple[tuple[str, ...], Iterator[TextBatch]]:

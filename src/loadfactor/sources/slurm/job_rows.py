@@ -53,6 +53,7 @@ NO_END: Final = "jobs that ended, and nobody says when: not booked"
 BACKWARDS: Final = "jobs that end before they start, or after ten years: not booked"
 LATE_SUBMIT: Final = "jobs that were submitted after they started: their wait is unknown"
 GIVEN_NONE: Final = "jobs that asked for GPUs and were given none: not booked"
+PARTS_REQUESTED: Final = "jobs with parts of GPUs (MIG, shards, MPS): the part that they requested, not what they used"
 REQUESTED_ONLY: Final = "jobs of which nobody says what they were given: what they asked for is booked"
 MOST_TASKS: Final = 1_000_000  # of one array; Slurm allows 4 million, and nobody waits with so many
 _CONDENSED: Final = re.compile(r"(\d+)_\[([^\]]*)\]?")
@@ -116,6 +117,7 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
     backwards = ran & (held > 0) & ((length < 0) | (length > LONGEST_RUN_MS))
     _note(notes, label, BACKWARDS, backwards, jobs)
     booked = ran & (held > 0) & ~nobody_knows & ~backwards  # NaN, shards of unknown size, is not above 0
+    _note(notes, label, PARTS_REQUESTED, booked & ~np.isnan(gpus.share) | booked & (held % 1 > 0), jobs)
     chosen = JobGpus(held, gpus.share, gpus.requested)
     jobs = _end_open(jobs, booked & open_end, around, notes, label)
     for rows in _allocate(jobs, booked, chosen, around, label, notes):
