@@ -176,8 +176,11 @@ def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Row
     watched = WatchedEnd(source)
     names, batches = split_csv(watched.input)
     check_headings(source.label, names, table)
-    yield from convert_cells(source.label, table, batches, zone)
-    if not watched.has_end:
+    has_rows = False
+    for rows in convert_cells(source.label, table, batches, zone):
+        has_rows = True
+        yield rows
+    if has_rows and not watched.has_end:
         yield Gap(source.label, NO_END)
 
 
