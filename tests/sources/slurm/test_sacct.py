@@ -21,7 +21,7 @@ from loadfactor.interfaces.reports.page import build_page
 from loadfactor.interfaces.requests import ReportRequest, ShowRequest
 from loadfactor.settings.config import settings
 from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.slurm.job_rows import NOT_ITS_GPUS, SHARED, UNREADABLE, read_summary
+from loadfactor.sources.slurm.job_rows import NOT_ITS_GPUS, PARTS_REQUESTED, SHARED, UNREADABLE, read_summary
 from loadfactor.sources.slurm.live_decoder import ACCOUNTING, LiveSlurmDecoder
 
 NEVER = {"Start": "None", "AllocTRES": "", "NodeList": "None assigned"}
@@ -493,7 +493,7 @@ def test_parts_of_gpus_are_not_summed_up(tmp_path):
     """What jobstats measures of a whole GPU is not what a job with a slice of it did."""
     books = book(tmp_path, summarize(n1={"0": 50}), AllocTRES=tres(1, "1g.10gb"), ReqTRES=tres(1, "1g.10gb"))
     assert said(books)[0][2:] == (None, None, None)
-    assert books.gaps == {f"{SHARED} (first in line 2)": 1}
+    assert books.gaps == {f"{what} (first in line 2)": 1 for what in (SHARED, PARTS_REQUESTED)}
 
 
 def test_a_summary_that_comes_after_the_end_is_taken():
