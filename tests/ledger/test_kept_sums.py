@@ -1,4 +1,4 @@
-"""The sums that are kept beside the ledger are those of the ledger, whatever comes late, goes, or changes its name or price."""
+"""Sums and waits that are kept beside the ledger are those worked out anew, whatever comes late, goes, or changes name or price."""
 
 import random
 from functools import cache
@@ -8,15 +8,17 @@ from typing import Any
 import ibis
 import ibis.expr.operations as ops
 import pytest
-from tests.ledger.fleets import HOUR, Fleet, Row, add, batch, batches
+from tests.ledger.fleets import HOUR, Fleet, Row, add, batch, batches, full
 from tests.ledger.test_books_balance import near, refresh_ledger
 from tests.long import rest_long
 
 from loadfactor.books.books import Books
+from loadfactor.books.expressions import write_waits
 from loadfactor.books.kept_sums import LEDGER_FILES, find_untold
+from loadfactor.books.kept_waits import TOLD_BY, view_waits
 from loadfactor.books.ledger_inputs import select_ledger
 from loadfactor.books.rebuild import open_ledger
-from loadfactor.ledger.columns import HISTOGRAM, KEPT_SUMS
+from loadfactor.ledger.columns import HISTOGRAM, KEPT_SUMS, KEPT_WAITS
 from loadfactor.ledger.states import measures
 from loadfactor.ledger.sums import HIGHEST, KEPT, KeptSum, window_columns
 from loadfactor.store.manifest import intersect, merge
@@ -69,12 +71,27 @@ def assert_sums_of_the_ledger(books: Books, whole: bool = True) -> None:
                 assert not wrong, (kept.table, key, wrong)
 
 
+def assert_waits_are_kept(books: Books) -> None:
+    """Readers find waits and their reasons in files, and these are what allocations and queue events speak of now."""
+    with books.store.read() as session:
+        view_waits(session)
+        shown = {name: session.fetch(f"FROM {name} ORDER BY ALL").to_pylist() for name in KEPT_WAITS}
+        assert all("read_parquet" in session.read_view(name) for name in KEPT_WAITS)
+        for name in TOLD_BY:
+            session.view_table(name, name)
+        for name, sql in write_waits().items():
+            session.create_view(name, sql)
+            assert session.fetch(f"FROM {name} ORDER BY ALL").to_pylist() == shown[name]
+
+
 @pytest.mark.parametrize("seed", rest_long(range(4)))
 def test_sums_are_those_of_the_ledger(seed: int, tmp_path: Path) -> None:
     """Through data in pieces in any order, new prices, rows tagged anew and an import taken out; also where hours are stale."""
     rnd = random.Random(30 + seed)
     fleet = Fleet(rnd)
     tables, prices = fleet.tables, fleet.tables["prices"]
+    for row in tables["queue_events"]:
+        row["reason"] = rnd.choice((None, "Priority", "Resources"))
     books = Books(tmp_path / "store")
     rows = [(name, row) for name, of in tables.items() if name not in ("devices", "prices") for row in of]
     rnd.shuffle(rows)
@@ -86,16 +103,42 @@ def test_sums_are_those_of_the_ledger(seed: int, tmp_path: Path) -> None:
         assert_sums_of_the_ledger(books, whole=False)
         refresh_ledger(books)
         assert_sums_of_the_ledger(books)
+        assert_waits_are_kept(books)
     mapping = tmp_path / "mapping.csv"
     mapping.write_text(MAPPING)
     books.retag(mapping)
     assert_sums_of_the_ledger(books)
+    assert_waits_are_kept(books)
     books.forget(rnd.randint(2, 3))
     assert_sums_of_the_ledger(books)
+    assert_waits_are_kept(books)
     price = {"basis": "contracted", "price_per_gpu_hour": 7.0, "from_utc": fleet.start + 3 * HOUR}
     add(books, [batch("prices", [price])], "dearer", tmp_path)
     refresh_ledger(books)
     assert_sums_of_the_ledger(books)
+    assert_waits_are_kept(books)
+
+
+def test_waits_are_kept_where_an_event_comes_alone_and_where_their_file_went(tmp_path: Path) -> None:
+    """No hour is booked for an event of a queue; a reader that sees more than what is kept works its waits out."""
+    books, at = Books(tmp_path / "store"), 1_767_225_600_000
+    device = {"device_id": "g", "from_utc": at, "to_utc": at + 4 * HOUR}
+    event = {"job_id": "j", "event": "submitted", "at_utc": at, "gpus": 1.0, "reason": "Priority"}
+    add(books, batches(full({"devices": [device], "queue_events": [event]})), "submitted", tmp_path)
+    refresh_ledger(books)
+    assert_waits_are_kept(books)
+    started = event | {"event": "started", "at_utc": at + HOUR, "reason": None}
+    add(books, batches(full({"queue_events": [started]})), "started", tmp_path)
+    assert books.find_waits().all.started == 1  # not kept yet
+    refresh_ledger(books)
+    assert_waits_are_kept(books)
+    found = books.find_waits()
+    assert (found.all.started, [(of.reason, of.gpu_hours_waited) for of in found.reasons]) == (1, [("Priority", 1.0)])
+    with books.store.write() as writer:
+        writer.swap(writer.manifest.of(KEPT_WAITS["wait_reasons"]), [])
+    assert books.find_waits() == found
+    refresh_ledger(books)
+    assert_waits_are_kept(books)
 
 
 def test_a_question_by_gpu_over_days_reads_no_rows_of_hours() -> None:

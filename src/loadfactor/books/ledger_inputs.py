@@ -78,7 +78,8 @@ class BookedBills:
 class LedgerInputs:
     """Digests of what follows from all rows of the small tables, bills that make prices, and prices of owned GPUs.
 
-    `sources`: of which GPUs allocation sources speak; `unlisted`: what is held and not listed; `names`: names and numbers of nodes.
+    `sources`: of which GPUs allocation sources speak; `unlisted`: what is held and not listed; `names`: names and numbers of nodes;
+    `waits`: from which files the waits follow that are kept, on which no hour stands.
     """
 
     sources: str = ""
@@ -86,6 +87,7 @@ class LedgerInputs:
     names: str = ""
     bills: BookedBills | None = None
     owned: OwnedPrices = OwnedPrices()
+    waits: str = ""
 
     def write(self) -> str:
         """As the manifest keeps it.
@@ -94,7 +96,8 @@ class LedgerInputs:
         '{"sources":"a","unlisted":"b","names":"c"}'
         """
         reported = asdict(self)
-        left_out = {name for name, is_there in (("bills", self.bills), ("owned", self.owned.written)) if not is_there}
+        are_there = {"bills": self.bills, "owned": self.owned.written, "waits": self.waits}
+        left_out = {name for name, is_there in are_there.items() if not is_there}
         return json.dumps({name: reported[name] for name in reported if name not in left_out}, separators=(",", ":"))
 
 
@@ -123,6 +126,7 @@ def read_inputs(text: str) -> LedgerInputs:
             tuple(BookedFile(file["checksum"], file["from_ms"], file["to_ms"]) for file in bills["files"]),
         ),
         _read_owned(reported.get("owned"), lambda row: OwnedPrice(**row)),
+        reported.get("waits", ""),
     )
 
 

@@ -23,6 +23,7 @@ from loadfactor.books.kept_sums import (
     list_sums,
     write_sum,
 )
+from loadfactor.books.kept_waits import keep_waits
 from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, list_estimates, read_inputs, select_ledger
 from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices, has_owned, measure_loads, price_pools
 from loadfactor.catalog.links import list_link_peaks
@@ -47,7 +48,12 @@ MOST_FILES = 12
 
 
 def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BELOW) -> None:
-    """Book every hour that is stale, and keep it. Afterwards the ledger speaks of the whole span of the store."""
+    """Book every hour that is stale, and keep it, with waits. Afterwards the ledger speaks of the whole span of the store."""
+    _refresh_ledger(writer, progress, idle_below)
+    keep_waits(writer)
+
+
+def _refresh_ledger(writer: "Writer", progress: "Progress", idle_below: float) -> None:
     key = ledger_key(idle_below, writer.currency)
     owned = find_owned_prices(writer)
     if (
@@ -112,6 +118,7 @@ def keep_booked(
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
     _add_up_untold(writer, hours)
+    inputs = replace(inputs, waits=read_inputs(writer.manifest.sources_key).waits)
     writer.manifest = replace(writer.manifest, stale=left, ledger_key=key, sources_key=inputs.write(), dropped=dropped)
 
 
@@ -278,7 +285,7 @@ def _find_changed_hours(session: Session, now: LedgerInputs) -> list[Span]:
     a node has another name than before, and where labels contradict the numbers of other nodes than before.
     """
     files = session.manifest.of("ledger")
-    before = read_inputs(session.manifest.sources_key)
+    before = replace(read_inputs(session.manifest.sources_key), waits=now.waits)
     if now == before or not files:
         return []
     if (before.unlisted, before.names) != (now.unlisted, now.names):

@@ -15,6 +15,7 @@ from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.dropped_days import say_changed, say_dropped_rows, say_lacking
+from loadfactor.books.kept_waits import view_waits
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.served_use import (
     CHARGED_AS,
@@ -111,7 +112,6 @@ class Snapshot:
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
         self._idle_below = idle_below
-        self._has_waits = False
         self._checked: Callable[[], CheckResult] | None = None
         self._is_kept = open_ledger(session, idle_below)
         self._ledger = WindowLedger(session, idle_below)
@@ -243,7 +243,7 @@ class Snapshot:
             if question.divides:
                 divide_progress(self._session)
         if question.waits:
-            self._tabulate_waits()
+            view_waits(self._session)
         if question.reads_grid:
             from loadfactor.books.energy_inputs import put_energy
 
@@ -468,7 +468,7 @@ class Snapshot:
         """
         from loadfactor.books.waits import find_waits
 
-        self._tabulate_waits()
+        view_waits(self._session)
         return find_waits(self._session, self._window_of_waits(start, end), by, where or {})
 
     def estimate_wait(self, job: str, start: datetime | None = None, end: datetime | None = None) -> "WaitEstimate":
@@ -478,7 +478,7 @@ class Snapshot:
         """
         from loadfactor.books.waits import estimate_wait
 
-        self._tabulate_waits()
+        view_waits(self._session)
         return estimate_wait(self._session, self._window_of_waits(start, end), job)
 
     def job_activity(self, job: str, start: datetime, end: datetime) -> "JobActivity | None":
@@ -698,19 +698,6 @@ class Snapshot:
         if basis is not None and basis not in BASES:
             raise no_such("cost basis", basis, BASES)
         return basis or self._basis
-
-    def _tabulate_waits(self) -> None:
-        """The waits of all jobs, worked out once, and a view of their reasons."""
-        if self._has_waits:
-            return
-        for name in ("allocations", "queue_events"):
-            self._session.view_table(name, name)
-        queries, session = recall("waits", lambda: expressions().write_waits()), self._session
-        waits = session.find_once("waits", lambda: session.materialize_shared("waits", queries["waits"]))
-        if waits != "waits":
-            session.create_view("waits", f"SELECT * FROM {waits}")
-        session.create_view("wait_reasons", queries["wait_reasons"])
-        self._has_waits = True
 
     def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:
         first, last = self.span

@@ -12,6 +12,7 @@ import numpy as np
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_HOUR
+from loadfactor.books.kept_waits import TOLD_BY
 from loadfactor.ledger.columns import SIZES
 from loadfactor.metrics.query.calendar import Window, instant
 from loadfactor.metrics.query.question import Columns, Key
@@ -327,11 +328,12 @@ def _write(text: str | None) -> str:
 
 
 def list_quotas(session: Session, at_ms: int) -> tuple[tuple[QuotaUse, ...], tuple[CohortUse, ...]]:
-    """The quotas that hold just before an instant, by queue and by cohort; `session` has `waits`, `allocations` and `queue_events`.
+    """The quotas that hold just before an instant, by queue and by cohort; `session` has `waits`.
 
     The queue of a job is the cluster queue in its tags. What ended in that very instant still counts, as for waits.
     """
-    session.view_table("quotas", "quotas")
+    for name in ("quotas", *TOLD_BY):
+        session.view_table(name, name)
     there = f"from_utc < {at_ms} AND coalesce(to_utc, {ALWAYS[1]}) >= {at_ms}"
     place = "json_extract_string(tags, '$.cluster_queue') AS queue, coalesce(json_extract_string(tags, '$.cluster'), '') AS cluster"
     quotas = session.raw.execute(
@@ -341,6 +343,8 @@ def list_quotas(session: Session, at_ms: int) -> tuple[tuple[QuotaUse, ...], tup
           CASE WHEN count(lending_gpus) = count(*) THEN sum(lending_gpus) END
         FROM quotas WHERE {there} GROUP BY ALL ORDER BY ALL"""
     ).fetchall()
+    if not quotas:
+        return (), ()
     held = session.raw.execute(
         f"""
         SELECT {place}, coalesce(json_extract_string(tags, '$.flavor'), '') AS flavor, sum(coalesce(gpus, 1) * coalesce(share, 1))

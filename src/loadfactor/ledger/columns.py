@@ -75,3 +75,5 @@ KEPT_SUMS = {
     "ledger_by_team": MS_PER_HOUR, "ledger_by_device": MS_PER_HOUR, "ledger_by_job": MS_PER_DAY, "ledger_by_device_day": MS_PER_DAY,
 }  # fmt: skip
 """The tables of the sums that are kept beside the ledger (`ledger.sums`), and the period of each, ms."""
+KEPT_WAITS = {"waits": "ledger_waits", "wait_reasons": "ledger_wait_reasons"}
+"""The tables of waits that are kept beside the ledger (`ledger.waits`), by their names in a session; the second reads the first."""

@@ -111,6 +111,12 @@ class Writer(Session):
         (rows,) = self.fetch_one(f"COPY ({sql}) TO {quote(str(path))} ({LEDGER_OPTIONS})")
         return self.finish(StoredFile(path.name, table, int(rows), 0, 0, hours[0][0], hours[-1][1], day, hours=hours))
 
+    def copy_whole(self, table: str, sql: str) -> StoredFile:
+        """Write rows of a table that is kept beside the ledger and is of no period: the whole of it."""
+        path = self.name_new(table)
+        (rows,) = self.fetch_one(f"COPY ({sql}) TO {quote(str(path))} ({LEDGER_OPTIONS})")
+        return self.finish(StoredFile(path.name, table, int(rows), 0, 0))
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def publish(self) -> Manifest:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR
 from loadfactor.books.booking import book_held
-from loadfactor.books.compiled_sql import expressions, recall
+from loadfactor.books.kept_waits import view_waits
 from loadfactor.books.step_totals import Cells, estimate_rates
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.store.session import Session
@@ -279,9 +279,7 @@ class FreeInterval:
 
 def list_waits(session: Session) -> list[WaitSpan]:
     """Every wait that the books know: its pool, and from when to when; None while it lasts."""
-    for name in ("allocations", "queue_events"):
-        session.view_table(name, name)
-    session.create_view("waits", recall("waits", lambda: expressions().write_waits())["waits"])
+    view_waits(session)
     rows = session.raw.execute("SELECT pool, queued_utc, ended_utc FROM waits ORDER BY ALL").fetchall()
     return [(pool, queued, ended) for pool, queued, ended in rows]
 

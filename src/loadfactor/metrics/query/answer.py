@@ -117,7 +117,9 @@ def answer(question: Question, fetch: Fetch) -> Readings:
         keys = [()]
     active = _active_basis(summed)
     units = sum_units(question, fetch)
-    held = {key: float(s) for key, (s,) in zip(summed.keys, summed.sums.get(question.held, ()), strict=False)}
+    held = {}
+    if units:
+        held = {key: float(s) for key, (s,) in zip(summed.keys, summed.sums.get(question.held, ()), strict=False)}
     columns = []
     for metric in question.metrics:
         kind = metric.kind
@@ -140,14 +142,14 @@ def answer(question: Question, fetch: Fetch) -> Readings:
 def _find_nothing_unknown(question: Question, keys: list[Key], columns: Sequence[MetricColumn]) -> set[int]:
     """The groups of an unknown holder where all that is known of them is 0, so that nobody is listed who held nothing."""
     places = [place for place, name in enumerate(question.by) if name in OF_A_HOLDER]
-    groups = [number for number, key in enumerate(keys) if any(key[place] == UNKNOWN_HOLDER for place in places)]
+    groups = {number for place in places for number, key in enumerate(keys) if key[place] == UNKNOWN_HOLDER}
     values = [column.values[number] for column in columns for number in groups]
     if UNKNOWN_HOLDER in dict(question.where).values():
         return set()
     is_nothing = any(value == 0.0 for value in values if isinstance(value, float)) and all(
         value is None or (isinstance(value, float) and value == 0.0) for value in values
     )
-    return set(groups) if is_nothing else set()
+    return groups if is_nothing else set()
 
 
 def tabulate(question: Question, fetch: Fetch) -> tuple[list[NDArray[Any]], dict[str, Floats]]:
