@@ -27,18 +27,16 @@ _STATED: Final = ("devices", "allocations", "outages", "prices", "exchange_rates
 _OF_MANY: Final = ("outages", "prices", "exchange_rates", "unlisted", "node_names")
 """Tables of which a row says something of many GPUs; the last two as `list_facts` makes them."""
 _NAMED: Final = """
-SELECT level, name, node, sum(reported)::VARCHAR AS reported FROM (
-  SELECT 'device' AS level, device_id AS name, node, hash('devices', *COLUMNS(*)) AS reported FROM devices
-  UNION ALL SELECT 'device', device_id, node, hash('allocations', *COLUMNS(*)) FROM allocations
-  UNION ALL SELECT level, name, if(level = 'node', name, NULL), hash('sources', by_list) FROM sources
-) GROUP BY level, name, node"""
+SELECT 'device' AS level, device_id AS name, node, hash('devices', *COLUMNS(*)) AS reported FROM devices
+UNION ALL SELECT 'device', device_id, node, hash('allocations', *COLUMNS(*)) FROM allocations
+UNION ALL SELECT level, name, if(level = 'node', name, NULL), hash('sources', level, name, by_list) FROM sources"""
 
 
 @dataclass(frozen=True)
 class _HeldHours:
-    """The holdings of whole hours, and what they were made from, as sums of hashes.
+    """The holdings of whole hours, and what they were made from, as hashes.
 
-    `stated`: of all rows; `whole`: of what concerns more than single GPUs; `named`: a row for each GPU, node and pool by name.
+    `stated`: of all rows; `whole`: of what concerns more than single GPUs; `named`: of each row, with the GPU, node or pool named.
     """
 
     hours: Span
@@ -137,13 +135,12 @@ def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
 
 def _find_changed(session: Session, kept: _HeldHours, named: "pa.Table") -> str | None:
     """A table of the GPUs of which something else is reported now, with all of their nodes; None where that is most of them."""
-    session.raw.register("named_before", kept.named)
-    session.raw.register("named_now", named)
-    session.materialize(
-        "changed_names", "(FROM named_now EXCEPT FROM named_before) UNION (FROM named_before EXCEPT FROM named_now)"
-    )
-    for name in ("named_before", "named_now"):
-        session.raw.unregister(name)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = (kept.named, named), (named, kept.named)  # no row is there twice: rows of one key are one
+    changed = [rows.filter(pc.invert(pc.is_in(rows["reported"], others["reported"]))) for rows, others in pairs]
+    session.register("changed_names", pa.concat_tables(changed))
     (is_wide,) = session.fetch_one("SELECT count(*) > 0 FROM changed_names WHERE level IN ('pool', 'fleet')")
     if is_wide:
         return None

@@ -33,6 +33,8 @@ HOLDER: Final = ("node", "job", "user", "team")
 """Dimensions that alerts name of every group, whatever it is split by."""
 NONE: Final = -1
 """The number of no name and of no group."""
+SPARE: Final = 8
+"""Room for an eighth more steps and groups than are needed is made at once: that costs as much memory."""
 _BITS: Final = 32
 
 
@@ -212,6 +214,7 @@ class _Split:
         self._place_of = np.zeros(0, dtype=np.int64)  # the group of each number, or of each pair
         # columns × steps × groups: those added last, after as many as windows need
         self._tables = {part: np.zeros((len(part.columns), kept, 0)) for part in parts}
+        self._rooms: dict[Part, tuple[Floats, int]] = {}  # in which these lie, and where they end
         self._wholes = {part: np.zeros((len(part.columns), 1, 0)) for part in self.since_start}
         self._was_there = np.zeros((longest, 0), dtype=np.bool_)
         self.starts = np.zeros((1, 0))
@@ -253,15 +256,26 @@ class _Split:
 
         self.is_there: Flags = count(None) > 0
         self._was_there = np.concatenate([self._was_there[-self._longest :], self.is_there])
-        for part, table in self._tables.items():
-            added = np.empty((len(table), self.kept + steps, groups))
-            known = table.shape[2]  # groups that are new did nothing before
-            added[:, : self.kept, :known] = table[:, table.shape[1] - self.kept :]
-            added[:, : self.kept, known:] = 0.0
+        for part in self._tables:
+            added = self._extend(part, steps, groups)
             for column, amounts in enumerate(rows.sums[part]):
-                added[column, self.kept :] = count(amounts)
-            self._tables[part] = added
+                added[column] = count(amounts)
         self._advance(rows, before, begins, job_starts)
+
+    def _extend(self, part: Part, steps: int, groups: int) -> Floats:
+        """Put so many steps, in which nothing was done yet, behind those that windows need; these steps, to be filled in.
+
+        In the room that is left, so that a minute does not copy an hour; new groups did nothing before.
+        """
+        table = self._tables[part]
+        room, end = self._rooms.get(part, (table, table.shape[1]))
+        if end + steps > room.shape[1] or groups > room.shape[2]:
+            room = np.zeros((len(table), self.kept + max(steps, self.kept // SPARE), groups + groups // SPARE))
+            room[:, : self.kept, : table.shape[2]] = table[:, table.shape[1] - self.kept :]
+            end = self.kept
+        self._rooms[part] = room, end + steps
+        self._tables[part] = room[:, end - self.kept : end + steps, :groups]
+        return self._tables[part][:, self.kept :]
 
     def _advance(
         self, rows: CutRows, before: int, begins: Sequence[tuple[int, str, int]], job_starts: Mapping[str, int]
@@ -344,7 +358,7 @@ class _Split:
         kept = np.flatnonzero(stays)
         self.named = [self.named[group] for group in kept.tolist()]
         self._since, self._was_there = self._since[kept], self._was_there[:, kept]
-        self._tables = {part: of[:, :, kept] for part, of in self._tables.items()}
+        self._tables, self._rooms = {part: of[:, :, kept] for part, of in self._tables.items()}, {}
         self._wholes = {part: of[:, :, kept] for part, of in self._wholes.items()}
         self.numbers = self.numbers[:, kept]
 
@@ -385,7 +399,7 @@ class _Split:
         return found
 
     def _widen(self, numbers: Sequence[Sequence[int]]) -> None:
-        """Make room for groups of these names; in the tables `add` makes it, which copies them anyway."""
+        """Make room for groups of these names; in the tables `_extend` makes it."""
         more = len(numbers)
         self.named = self.named + [
             tuple(names.names[n] for names, n in zip(self._names, of, strict=True)) for of in numbers
