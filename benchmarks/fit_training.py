@@ -1,14 +1,16 @@
-"""Fit of the constants of the training equations, all at once, to a folder of measurements; rewrites their file.
+"""Fit of the constants of the training equations, all at once, to measurements; rewrites their file.
 
-    python -m benchmarks.fit_training FOLDER
+    python -m benchmarks.fit_training FOLDER [--check]
 
-Least squares on log(measured ÷ predicted) with every file weighted as in WEIGHTS, large residuals counted linearly, and each
-constant held to its physical prior. `benchmarks/leave_out.py` then says how wrong it is on what it was not fitted to.
+FOLDER has the tables that do not come with the program. Least squares on log(measured ÷ predicted) with every file weighted as in
+WEIGHTS, large residuals counted linearly, and each constant held to its physical prior. It starts from the priors and reads no
+fitted value, so the same tables give the same constants; `--check` writes nothing, and fails where one differs from the file's by
+more than 1e-6 of itself. `benchmarks/leave_out.py` then says how wrong it is on what it was not fitted to.
 """
 
 import sys
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -30,6 +32,7 @@ WEIGHTS = {
     "korthikanti2022_table5.csv": 18,
     "megatron_h100_weak_scaling.csv": 4,
     "mosaic_mpt_training.csv": 5,
+    "mosaic_mpt_h100.csv": 5,
     "vtrain_a100_multi.csv": 6,
     "vtrain_a100_single.csv": 4,
     "nemo_performance.csv": 5,
@@ -42,8 +45,12 @@ WEIGHTS = {
 }
 LARGE = 0.08  # beyond this a residual counts linearly: outliers are not explained by any constant
 PRIOR_WEIGHT = 0.1
-MOST_LAYOUTS = 40  # of a row that leaves its layout open: the fastest by the constants before
+MOST_LAYOUTS = 40  # of a row that leaves its layout open: the fastest by the priors
+ENOUGH = 1e-6  # of the objective: rounds that bring less are left out
+STEP = 0.01  # of the logarithm of a constant, for slopes
+SAME = 1e-6
 FILE = Path("src/loadfactor/catalog/constants/training.toml")
+PUBLISHED = Path("src/loadfactor/catalog/measurements")  # tables that come with the program
 
 
 @dataclass(frozen=True)
@@ -55,21 +62,27 @@ class Case:
     layouts: Sequence[TrainingLayout]
 
 
-def cases(folder: Path, names: Container[str]) -> list[Case]:
-    """The usable rows of these files; what ran out of memory has no time."""
+def cases(folder: Path, names: Container[str], known: TrainingConstants) -> list[Case]:
+    """The usable rows of these files, of the folder or of what comes with the program; what ran out of memory has no time.
+
+    Layouts that a row leaves open are ordered by the constants given.
+    """
     found = []
-    for file in read_measurement_files([folder]):
-        for row in file.rows if file.name in names else ():
+    files = {file.name: file for file in read_measurement_files([PUBLISHED, folder])}
+    for name in sorted(files):
+        file = files[name]
+        for row in file.rows if name in names else ():
             try:
                 one = read_row(row)
             except RowRefused:
                 continue
             if not isfinite(one.value):
                 continue
-            free = search_layouts(one.job, one.layout.gpus, one.space).layouts if one.free else ()
-            found.append(
-                Case(file.name, one, [free.pick(i) for i in range(min(len(free), MOST_LAYOUTS))] or [one.layout])
-            )
+            layouts = [one.layout]
+            if one.free:
+                free = search_layouts(with_constants(one.job, known), one.layout.gpus, one.space).layouts
+                layouts = [free.pick(i) for i in range(min(len(free), MOST_LAYOUTS))] or layouts
+            found.append(Case(file.name, one, layouts))
     return found
 
 
@@ -112,7 +125,7 @@ def fit(
     x, damping = at_prior.copy(), 1e-2
     r = objective(x)
     for _ in range(rounds):
-        slope = np.array([(objective(x + 0.01 * e) - r) / 0.01 for e in np.eye(len(x))]).T
+        slope = np.array([(objective(x + STEP * e) - r) / STEP for e in np.eye(len(x))]).T
         before = r @ r
         while damping < 1e4:
             move = np.linalg.solve(slope.T @ slope + damping * np.eye(len(x)), -slope.T @ r).clip(-0.4, 0.4)
@@ -122,7 +135,7 @@ def fit(
                 break
             damping *= 4
         print(f"  objective {r @ r:.4f}", file=sys.stderr, flush=True)
-        if before - r @ r < 1e-5:
+        if before - r @ r < ENOUGH:
             break
     return build(x)
 
@@ -145,23 +158,36 @@ def write(known: TrainingConstants) -> None:
         if line.startswith("["):
             section = line.strip("[]")
         if line.startswith("value ="):
-            line = f"value = {getattr(known, section):.4g}"
+            line = f"value = {getattr(known, section):.9g}"
         lines.append(line)
     FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_priors() -> dict[str, float]:
+    """The physical guess of each constant that is fitted."""
+    return {
+        name: float(str(entry["prior"])) for name, entry in read_constants("training.toml").items() if "prior" in entry
+    }
 
 
 def main(arguments: list[str]) -> None:
     """Fit to the folder named."""
     folders = [a for a in arguments if not a.startswith("-")]
     if len(folders) != 1:
-        sys.exit("usage: python -m benchmarks.fit_training FOLDER")
-    rows = cases(Path(folders[0]), WEIGHTS)
-    priors = {n: float(str(e["prior"])) for n, e in read_constants("training.toml").items() if "prior" in e}
-    start = replace(read_training_constants(), **priors)
-    assert {f.name for f in fields(TrainingConstants)} >= set(priors)
+        sys.exit("usage: python -m benchmarks.fit_training FOLDER [--check]")
+    priors, kept = read_priors(), read_training_constants()
+    start = replace(kept, **priors)
+    rows = cases(Path(folders[0]), WEIGHTS, start)
     known = fit(rows, priors, start)
-    write(known)
     report(rows, known)
+    if "--check" not in arguments:
+        write(known)
+        return
+    apart = {n: getattr(known, n) / getattr(kept, n) - 1 for n in priors}
+    worst = max(apart, key=lambda n: abs(apart[n]))
+    print(f"{worst} is the furthest from the file: {apart[worst]:+.1e} of itself")
+    if abs(apart[worst]) > SAME:
+        sys.exit(f"{FILE} is not what these tables give; run this without --check, then benchmarks.leave_out")
 
 
 if __name__ == "__main__":

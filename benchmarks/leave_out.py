@@ -18,13 +18,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.fit_training import LARGE, PRIOR_WEIGHT, WEIGHTS, Case, cases, residuals
+from benchmarks.fit_training import LARGE, PRIOR_WEIGHT, WEIGHTS, Case, cases, read_priors, residuals
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.constants import FittedRuns, TrainingConstants, read_constants, read_training_constants
+from loadfactor.catalog.constants import FittedRuns, TrainingConstants, read_training_constants
 from loadfactor.planner.training.distance import MEANINGS, describe_runs, find_distance, name_network_kind
 
 FILE = Path("src/loadfactor/catalog/constants/training_errors.toml")
-UNFITTED = ("internevo_a100.csv", "layouts_a100_13b.csv", "mt_nlg_530b.csv")
+UNFITTED = (
+    "internevo_a100.csv", "layouts_a100_13b.csv", "mt_nlg_530b.csv", "megatron_deepspeed_a100.csv", "adapters_eager.csv",
+)  # fmt: skip
 STEP = 0.01  # of the logarithm of a constant, for slopes
 GOOD_LAYOUT = 1.25  # times the seconds of the best one predicted for the job, at most
 KINDS = ("dense", "experts")
@@ -186,11 +188,10 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
         sys.exit("usage: python -m benchmarks.leave_out FOLDER")
     folder = Path(arguments[0])
-    rows = cases(folder, WEIGHTS)
-    priors = {n: float(str(e["prior"])) for n, e in read_constants("training.toml").items() if "prior" in e}
-    known = read_training_constants()
+    priors, known = read_priors(), read_training_constants()
+    rows = cases(folder, WEIGHTS, known)
     fitted = describe(rows)
-    sources = leave_out(rows, priors, known) + predict_unfitted(cases(folder, UNFITTED), fitted, known)
+    sources = leave_out(rows, priors, known) + predict_unfitted(cases(folder, UNFITTED, known), fitted, known)
     tail = choose_tail(sources)
     lines = [
         "# Errors of the training equations, by `python -m benchmarks.leave_out`. Errors are of seconds of a step;",

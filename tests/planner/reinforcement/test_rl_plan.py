@@ -1,21 +1,25 @@
 """Reinforcement learning: lengths, rollouts and steps by hand, and what holds of every way."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from loadfactor import plan_reinforcement
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import read_framework_factors
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network, read_network
+from loadfactor.planner.hardware.checkpoint import count_spares, plan_checkpoints
 from loadfactor.planner.reinforcement.request import RlRequest
 from loadfactor.planner.reinforcement.responses import fit_lengths, read_lengths
 from loadfactor.planner.reinforcement.rl_plan import (
     PARTS,
     RlQuestion,
     RlWay,
+    calibrate,
     describe_lengths,
     find_way,
     list_ways,
@@ -182,6 +186,47 @@ def test_a_plan_compares_every_way_and_costs_all_gpus() -> None:
     assert plan.best.framework_factor == read_framework_factors()["dense"].value
     assert plan.cost is None
     assert plan.tokens_per_s_per_gpu * 16 * plan.step_s == pytest.approx(1024 * (512 + 2048), rel=1e-3)
+
+
+def test_a_run_takes_longer_by_what_failures_cost() -> None:
+    """All GPUs fail together as those of `plan train` do: 16 of 1,000 h each stop the run every 62.5 h."""
+    often = plan_rl(ask(gpu_mtbf_h=1000, restart_s=900))
+    assert often.checkpoints == plan_checkpoints(60, 62.5 * 3600, 900)
+    assert often.days == pytest.approx(often.steady_days / often.checkpoints.efficiency_share)
+    assert often.spare_nodes == count_spares(62.5 * 3600, 24 * 3600)
+    with pytest.raises(PlanError, match="--gpu-mtbf-h"):
+        plan_rl(ask(gpu_mtbf_h=0.05, restart_s=900))
+
+
+def test_a_measured_step_moves_the_framework_and_each_half() -> None:
+    """Both halves twice as long: most of it is the framework's. What was measured is predicted then, in a narrower range."""
+    question = ask(framework_factor=None, placement="colocated")
+    before = plan_rl(question)
+    measured = {"rollout": 2 * before.best.rolled_s, "train": 2 * before.best.trained_s}
+    after = plan_rl(calibrate(question, measured))
+    assert after.calibration is not None
+    assert 1.3 < after.calibration.factor_after / after.calibration.factor_before < 2
+    assert after.best.rolled_s == pytest.approx(measured["rollout"], rel=0.1)
+    assert after.best.trained_s == pytest.approx(measured["train"], rel=0.1)
+    assert after.step_range[1] / after.step_range[0] < before.step_range[1] / before.step_range[0]
+    one = plan_rl(calibrate(question, {"train": measured["train"]}))
+    assert one.calibration is not None
+    assert [half.half for half in one.calibration.halves] == ["train"]
+    assert before.best.rolled_s < one.best.rolled_s < after.best.rolled_s  # the framework's part holds for both
+
+
+def test_a_log_of_verl_is_a_measured_step(tmp_path: Path) -> None:
+    """The middle step: 100 s of generation, and of the other 70 s those 10 are no training in which it was tested."""
+    log = tmp_path / "verl.log"
+    line = "step:{} - actor/pg_loss:0.1 - timing_s/gen:{} - timing_s/testing:10 - timing_s/step:{}\n"
+    log.write_text(line.format(1, 90, 160) + line.format(2, 100, 170) + line.format(3, 120, 190))
+    page = plan_reinforcement(model="llama-3.1-8b", gpus=16, measured=(str(log),))
+    assert [(half.half, half.measured_s) for half in page.data.calibration.halves] == [("rollout", 100), ("train", 60)]
+    log.write_text("no step\n")
+    with pytest.raises(InputError, match="rollout=212s"):
+        plan_reinforcement(model="llama-3.1-8b", gpus=16, measured=(str(log),))
+    with pytest.raises(InputError, match="rollout=212s"):
+        plan_reinforcement(model="llama-3.1-8b", gpus=16, measured=("generation=3s",))
 
 
 @pytest.mark.parametrize(

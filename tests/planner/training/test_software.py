@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.hardware.compare_plans import compare_training
 from loadfactor import plan_training
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.units import BYTES_PER_GIB, FLOPS_PER_PFLOPS, FLOPS_PER_TFLOPS, PARAMETERS_PER_BILLION, S_PER_DAY
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.measurements import read_published_rows
+from loadfactor.catalog.constants import read_training_constants
+from loadfactor.catalog.measurements import HARDWARE, read_hardware, read_published_rows
 from loadfactor.catalog.models import Network, network, networks
 from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.flops import (
@@ -154,6 +156,48 @@ def test_attention_of_its_own_generation_is_faster_on_new_accelerators_alone() -
     assert own[1] > 1.1 * ported[1]
     old, same = (build_machine(accelerator("a100-sxm"), software=s).attention_flops for s in (Software(), NEMO))
     assert old == same
+
+
+def test_the_first_flash_kernel_is_no_faster_on_new_accelerators_than_its_port() -> None:
+    """FlashAttention of 2022 on Hopper reaches 0.6 of the share that it does on Ampere, as its successor does (arXiv:2407.08608)."""
+    first = find_software("composer")
+    known = read_training_constants()
+    old, new = (build_machine(accelerator(card), software=first) for card in ("a100-sxm", "h100-sxm"))
+    shares = [machine.attention_flops[0] / machine.wide.peak_flops for machine in (old, new)]
+    assert shares == pytest.approx([known.flash_share, known.flash_share * known.flash2_ported_share])
+
+
+def test_products_in_32_bits_stay_below_the_limit_of_power() -> None:
+    """An H100 SXM reaches 77 % of its 67 TFLOP/s in fp32 as measured (docs/hardware.md), and 68 to 73 % in 16 bits."""
+    known = read_training_constants()
+    wide, narrow = (build_machine(accelerator("h100-sxm"), d, software=NEMO).matmul for d in ("fp32", "bf16"))
+    assert wide.matmul_share == known.matmul_share > 1.1 * narrow.matmul_share
+    measured = read_hardware(HARDWARE[0])
+    (fp32,) = (one for one in compare_training(measured["training"], accelerator("h100-sxm")) if one["fault"] == "fp32")
+    assert abs(fp32["error"]) < 0.06
+
+
+def test_adapters_on_all_products_have_seven_and_move_more_where_nothing_is_fused() -> None:
+    """By hand for Llama 3.1 8B: inputs of 4,096 and 4,096, or with the MLP 4,096 and 14,336 more; outputs 10,240 or 43,008."""
+    net = network("llama-3.1-8b")
+    some, every = Adapters(16), Adapters(16, targets="all")
+    assert (some.kernels(net), every.kernels(net)) == (3 * 4, 3 * 7)
+    assert every.parameters(net) == 41_943_040  # as peft counts all-linear adapters of rank 16
+    assert some.moved_bytes_per_token(net, fused=True) == 2 * 8192 + 6 * 10_240
+    assert every.moved_bytes_per_token(net, fused=True) == 2 * (8192 + 18_432) + 6 * 43_008
+    assert some.moved_bytes_per_token(net, fused=False) == 7 * 4 * 4096 + 12 * 10_240
+    assert every.moved_bytes_per_token(net, fused=False) == 7 * (6 * 4096 + 14_336) + 12 * 43_008
+
+
+def test_deepspeed_gathers_weights_once_more_to_recompute() -> None:
+    """Three gathers in place of two; FSDP keeps what it gathered for the backward pass."""
+    thrice, twice = (find_software(name) for name in ("deepspeed", "fsdp"))
+    layout = TrainingLayout(data=8, micro_batch=1, zero=3, recompute=FULL)
+    found = [evaluate_layout(build_job(software=one, seq=256), layout).terms["data_s"] for one in (thrice, twice)]
+    assert found[0] > 1.2 * found[1]
+    none = replace(layout, recompute=NONE)
+    found = [evaluate_layout(build_job(software=one, seq=256), none).terms["data_s"] for one in (thrice, twice)]
+    assert found[0] == pytest.approx(found[1])
 
 
 def test_recomputation_is_for_as_few_layers_as_memory_needs() -> None:

@@ -7,7 +7,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-TRAINING = ("megatron_sc21_table1.csv", "korthikanti2022_table5.csv", "korthikanti2022_fig1_memory.csv")
+TRAINING = (
+    "megatron_sc21_table1.csv", "korthikanti2022_table5.csv", "korthikanti2022_fig1_memory.csv", "mosaic_mpt_h100.csv",
+    "megatron_deepspeed_a100.csv", "adapters_eager.csv",
+)  # fmt: skip
 
 
 @cache

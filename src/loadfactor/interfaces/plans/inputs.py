@@ -12,11 +12,12 @@ from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
 from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.interfaces.charts import Chart, Reference, Series
-from loadfactor.interfaces.document import Assumption, Section
+from loadfactor.interfaces.document import Assumption, DataTable, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
-from loadfactor.interfaces.tables import table
+from loadfactor.interfaces.tables import col, table
 from loadfactor.planner.economics.load_duration import LoadDuration
 from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.hardware.distance import MovedConstant
 from loadfactor.planner.hardware.workload import ServiceRequest
 
 if TYPE_CHECKING:
@@ -34,6 +35,18 @@ def state_price(name: str, price: ChosenPrice) -> Assumption:
     if listed is not None and listed.low is not None and listed.high is not None:
         amount += f" ({money(listed.low, price.currency)} to {money(listed.high, price.currency)})"
     return Assumption(name, f"{amount}, {price.basis}" if price.basis else amount, price.source, price.as_of)
+
+
+def list_moved(constants: Sequence[MovedConstant], note: str) -> DataTable:
+    """The constants that a measured run moved, from before to after."""
+    return table(
+        constants,
+        col("constant", lambda c: c.name.replace("_", " ")),
+        col("before", "before", "number"),
+        col("after", "after", "number"),
+        title="Constants that moved",
+        note=note,
+    )
 
 
 def find_demand(path: Path | None, store: Path | None) -> "Demand":

@@ -1,12 +1,13 @@
 """Page of a plan of reinforcement learning: a step and its parts, which part waits, both halves' layouts, and other ways."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.units import BYTES_PER_GB, S_PER_DAY
+from loadfactor.base.units import BYTES_PER_GB, BYTES_PER_MIB, S_PER_DAY
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import read_framework_factors
 from loadfactor.catalog.engines import read_engine_constants
@@ -16,11 +17,12 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Document, Section
 from loadfactor.interfaces.formats import about_money, counted, duration, money, number, percent, short
 from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.plans.inputs import state_price
+from loadfactor.interfaces.plans.inputs import list_moved, state_price
 from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
-from loadfactor.interfaces.plans.train import say_layout, write_layout, write_risk
+from loadfactor.interfaces.plans.train import list_survival, say_layout, write_layout, write_risk
 from loadfactor.interfaces.tables import col, table
-from loadfactor.planner.reinforcement.marginal_steps import plan_more_steps
+from loadfactor.planner.hardware.distance import MovedConstant
+from loadfactor.planner.reinforcement.calibration import HALVES, RlCalibration, read_measured
 from loadfactor.planner.reinforcement.request import RlRequest
 from loadfactor.planner.reinforcement.responses import ResponseLengths, read_lengths
 from loadfactor.planner.reinforcement.rl_plan import (
@@ -29,12 +31,15 @@ from loadfactor.planner.reinforcement.rl_plan import (
     RlPlan,
     RlQuestion,
     RlWay,
+    calibrate,
     describe_lengths,
+    plan_more_steps,
     plan_rl,
 )
 from loadfactor.planner.training.distance import find_distance, name_network_kind
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts
 
+LOG_BYTES = 256 * BYTES_PER_MIB
 MEANINGS = {
     "rollouts_s": "responses at full batches",
     "longest_responses_s": "beyond that, until the longest of them is done",
@@ -56,6 +61,8 @@ def build_document(request: RlRequest) -> Document:
         _read_lengths(request),
         read_network(request.reward_model) if request.reward_model else None,
     )
+    if request.measured:
+        question = calibrate(question, _read_measured(request.measured))
     plan = plan_rl(question)
     if request.marginal:
         plan = replace(plan, marginal=plan_more_steps(question, plan, count_node_gpus(card.id)))
@@ -65,6 +72,7 @@ def build_document(request: RlRequest) -> Document:
             _draw_step(plan),
             _draw_run(plan),
             *draw_marginal(plan.marginal, plan.currency, ""),
+            *((_draw_calibration(plan.calibration),) if plan.calibration else ()),
             _draw_halves(plan),
             _draw_ways(plan),
         ),
@@ -91,6 +99,47 @@ def _read_lengths(request: RlRequest) -> ResponseLengths:
         np.concatenate([chunk.prompt_tokens for chunk in chunks]),
         np.concatenate([chunk.output_tokens for chunk in chunks]),
     )
+
+
+def _read_measured(words: Sequence[str]) -> dict[str, float]:
+    """Seconds of each half, as given or as the middle of what a log says of its steps; what trains is all but generation."""
+    from loadfactor.sources.base import Input
+    from loadfactor.sources.files import read_file
+    from loadfactor.sources.training_logs.decoder import read_step_values
+
+    found: dict[str, float] = {}
+    for word in words:
+        path = Path(word)
+        if "=" in word or not path.is_file():
+            found |= read_measured((word,))
+            continue
+        steps = read_step_values(Input(word, [read_file(path, LOG_BYTES)]))
+        known = [one for one in steps if "generation_s" in one and "step_s" in one]
+        if not known:
+            raise InputError(f"{word} says of no step how long it generated; give --measured rollout=212s,train=140s")
+        beside = ("generation_s", "evaluation_s", "checkpoint_s")
+        found["rollout"] = float(np.median([one["generation_s"] for one in known]))
+        found["train"] = float(np.median([one["step_s"] - sum(one.get(n, 0.0) for n in beside) for one in known]))
+    return found
+
+
+def _draw_calibration(report: RlCalibration) -> Section:
+    """The measured halves beside what was predicted of them, and what the framework's factor became."""
+    halves = table(
+        report.halves,
+        col("half", "half"),
+        col("measured", "measured_s", "duration"),
+        col("predicted before", "before_s", "duration"),
+        col("after", "after_s", "duration"),
+        col("four of five, before", lambda h: f"{percent(h.range_before[0])} to {percent(h.range_before[1])}"),
+        col("after", lambda h: f"{percent(h.range_after[0])} to {percent(h.range_after[1])}"),
+        title="The measured step",
+        note="Taken to be of the way that the plan would choose by itself; fix it where yours was another.",
+    )
+    factor = MovedConstant("framework_factor", report.factor_before, report.factor_after)
+    rollouts, training = (percent(report.seconds_factors[name]) for name in HALVES)
+    own = f"With what is each half's own, rollouts take {rollouts} and training {training} of what was predicted."
+    return Section("What a measured step changed", tables=(halves, list_moved((factor,), own)))
 
 
 def say_way(way: RlWay) -> str:
@@ -161,7 +210,12 @@ def _draw_run(p: RlPlan) -> Section:
         ("four of five steps", f"{duration(low)} to {duration(high)}", "validate rl"),
         ("step", about_money(p.cost_per_step, p.currency), "all GPUs, those that wait as well"),
         ("1,000 responses", about_money(p.cost_per_1000_responses, p.currency), ""),
-        ("the run", duration(p.days * S_PER_DAY), f"{counted(p.steps, 'step')}, without failures"),
+        *list_survival(p.checkpoints, p.spare_nodes),
+        (
+            "the run",
+            duration(p.days * S_PER_DAY),
+            f"{counted(p.steps, 'step')}, {duration(p.steady_days * S_PER_DAY)} without failures",
+        ),
         ("cost", about_money(p.cost, p.currency), ""),
     ]
     return Section("The run", tables=(table(rows, "what", col("value", style="number"), "meaning"),))

@@ -15,7 +15,14 @@ from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, money, number, percent
 from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.plans.inputs import choose_measured_price, draw_load, find_load, state_load, state_price
+from loadfactor.interfaces.plans.inputs import (
+    choose_measured_price,
+    draw_load,
+    find_load,
+    list_moved,
+    state_load,
+    state_price,
+)
 from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.planner.economics.measured_load import MeasuredLoad
@@ -316,13 +323,8 @@ def _draw_calibration(of: ServingCalibration) -> Section:
         col("after", "ttft_s_after", "number"),
         title=f"The measured replica, as {of.layout}",
     )
-    constants = table(
-        of.constants,
-        col("constant", lambda c: c.name.replace("_", " ")),
-        col("before", "before", "number"),
-        col("after", "after", "number"),
-        title="Constants that moved",
-        note=f"Beside them every time of the engine is {number(of.stack_factor)} times as long.",
+    constants = list_moved(
+        of.constants, f"Beside them every time of the engine is {number(of.stack_factor)} times as long."
     )
     (low, high), (before_low, before_high) = of.ranges_after["tpot"], of.ranges_before["tpot"]
     lead = (

@@ -1,6 +1,6 @@
 """Page of a training plan: time, cost and utilization of the best layout, what it rests on, and what would change it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,10 +14,11 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import about_money, counted, duration, money, number, percent, short
 from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.plans.inputs import state_price
+from loadfactor.interfaces.plans.inputs import list_moved, state_price
 from loadfactor.interfaces.plans.marginal import count_node_gpus, draw_marginal
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.interfaces.tables import col, table
+from loadfactor.planner.hardware.checkpoint import CheckpointPlan
 from loadfactor.planner.training.calibration import CalibrationReport
 from loadfactor.planner.training.distance import MEANINGS
 from loadfactor.planner.training.explanations import EvaluatedLayout
@@ -109,13 +110,9 @@ def _draw_calibration(report: CalibrationReport) -> Section:
         if report.measured_step_s is not None
         else "",
     )
-    moved = table(
+    moved = list_moved(
         report.constants,
-        col("constant", lambda m: m.name.replace("_", " ")),
-        col("before", "before", "number"),
-        col("after", "after", "number"),
-        title="What it moved",
-        note=f"All else that is slower or faster than said: {percent(report.stack_factor)} of the predicted time.",
+        f"All else that is slower or faster than said: {percent(report.stack_factor)} of the predicted time.",
     )
     return Section("Calibrated", tables=(run, moved) if report.constants else (run,))
 
@@ -155,8 +152,9 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | 
     yield Assumption("sequence", f"{p.seq:,} tokens", source)
     if r.adapters is not None:
         trained = short(r.adapters.parameters(p.job.network))
-        words = f"{trained} weights: adapters of rank {r.adapter_rank} on attention"
-        yield Assumption("trained", words, "--method, --adapter-rank")
+        where = "attention" if r.adapter_targets == "attention" else "all products of a layer"
+        words = f"{trained} weights: adapters of rank {r.adapter_rank} on {where}"
+        yield Assumption("trained", words, "--method, --adapter-rank, --adapter-targets")
     if r.padding_percent:
         words = f"{r.padding_percent:g} % of the {short(p.tokens)} tokens of a run"
         yield Assumption("padding", words, "--padding-percent")
@@ -305,8 +303,6 @@ def _draw_scaling(answer: TrainingPlans) -> Section:
 
 
 def _draw_summary(p: TrainingPlan) -> Section:
-    c = p.checkpoints
-    first_order = percent(c.first_order_efficiency_share)
     flops = (p.model_flops_per_gpu_per_s, p.hardware_flops_per_gpu_per_s)
     model, hardware = (number(f / FLOPS_PER_TFLOPS) for f in flops)
     recomputed = "nothing is recomputed"
@@ -328,9 +324,7 @@ def _draw_summary(p: TrainingPlan) -> Section:
         ("MFU, causal", percent(p.causal_mfu_share), "half of the attention scores, as Megatron-LM counts since 2025"),
         ("HFU", percent(p.hfu_share), recomputed),
         ("paid MFU", percent(p.paid_mfu_share), "over every hour paid for: failures, restarts, checkpoints"),
-        ("goodput", percent(p.goodput_share), f"a failure every {duration(c.mtbf_s)}; {first_order} to first order"),
-        ("checkpoint every", duration(c.interval_s), f"Daly's optimum at {duration(c.checkpoint_s)} each"),
-        ("spare nodes", f"{p.spare_nodes:,}", "whole in 99 of 100 hours while nodes are repaired (--repair-h)"),
+        *list_survival(p.checkpoints, p.spare_nodes),
         ("run", write_time(p), f"{number(p.steady_s / S_PER_DAY)} days without failures"),
         ("four of five times", days, unfitted),
         ("GPU-hours", short(p.gpu_hours), ""),
@@ -338,6 +332,16 @@ def _draw_summary(p: TrainingPlan) -> Section:
     ]
     summary = table(rows, "what", col("value", style="number"), "meaning")
     return Section(f"The run on {counted(p.gpus, 'GPU')}", tables=(summary,))
+
+
+def list_survival(c: CheckpointPlan, spare_nodes: int) -> Sequence[tuple[str, str, str]]:
+    """Rows of how a run survives failures: goodput, the interval of checkpoints, spares."""
+    first_order = percent(c.first_order_efficiency_share)
+    return (
+        ("goodput", percent(c.efficiency_share), f"a failure every {duration(c.mtbf_s)}; {first_order} to first order"),
+        ("checkpoint every", duration(c.interval_s), f"Daly's optimum at {duration(c.checkpoint_s)} each"),
+        ("spare nodes", f"{spare_nodes:,}", "whole in 99 of 100 hours while nodes are repaired (--repair-h)"),
+    )
 
 
 def _draw_project(project: PlannedProject, p: TrainingPlan) -> Section:

@@ -59,6 +59,19 @@ def read_spread(low: float, high: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class MovedConstant:
+    """A constant before and after measurements."""
+
+    name: str
+    before: float
+    after: float
+
+
+WORTH_SAYING = 0.005
+"""Of a constant: moves of less are not listed."""
+
+
+@dataclass(frozen=True)
 class Posterior:
     """What is known after measurements, in logarithms: how far each constant moves, and by what predictions are still off.
 

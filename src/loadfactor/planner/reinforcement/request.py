@@ -5,13 +5,29 @@ from pathlib import Path
 from typing import Literal
 
 from loadfactor.base.errors import PlanError
-from loadfactor.base.limits import CLUSTER_GPUS, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT
+from loadfactor.base.limits import CLUSTER_GPUS, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.base.request import Request, option
 from loadfactor.planner.hardware import EngineName
 from loadfactor.planner.hardware.workload import ACCELERATOR, MARGINAL
 from loadfactor.planner.serving.layouts import FixedLayout
 from loadfactor.planner.serving.request import WeightPrecision
-from loadfactor.planner.training.request import FREE, MOST_SEQUENCES, Framework, Recompute, TrainingRequest
+from loadfactor.planner.training.request import (
+    CHECKPOINT,
+    FREE,
+    GPU_MTBF,
+    MOST_REPAIR_H,
+    MOST_SEQUENCES,
+    REPAIR,
+    RESTART,
+    USUAL_CHECKPOINT_S,
+    USUAL_GPU_MTBF_H,
+    USUAL_REPAIR_H,
+    USUAL_RESTART_S,
+    Framework,
+    Recompute,
+    TrainingRequest,
+)
+from loadfactor.planner.training.training_plan import Reliability
 
 Placement = Literal["colocated", "apart"]
 Forward = Literal["policy", "reference"]
@@ -95,6 +111,14 @@ class RlRequest(Request):
         "Price of a GPU-hour; the catalog's dated one if not given.", None, within=GPU_HOUR_PRICE
     )
     steps: int = option("Steps of the run.", 1000, at_least=1, at_most=MOST_STEPS)
+    measured: tuple[str, ...] = option(
+        "A measured step on these GPUs in this way, as rollout=212s,train=140s, or a log of verl, OpenRLHF or DeepSpeed-Chat.",
+        (),
+    )
+    gpu_mtbf_h: float = option(GPU_MTBF, USUAL_GPU_MTBF_H, within=WAIT_H)
+    checkpoint_s: float = option(CHECKPOINT, USUAL_CHECKPOINT_S, within=PAUSE_S)
+    restart_s: float = option(RESTART, USUAL_RESTART_S, within=PAUSE_S)
+    repair_h: float = option(REPAIR, USUAL_REPAIR_H, at_least=0, at_most=MOST_REPAIR_H)
     marginal: bool = option(MARGINAL, False)
 
     def __post_init__(self) -> None:
@@ -123,6 +147,10 @@ class RlRequest(Request):
     def whole_batch(self) -> int:
         """Responses of a step."""
         return self.prompts * self.responses
+
+    @property
+    def reliability(self) -> Reliability:
+        return Reliability(self.gpu_mtbf_h, self.checkpoint_s, self.restart_s, self.repair_h)
 
     @property
     def rollout_layout(self) -> FixedLayout:

@@ -17,10 +17,12 @@ from itertools import chain
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import S_PER_DAY, S_PER_HOUR
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.constants import read_framework_factors
+from loadfactor.catalog.constants import FrameworkFactor, read_framework_factors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.planner.hardware.marginal import Marginal
+from loadfactor.planner.hardware.checkpoint import CheckpointPlan
+from loadfactor.planner.hardware.marginal import NEXT_MONEY, Enlargement, Marginal, list_enlargements
+from loadfactor.planner.reinforcement.calibration import RlCalibration, weigh_step
 from loadfactor.planner.reinforcement.request import Placement, RlRequest
 from loadfactor.planner.reinforcement.responses import ResponseLengths, fit_lengths
 from loadfactor.planner.reinforcement.rollout import Rollout, time_rollout
@@ -64,7 +66,17 @@ class RlWay:
     parts: Mapping[str, float]
     step_s: float
     framework_factor: float
-    """On the seconds of both halves alone, as `rollout` and `updates` have them."""
+    """On the seconds of both halves alone, as `rollout` and `updates` have them, before what a measured step said of each."""
+
+    @property
+    def rolled_s(self) -> float:
+        """Seconds of rollouts, until the longest response is done."""
+        return self.parts["rollouts_s"] + self.parts["longest_responses_s"]
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds of forward passes and updates."""
+        return self.parts["forward_passes_s"] + self.parts["updates_s"]
 
     @property
     def gpus(self) -> int:
@@ -133,18 +145,32 @@ class RlPlan:
     steps: int
     step_range: tuple[float, float]
     """Factors on the seconds of a step, as both halves are off alike."""
+    checkpoints: CheckpointPlan
+    """Of all GPUs: a failure of any of them stops the step."""
+    spare_nodes: int
     price_per_gpu_hour: float | None
     currency: str
     marginal: Sequence[Marginal] = ()
+    calibration: RlCalibration | None = None
 
     @property
     def step_s(self) -> float:
         return self.best.step_s
 
     @property
-    def days(self) -> float:
+    def goodput_share(self) -> float:
+        """Share of the run that is kept work: not lost to failures, restarts and checkpoints."""
+        return self.checkpoints.efficiency_share
+
+    @property
+    def steady_days(self) -> float:
         """Days of all steps, without failures."""
         return self.steps * self.step_s / S_PER_DAY
+
+    @property
+    def days(self) -> float:
+        """Days of all steps, failures and checkpoints included."""
+        return self.steady_days / self.goodput_share
 
     @property
     def responses_per_s(self) -> float:
@@ -184,8 +210,8 @@ class RlPlan:
 
     @property
     def cost(self) -> float | None:
-        """Cost of all steps."""
-        return None if self.cost_per_step is None else self.cost_per_step * self.steps
+        """Cost of the run: all steps, failures and checkpoints included."""
+        return None if self.cost_per_step is None else self.cost_per_step * self.steps / self.goodput_share
 
 
 @dataclass(frozen=True)
@@ -197,6 +223,7 @@ class RlQuestion:
     engine: EngineConstants
     lengths: ResponseLengths
     judge: Network | None = None
+    calibration: RlCalibration | None = None
 
     def fit(self, gpus: int) -> "RlQuestion":
         """The same on so many GPUs."""
@@ -216,6 +243,21 @@ def find_way(question: RlQuestion) -> RlWay:
     """The way with the shortest step, of those that are requested. PlanError where none can be."""
     request = question.request
     return _Ways(question).find_best(request.staleness, request.partial_rollouts, request.placement)
+
+
+def calibrate(question: RlQuestion, measured: Mapping[str, float]) -> RlQuestion:
+    """The question as it is known after a measured step (seconds by half) of the way that it would choose by itself."""
+    way = find_way(question)
+    rollouts, updates = find_half_ranges(way)
+    return replace(
+        question,
+        calibration=weigh_step(
+            measured,
+            {"rollout": way.rolled_s, "train": way.trained_s},
+            {"rollout": rollouts, "train": updates},
+            find_factor(question.request, way.updates.job),
+        ),
+    )
 
 
 def plan_rl(question: RlQuestion) -> RlPlan:
@@ -238,10 +280,38 @@ def plan_rl(question: RlQuestion) -> RlPlan:
         question.lengths,
         request.whole_batch,
         request.steps,
-        find_step_range(best, request.framework_factor),
+        find_step_range(best, request.framework_factor, question.calibration),
+        *request.reliability.plan(request.gpus),
         price.per_gpu_hour if price else None,
         price.currency if price else "USD",
+        calibration=question.calibration,
     )
+
+
+def plan_more_steps(question: RlQuestion, plan: RlPlan, node_gpus: int) -> tuple[Marginal, ...]:
+    """Steps a day that more GPUs bring beside `plan`, at the cost of the whole run, and steps that more money adds."""
+    steps = list_enlargements(node_gpus, None, plan.currency)
+    return (*(_add_gpus(question, plan, step) for step in steps), *_add_money(plan))
+
+
+def _add_gpus(question: RlQuestion, plan: RlPlan, more: Enlargement) -> Marginal:
+    now = S_PER_DAY / plan.step_s
+    try:
+        larger = plan_rl(question.fit(plan.gpus + more.gpus))
+    except PlanError as refused:
+        return Marginal(more.name, more.gpus, "steps a day", now, now, 0.0, None, reason=str(refused))
+    then = S_PER_DAY / larger.step_s
+    cost = None if larger.cost is None or plan.cost is None else larger.cost - plan.cost
+    reason = "" if then > now else f"no division of {larger.gpus:,} GPUs is faster"
+    return Marginal(more.name, more.gpus, "steps a day", now, then, max(0.0, then - now), cost, then / now, reason)
+
+
+def _add_money(plan: RlPlan) -> Iterator[Marginal]:
+    if plan.cost_per_step is None:
+        return
+    more = NEXT_MONEY / plan.cost_per_step
+    name = f"{NEXT_MONEY:,.0f} {plan.currency}"
+    yield Marginal(name, 0, "steps", plan.steps, plan.steps + more, more, NEXT_MONEY, 1.0)
 
 
 def list_ways(request: RlRequest) -> Sequence[tuple[Placement, int, bool]]:
@@ -260,18 +330,32 @@ def _name(way: RlWay) -> tuple[str, int, bool]:
     return way.placement, way.staleness, way.partial_rollouts
 
 
-def find_step_range(way: RlWay, framework_factor: float | None) -> tuple[float, float]:
+def find_factor(request: RlRequest, job: TrainingJob) -> FrameworkFactor:
+    """The framework's factor: the one of the request, which is known, or the fitted one of the kind of network."""
+    given = request.framework_factor
+    return FrameworkFactor(given, (1.0, 1.0), 0.0) if given else read_framework_factors()[name_network_kind(job)]
+
+
+def find_half_ranges(way: RlWay) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Factors on rollouts and on training, between which four of five lie of each model alone."""
+    rollouts = read_ranges(way.rollout.replica.engine, way.rollout.replica.network)["tpot"]
+    return rollouts, find_range(way.updates.job, way.updates.gpus)
+
+
+def find_step_range(
+    way: RlWay, framework_factor: float | None, calibration: RlCalibration | None = None
+) -> tuple[float, float]:
     """Factors on a step between which four of five lie.
 
-    Where the framework's own factor was given both halves are off by what four of five of their kind are off at most, to the same
-    side.
+    Where the framework's own factor was given or a step was measured, both halves are off by what four of five of their kind are
+    off at most, to the same side.
     """
-    if framework_factor is None:
+    if framework_factor is None and calibration is None:
         return read_framework_factors()[name_network_kind(way.updates.job)].range
-    rollouts = read_ranges(way.rollout.replica.engine, way.rollout.replica.network)["tpot"]
-    updates = find_range(way.updates.job, way.updates.gpus)
-    rolled = sum(way.parts[name] for name in PARTS[:2])
-    trained = sum(way.parts[name] for name in PARTS[3:5])
+    rollouts, updates = find_half_ranges(way)
+    if calibration is not None:
+        rollouts, updates = calibration.find_range("rollout", rollouts), calibration.find_range("train", updates)
+    rolled, trained = way.rolled_s, way.trained_s
     if way.staleness:  # the longer half is the step
         low, high = rollouts if rolled > trained else updates
         return low, high
@@ -388,23 +472,25 @@ class _Ways:
     def _time(
         self, staleness: int, partial: bool, place: Placement, replica: Replica, replicas: int, updates: Updates
     ) -> RlWay:
-        factor = self.request.framework_factor or read_framework_factors()[name_network_kind(updates.job)].value
+        factor = find_factor(self.request, updates.job).value
+        measured = self.q.calibration.seconds_factors if self.q.calibration else {}
+        rolling, training = factor * measured.get("rollout", 1.0), factor * measured.get("train", 1.0)
         batches, ahead = (1, staleness) if partial else (max(1, staleness), 0)
         rollout = self._roll(place, replica, replicas, batches, ahead)
         judged_s, rewards_s = self._judge_s(replicas * replica.layout.gpus), self._reward_s()
         switch_s = self._switch_s(place, rollout, updates)
-        rolled_s, steady_s = factor * rollout.rollout_s + judged_s, factor * rollout.steady_s
+        rolled_s, steady_s = rolling * rollout.rollout_s + judged_s, rolling * rollout.steady_s
         last_s = self.request.reward_s and max(self.request.reward_s, rewards_s - rolled_s)
-        trained_s = factor * (updates.forwards_s + updates.training_s)
+        trained_s = training * (updates.forwards_s + updates.training_s)
         parts = dict(
             zip(
                 PARTS,
                 (
                     steady_s,
-                    factor * rollout.tail_s,
+                    rolling * rollout.tail_s,
                     judged_s + last_s,
-                    factor * updates.forwards_s,
-                    factor * updates.training_s,
+                    training * updates.forwards_s,
+                    training * updates.training_s,
                     switch_s,
                 ),
                 strict=True,

@@ -21,7 +21,9 @@ from loadfactor.catalog.engines import EngineConstants, list_engine_constants
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.planner.hardware.distance import (
     TENTH,
+    WORTH_SAYING,
     Distance,
+    MovedConstant,
     name_distance,
     read_spread,
     spread_range,
@@ -34,7 +36,6 @@ from loadfactor.planner.serving.step import Replica
 CONSTANT_SPREAD = 0.15  # of the logarithm of a constant: about what fitted ones lie from their priors
 FIRST_TOKEN_SPREAD = 0.2  # of the logarithm of a time to the first token, between two runs alike
 NUDGE = 0.03
-WORTH_SAYING = 0.005
 SHARES = ("matmul_share", "memory_share", "cache_share", "attention_share", "link_share")
 TIMES = ("kernel_s", "step_s", "sequence_s", "link_latency_s")
 TPOT, TTFT = 0, 1
@@ -142,15 +143,6 @@ Ranges = Mapping[str, tuple[float, float]]
 def read_ranges(engine: EngineConstants, network: Network) -> Ranges:
     """Factors on what is predicted between which four of five rows lie that were left out of the fit, as far from it as this."""
     return read_serving_errors().ranges[tell_distance(engine, network)]
-
-
-@dataclass(frozen=True)
-class MovedConstant:
-    """A constant before and after the measurements."""
-
-    name: str
-    before: float
-    after: float
 
 
 @dataclass(frozen=True)

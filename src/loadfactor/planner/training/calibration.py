@@ -15,7 +15,14 @@ from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.quantities import parse_bytes, parse_duration_s
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_constants, read_left_out_errors
-from loadfactor.planner.hardware.distance import TENTH, read_spread, spread_range, weigh_measurements
+from loadfactor.planner.hardware.distance import (
+    TENTH,
+    WORTH_SAYING,
+    MovedConstant,
+    read_spread,
+    spread_range,
+    weigh_measurements,
+)
 from loadfactor.planner.training.distance import find_range
 from loadfactor.planner.training.job import Calibration, TrainingJob
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
@@ -26,7 +33,6 @@ from loadfactor.planner.training.step import estimate_step
 CONSTANT_SPREAD = 0.15  # of the logarithm of a constant: about what fitted ones lie from their priors
 PEAK_SPREAD = 0.05  # of the logarithm of a peak, between layouts of one job
 NUDGE = 0.01
-WORTH_SAYING = 0.005
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,9 @@ class MeasuredTraining:
 
 
 @dataclass(frozen=True)
-class MovedConstant:
-    """A constant before and after the run; `seconds_share`: how much of a change of it the step takes up."""
+class MovedTrainingConstant(MovedConstant):
+    """`seconds_share`: how much of a change of it the step takes up."""
 
-    name: str
-    before: float
-    after: float
     seconds_share: float
 
 
@@ -63,7 +66,7 @@ class CalibrationReport:
     stack_factor: float
     time_range_before: tuple[float, float]
     time_range_after: tuple[float, float]
-    constants: Sequence[MovedConstant]
+    constants: Sequence[MovedTrainingConstant]
 
 
 def read_measured(texts: Sequence[str], peak: str | None) -> MeasuredTraining | None:
@@ -139,7 +142,7 @@ def calibrate(
     """The job as it is known after the run, and what changed."""
     step_before, peak_before = _predict_step(job, layout), _predict_peak(job, layout)
     range_before = find_range(job, layout.gpus)
-    moved: list[MovedConstant] = []
+    moved: list[MovedTrainingConstant] = []
     after, stack_factor, step_range = job, 1.0, None
     if measured.step_s is not None:
         noise = (read_left_out_errors().layout_spread / TENTH) ** 2 / 2
@@ -155,7 +158,7 @@ def calibrate(
         stack_factor = float(np.exp(known.stack_mean[0]))
         step_range = spread_range(float(known.stack_variance[0]) + noise)
         moved = [
-            MovedConstant(name, getattr(job.constants, name), values[name], abs(slopes[name]))
+            MovedTrainingConstant(name, getattr(job.constants, name), values[name], abs(slopes[name]))
             for name in names
             if abs(values[name] / getattr(job.constants, name) - 1) > WORTH_SAYING
         ]

@@ -1,7 +1,7 @@
 """A training job, which all its layouts share; adapters; and the part of the network that one rank of a layout holds."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -16,19 +16,40 @@ DEFAULT_RANK: Final = 16
 QUANTIZED_BYTES: Final = (
     0.516  # NF4: 4 bits, and a scale of 8 bits for 64 weights that itself has one of 32 bits for 256 of these
 )
-ADAPTED: Final = 4  # products of a layer with an adapter: queries, keys, values and their output
 KERNELS_PER_ADAPTER: Final = 3  # two thin products and the addition of their result
+EAGER_INPUT_BYTES: Final = 7  # of each adapter by itself: dropout r2 w2+1, product r2
+EAGER_OUTPUT_BYTES: Final = 12  # product w2, scaling r2 w2, sum r2 r2 w2
+AdapterTargets = Literal["attention", "all"]
 
 
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters of a rank on the products of attention, as frameworks set them up.
+    """Adapters of a rank on the products of attention, or on all of a layer.
 
     `quantized`: the frozen weights lie in 4 bits and are read through 16.
     """
 
     rank: int = DEFAULT_RANK
     quantized: bool = False
+    targets: AdapterTargets = "attention"
+
+    def products(self, network: Network) -> tuple[tuple[float, tuple[float, ...]], ...]:
+        """Widths of the inputs of a layer's adapted products, and of what each of those that read one input puts out.
+
+        >>> from loadfactor.catalog.models import network
+        >>> Adapters(targets="all").products(network("llama-3.1-8b"))
+        ((4096, (4096, 1024, 1024)), (4096, (4096,)), (4096, (14336, 14336)), (14336, (4096,)))
+        """
+        h, kv, ffn = network.hidden, network.kv_heads * network.head_dim, network.ffn_hidden
+        queries, values = network.heads * network.query_dim, network.heads * network.value_dim
+        attention = ((h, (queries, kv, kv)), (values, (h,)))
+        if self.targets == "attention":
+            return attention
+        return (*attention, (h, (ffn, ffn) if network.gated_mlp else (ffn,)), (ffn, (h,)))
+
+    def kernels(self, network: Network) -> int:
+        """Kernels that the adapters of a layer start, forward."""
+        return KERNELS_PER_ADAPTER * sum(len(outputs) for _, outputs in self.products(network))
 
     def parameters(self, network: Network) -> float:
         """Weights that are trained: rank × (inputs + outputs) of every adapted product.
@@ -37,18 +58,21 @@ class Adapters:
         >>> Adapters(16).parameters(network("llama-3.1-8b"))      # as peft counts them
         13631488.0
         """
-        h, kv = network.hidden, network.kv_heads * network.head_dim
-        queries, values = network.heads * network.query_dim, network.heads * network.value_dim
-        return float(self.rank * network.layers * sum((h + queries, h + kv, h + kv, values + h)))
+        return float(
+            self.rank * network.layers * sum(into + out for into, outputs in self.products(network) for out in outputs)
+        )
 
-    def moved_bytes_per_token(self, network: Network) -> float:
+    def moved_bytes_per_token(self, network: Network, fused: bool) -> float:
         """Bytes that adapters move for a token of one layer, forward: each reads its input and adds its output (r2 r2 w2).
 
-        Queries, keys and values read the same input once, as they do in the product that they are added to.
+        Those of one input read it once, as the products do that they are added to; where nothing is fused, each has its own dropout
+        and scaling.
         """
-        outputs = network.heads * network.query_dim + 2 * network.kv_heads * network.head_dim + network.hidden
-        inputs = network.hidden + network.heads * network.value_dim
-        return 2.0 * inputs + 6.0 * outputs
+        pairs = self.products(network)
+        outputs = sum(sum(outputs) for _, outputs in pairs)
+        if fused:
+            return 2.0 * sum(into for into, _ in pairs) + 6.0 * outputs
+        return EAGER_INPUT_BYTES * sum(into * len(outs) for into, outs in pairs) + EAGER_OUTPUT_BYTES * outputs
 
     @property
     def frozen_bytes(self) -> float:

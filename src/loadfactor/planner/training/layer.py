@@ -244,5 +244,5 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
     repeated = np.where(layout.sequence_parallel, t, 1)
     moved = tokens * (outside / repeated + inside / t)
     if job.adapters:
-        moved = moved + tokens * job.adapters.moved_bytes_per_token(network) / t
+        moved = moved + tokens * job.adapters.moved_bytes_per_token(network, job.software.fused) / t
     return streaming_s(moved, job.machine.matmul)

@@ -84,7 +84,7 @@ def build_machine(
     Raises CatalogError when the catalog lacks the peak of that datatype or a link.
     """
     c = constants or read_training_constants()
-    share = _matmul_share(accelerator, software, c)
+    share = _matmul_share(accelerator, datatype, software, c)
     memory = accelerator.memory_bandwidth_bytes_per_s
 
     def speed(peak: float, of_it: float) -> KernelSpeed:
@@ -106,7 +106,7 @@ def build_machine(
         accelerator.id,
         datatype,
         speed(accelerator.peak_flops(datatype), share * (c.narrow_share * rows if datatype in NARROW else 1)),
-        speed(accelerator.peak_flops(wide), share),
+        speed(accelerator.peak_flops(wide), _matmul_share(accelerator, wide, software, c)),
         fabric,
         out * c.shard_adapters,
         accelerator.driver_memory_bytes,
@@ -115,21 +115,24 @@ def build_machine(
     )
 
 
-def _matmul_share(accelerator: Accelerator, software: Software, c: TrainingConstants) -> float:
+def _matmul_share(accelerator: Accelerator, datatype: str, software: Software, c: TrainingConstants) -> float:
     """Share of the peak that the largest product reaches: what the shape of the units allows, or the power.
 
     At its power limit an accelerator lowers its clock; since voltage falls with it, speed falls by about the root of the power.
+    Products in 32 bits leave the tensor cores idle, and stay below it.
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.planner.training.software import find_software
     >>> c = read_training_constants()
     >>> names = ("a100-sxm", "h100-sxm", "b200-sxm", "rtx-4090")
-    >>> a100, h100, b200, geforce = (_matmul_share(accelerator(n), find_software("nemo"), c) for n in names)
+    >>> a100, h100, b200, geforce = (_matmul_share(accelerator(n), "bf16", find_software("nemo"), c) for n in names)
     >>> a100 == geforce == c.matmul_share > h100 > b200      # 1.3, 2.7, 0.7 and 0.4 W for each TFLOP/s of the peak
     True
     """
     if accelerator.vendor == "Google" and accelerator.architecture not in HOT_TPUS:
         return c.matmul_share_systolic
+    if datatype == "fp32":
+        return c.matmul_share * (accelerator.get("power_limit_share") or 1)
     peak, power = accelerator.peak_flops(choose_datatype(accelerator)), accelerator.get("tdp_w")
     limit = accelerator.get("power_limit_share")  # parts sold below the power of their full version
     ratio = 1.0 if limit or not power else (power / peak / H100_W_PER_FLOPS) ** 0.5
@@ -145,12 +148,14 @@ def _attention_flops(
     new = accelerator.architecture in NEW_KERNELS
     if accelerator.vendor == "Google":
         shares = (c.flash_systolic_share, c.flash_systolic_share)
-    elif software.attention == "first":
-        shares = (c.flash_share, c.flash_backward_share)
     elif software.attention == "native" and new:
         shares = (c.flash3_share, c.flash3_backward_share)
     else:
         ported = c.flash2_ported_share if new else 1.0
-        shares = (c.flash2_share * ported, c.flash2_backward_share * ported)
+        first = software.attention == "first"
+        forward, backward = (
+            (c.flash_share, c.flash_backward_share) if first else (c.flash2_share, c.flash2_backward_share)
+        )
+        shares = (forward * ported, backward * ported)
     limit = accelerator.get("power_limit_share") or 1
     return shares[0] * peak_flops * limit, shares[1] * peak_flops * limit

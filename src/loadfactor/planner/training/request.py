@@ -8,7 +8,7 @@ from loadfactor.base.request import Request, option
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.planner.hardware.workload import ACCELERATOR, MARGINAL
 from loadfactor.planner.training.calibration import read_measured
-from loadfactor.planner.training.job import DEFAULT_RANK, Adapters
+from loadfactor.planner.training.job import DEFAULT_RANK, Adapters, AdapterTargets
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.machine import DATATYPES
 from loadfactor.planner.training.search import SearchSpace
@@ -19,10 +19,14 @@ MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
 MOST_RUNS, MOST_RETRY_PERCENT, MOST_PADDING_PERCENT, MOST_GPU_HOURS = 1_000_000, 10_000, 99, 1e12
 MOST_REPAIR_H = 8_760  # a year
 FREE = "Searched where not given."
+GPU_MTBF, USUAL_GPU_MTBF_H = "Hours between failures of one GPU.", 50_677
+CHECKPOINT, USUAL_CHECKPOINT_S = "Seconds that a checkpoint stops the run.", 60
+RESTART, USUAL_RESTART_S = "Seconds from a failure to training again.", 600
+REPAIR, USUAL_REPAIR_H = "Hours until a node that failed is back.", 24
 Recompute = Literal["none", "selective", "full"]
 Framework = Literal[
-    "megatron", "nemo", "deepseek", "composer", "torchtitan", "torchtune", "transformers", "fsdp", "deepspeed", "internevo",
-    "maxtext", "axtlearn", "pytorch",
+    "megatron", "nemo", "deepseek", "composer", "torchtitan", "torchtune", "transformers", "fsdp", "deepspeed",
+    "internevo", "maxtext", "axtlearn", "pytorch",
 ]  # fmt: skip
 
 
@@ -55,6 +59,9 @@ class TrainingRequest(Request):
         "full: all weights are trained; lora: adapters alone; qlora: adapters beside weights of 4 bits.", "full"
     )
     adapter_rank: int = option("Rank of the adapters.", DEFAULT_RANK, at_least=1, at_most=4096)
+    adapter_targets: AdapterTargets = option(
+        "Products of a layer that have adapters: attention's, or all.", "attention"
+    )
     tp: tuple[int, ...] = option(f"Tensor-parallel ranks. {FREE}", (), within=GPU_COUNT)
     pp: tuple[int, ...] = option(f"Pipeline stages. {FREE}", (), within=GPU_COUNT)
     cp: tuple[int, ...] = option(f"Context-parallel ranks. {FREE}", (), within=GPU_COUNT)
@@ -86,10 +93,10 @@ class TrainingRequest(Request):
     price_per_gpu_hour: float | None = option(
         "Price of a GPU-hour; the catalog's dated one if not given.", None, within=GPU_HOUR_PRICE
     )
-    gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, within=WAIT_H)
-    checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, within=PAUSE_S)
-    restart_s: float = option("Seconds from a failure to training again.", 600, within=PAUSE_S)
-    repair_h: float = option("Hours until a node that failed is back.", 24, at_least=0, at_most=MOST_REPAIR_H)
+    gpu_mtbf_h: float = option(GPU_MTBF, USUAL_GPU_MTBF_H, within=WAIT_H)
+    checkpoint_s: float = option(CHECKPOINT, USUAL_CHECKPOINT_S, within=PAUSE_S)
+    restart_s: float = option(RESTART, USUAL_RESTART_S, within=PAUSE_S)
+    repair_h: float = option(REPAIR, USUAL_REPAIR_H, at_least=0, at_most=MOST_REPAIR_H)
 
     runs: int = option("Runs of the project that have to succeed.", 1, at_least=1, at_most=MOST_RUNS)
     retry_percent: float = option(
@@ -149,7 +156,9 @@ class TrainingRequest(Request):
 
     @property
     def adapters(self) -> Adapters | None:
-        return None if self.method == "full" else Adapters(self.adapter_rank, self.method == "qlora")
+        return (
+            None if self.method == "full" else Adapters(self.adapter_rank, self.method == "qlora", self.adapter_targets)
+        )
 
     @property
     def reliability(self) -> Reliability:

@@ -71,6 +71,7 @@ class Software:
     gathers_logits: bool = (
         False  # every tensor rank holds the logits of the whole vocabulary, and computes the loss of all
     )
+    gathers_to_recompute: bool = False  # sharded weights are gathered once more where layers are recomputed
     gathers_by_all_adapters: bool = True  # sharded weights come in over every adapter of a node at once
     peak_range: tuple[float, float] = (0.82, 1.35)
     """Published peaks over predicted ones, four of five: of 27 of several frameworks (`validate memory`), or of this one."""

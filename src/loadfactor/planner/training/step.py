@@ -21,8 +21,6 @@ from loadfactor.planner.hardware.kernels import (
     streaming_s,
 )
 from loadfactor.planner.training.job import (
-    ADAPTED,
-    KERNELS_PER_ADAPTER,
     VALUE_BYTES,
     TrainingJob,
     missing_layers,
@@ -118,7 +116,7 @@ def _sharded_exchange_s(job: TrainingJob, x: TrainingLayout, backward_s: Real, m
     """Exposed part of the exchange of fully sharded ranks (ZeRO-3, FSDP)."""
     ranks, trained = shard_ranks(job, x), rank_trained(job, x)
     each = partial(_exchange_parts, job, x, ranks)
-    times = 2 if job.software.dp_overlap else 2 + (x.recompute == FULL)
+    times: Real = 2 + (x.recompute == FULL) * job.software.gathers_to_recompute
     latency = stage_layers(job.network.layers, x) * ring_latency_s(ranks, x.tensor, job.machine.fabric)  # one a layer
     width = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
     gathered = times * (each(_gather_sharded_s, width, job, rank_parameters(job.network, x)) + latency)
@@ -233,7 +231,7 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     forward_kernels, backward_kernels = kernels_per_layer(job, x)
     kernels = forward_kernels * (1 + full) + backward_kernels
     if job.adapters:
-        kernels = kernels + ADAPTED * KERNELS_PER_ADAPTER * (3 + full)
+        kernels = kernels + job.adapters.kernels(job.network) * (3 + full)
     launch = np.maximum(
         kernels * job.machine.matmul.launch_s - device, awaited_kernels(job, x) * job.machine.matmul.launch_s
     )

@@ -53,6 +53,20 @@ class Reliability:
     restart_s: float
     repair_h: float = 24.0
 
+    def plan(self, gpus: int) -> tuple[CheckpointPlan, int]:
+        """How a run on all these GPUs survives their failures, and the spare nodes with which it is whole 99 of 100 hours.
+
+        PlanError where it does not survive them.
+        """
+        mtbf_s = job_mtbf_s(self.gpu_mtbf_h, gpus)
+        checkpoints = plan_checkpoints(self.checkpoint_s, mtbf_s, self.restart_s)
+        if checkpoints.efficiency_share < LEAST_EFFICIENCY_SHARE:
+            raise PlanError(
+                f"one of {gpus} GPUs fails every {mtbf_s:.3g} s, too often for the work to survive; "
+                "give a larger --gpu-mtbf-h, or a smaller --checkpoint-s or --restart-s"
+            )
+        return checkpoints, count_spares(mtbf_s, self.repair_h * S_PER_HOUR)
+
 
 @dataclass(frozen=True)
 class TrainingPlan:
@@ -205,13 +219,7 @@ def plan_run(
         raise explain_nothing_fits(job, gpus, space, found)
     ranked = rank_by_risk(job, found, space)
     best = evaluate_layout(job, ranked.layouts.pick(0))
-    mtbf_s = job_mtbf_s(reliability.gpu_mtbf_h, gpus)
-    checkpoints = plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s)
-    if checkpoints.efficiency_share < LEAST_EFFICIENCY_SHARE:
-        raise PlanError(
-            f"one of {gpus} GPUs fails every {mtbf_s:.3g} s, too often for the work to survive; "
-            "give a larger --gpu-mtbf-h, or a smaller --checkpoint-s or --restart-s"
-        )
+    checkpoints, spare_nodes = reliability.plan(gpus)
     plan = TrainingPlan(
         gpus=gpus,
         job=job,
@@ -225,7 +233,7 @@ def plan_run(
         layouts_fitting=int(found.fits.sum()),
         **vars(compute_utilization(job, best.layout, best.step_s)),
         checkpoints=checkpoints,
-        spare_nodes=count_spares(mtbf_s, reliability.repair_h * S_PER_HOUR),
+        spare_nodes=spare_nodes,
         price_per_gpu_hour=price.per_gpu_hour if price else None,
         currency=price.currency if price else "USD",
         framework_range=_compare_alternatives(job, best),

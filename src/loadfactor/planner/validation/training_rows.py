@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import nan
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from loadfactor.base.errors import CatalogError
 from loadfactor.base.limits import Limits
@@ -34,7 +34,7 @@ from loadfactor.planner.training.flops import (
     palm_flops_per_token,
     training_flops_per_token,
 )
-from loadfactor.planner.training.job import DEFAULT_RANK, Adapters, TrainingJob
+from loadfactor.planner.training.job import DEFAULT_RANK, Adapters, AdapterTargets, TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import NARROW, build_machine, choose_datatype
 from loadfactor.planner.training.search import MISSING_LAYERS, SearchSpace, enumerate_layouts
@@ -361,7 +361,12 @@ def _adapters(row: Row) -> Adapters | None:
     if method not in METHODS:
         raise RowRefused(f"the method {method!r} is not one of {', '.join(METHODS)}")
     rank = read_whole(row, "lora_rank", "rank", default=DEFAULT_RANK)
-    return Adapters(rank, method == "qlora") if method in ("lora", "qlora") else None
+    words: str = (read_text(row, "lora_targets") or "attention").lower()
+    known: tuple[AdapterTargets, ...] = get_args(AdapterTargets)
+    targets = next((one for one in known if one == words), None)
+    if targets is None:
+        raise RowRefused(f"lora_targets is {words!r}, not one of {', '.join(known)}")
+    return Adapters(rank, method == "qlora", targets) if method in ("lora", "qlora") else None
 
 
 def _document_tokens(row: Row) -> int | None:

@@ -64,6 +64,12 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     yield from gaps.drain()
 
 
+def read_step_values(log: Input) -> list[Values]:
+    """What each line of a step says, in the order of the log; nothing of a log that has none."""
+    found = _read(log, ReadOptions(), Gaps())
+    return [one.values for attempt in (found.attempts if found else ()) for one in attempt.iterations]
+
+
 def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
     begin = next(iter(source.chunks), b"")
     if is_record(begin):
