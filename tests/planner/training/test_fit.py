@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-
 from benchmarks import fit_training
+
 from loadfactor.catalog.constants import read_training_constants
 
 FILES = ("megatron_sc21_table1.csv", "korthikanti2022_table5.csv")

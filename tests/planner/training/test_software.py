@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from benchmarks.hardware.compare_plans import compare_training
+
 from loadfactor import plan_training
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.units import BYTES_PER_GIB, FLOPS_PER_PFLOPS, FLOPS_PER_TFLOPS, PARAMETERS_PER_BILLION, S_PER_DAY
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import read_training_constants
-from loadfactor.catalog.measurements import HARDWARE, read_hardware, read_published_rows
+from loadfactor.catalog.measurements import HARDWARE as MACHINES
+from loadfactor.catalog.measurements import read_hardware, read_published_rows
 from loadfactor.catalog.models import Network, network, networks
 from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.flops import (
@@ -159,7 +160,7 @@ def test_attention_of_its_own_generation_is_faster_on_new_accelerators_alone() -
 
 
 def test_the_first_flash_kernel_is_no_faster_on_new_accelerators_than_its_port() -> None:
-    """FlashAttention of 2022 on Hopper reaches 0.6 of the share that it does on Ampere, as its successor does (arXiv:2407.08608)."""
+    """FlashAttention of 2022 on Hopper reaches 0.6 of its share on Ampere, as its successor does (arXiv:2407.08608)."""
     first = find_software("composer")
     known = read_training_constants()
     old, new = (build_machine(accelerator(card), software=first) for card in ("a100-sxm", "h100-sxm"))
@@ -172,7 +173,7 @@ def test_products_in_32_bits_stay_below_the_limit_of_power() -> None:
     known = read_training_constants()
     wide, narrow = (build_machine(accelerator("h100-sxm"), d, software=NEMO).matmul for d in ("fp32", "bf16"))
     assert wide.matmul_share == known.matmul_share > 1.1 * narrow.matmul_share
-    measured = read_hardware(HARDWARE[0])
+    measured = read_hardware(MACHINES[0])
     (fp32,) = (one for one in compare_training(measured["training"], accelerator("h100-sxm")) if one["fault"] == "fp32")
     assert abs(fp32["error"]) < 0.06
 

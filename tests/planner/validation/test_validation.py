@@ -10,9 +10,9 @@ from loadfactor import plan_training
 from loadfactor.base.errors import SourceError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import read_left_out_errors
+from loadfactor.catalog.measurements import read_published_rows
 from loadfactor.planner.training.distance import MEANINGS
 from loadfactor.planner.training.software import TRAITS, Software, find_software
-from loadfactor.catalog.measurements import read_published_rows
 from loadfactor.planner.validation.measurement_files import RowRefused, fill_sources, read_measurement_files
 from loadfactor.planner.validation.memory import validate_memory
 from loadfactor.planner.validation.request import MemoryValidationRequest
@@ -271,7 +271,7 @@ def test_published_measurements_are_predicted(shared: Path, name: str, rows: int
 def test_tables_that_come_with_the_program_are_predicted(
     name: str, rows: int, mean: float, worst: float, at_least_inside: float
 ) -> None:
-    """FSDP on 8 to 512 H100 with 512 to 65,536 tokens; LoRA without a compiler; BLOOM's layouts, which are slower than is known why."""
+    """FSDP on 8 to 512 H100 with 512 to 65,536 tokens; LoRA without a compiler; BLOOM's layouts, which are slower."""
     results = compare_rows(name, fill_sources(read_published_rows(name)))[0]
     found = summarize_errors(results)
     assert len(results) == rows
