@@ -63,6 +63,7 @@ COMMANDS_WITHOUT = {
     **dict.fromkeys(("ledger plan", "ledger book", "ledger publish", "rebuild"), KEEPS),
     "repair": KEEPS,
     "backup": KEEPS,
+    "restore": KEEPS,
     "generate man": NO_NUMBER,
     "generate grafana": "writes the dashboards, which are in the table",
     "generate prometheus-rules": "writes the rules for Prometheus, which are in the table",

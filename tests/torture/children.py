@@ -222,12 +222,17 @@ def dying_at(last: int, operation: str, store: Path, parts: Path) -> None:
 
     def hook(number: int, name: str, arguments: tuple[Any, ...]) -> None:
         if number == last:
-            if name == "write_file":
-                arguments[0].write_bytes(arguments[1][: len(arguments[1]) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
+            die_at(name, arguments)
 
     at_each_step(hook)
     OPERATIONS[operation](store, parts)
+
+
+def die_at(name: str, arguments: tuple[Any, ...]) -> None:
+    """kill -9 as a step is taken; a file that would be written is half there."""
+    if name == "write_file":
+        arguments[0].write_bytes(arguments[1][: len(arguments[1]) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def failing_at(first: int, operation: str, store: Path, parts: Path) -> None:

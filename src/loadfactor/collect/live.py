@@ -16,6 +16,7 @@ from loadfactor.base.clock import ClockWatch, now_ms
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR
 from loadfactor.collect.amazon import CloudWatchMetrics, Ec2Instances, S3Objects
+from loadfactor.collect.backups import ScheduledBackups
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.event_stream import EventStream
 from loadfactor.collect.google_cloud import GceInstances, MonitoringMetrics
@@ -34,6 +35,7 @@ from loadfactor.collect.scraped_payloads import ScrapedPayloads
 from loadfactor.collect.slurm_rest import open_slurm
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.settings.config import Settings, take_changes
+from loadfactor.settings.server import BackupSettings
 from loadfactor.settings.sources import (
     CloudSource,
     CloudWatchAccount,
@@ -112,11 +114,13 @@ class LiveService:
         settings: Settings,
         log: Log,
         merge: Callable[[Path, int], int] | None = None,
+        back_up: Callable[[BackupSettings], int] | None = None,
         samples_own: bool = True,
     ) -> None:
         """`flush` makes files of the live rows; it gives the number of the last batch that is in files.
 
         `merge` adds what the store in a folder got since an instant, and gives when it got the last; None without a pair.
+        `back_up` makes a backup where one is due, and gives when the newest was made, in ms.
         `samples_own`: whether this machine's GPUs are of this store where nothing else is configured.
         """
         self.collector = LiveCollector(live)
@@ -131,7 +135,7 @@ class LiveService:
         self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
         self._pools = RequestPools()
-        self._merge = merge
+        self._merge, self._back_up = merge, back_up
         self._sources: dict[str, ScheduledPull | ScrapeGroup | PolledSource] = {}
         self._may_sample_own, self._samples_own = samples_own, False
         """Nothing is configured that samples GPUs: those of this machine are sampled."""
@@ -175,6 +179,8 @@ class LiveService:
         }
         if self._merge is not None:  # the other server stays who it is until a restart
             makers["pair"] = partial(PeerRows, settings.pair, self._folder, self._merge, self._before)
+        if settings.backup.to and self._back_up is not None:
+            makers[f"{settings.backup!r}"] = partial(ScheduledBackups, settings.backup, self._back_up, self._before)
         if self._sources:
             self._before = {status.name: status for status in self.statuses()}
         self._sources = {key: self._sources.get(key) or make() for key, make in makers.items()}

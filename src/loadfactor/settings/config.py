@@ -26,7 +26,7 @@ from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSetting
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.retention import RetentionSettings
-from loadfactor.settings.server import PairSettings, ServerSettings
+from loadfactor.settings.server import BackupSettings, PairSettings, ServerSettings
 from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
@@ -92,6 +92,9 @@ class Settings(SettingsTable):
     )
     retention: RetentionSettings = Field(
         default=RetentionSettings(), description="How long what the books hold is kept."
+    )
+    backup: BackupSettings = Field(
+        default=BackupSettings(), description="Copies of the books that `loadfactor up` makes on a schedule."
     )
     tag: tuple[dict[str, Any], ...] = Field(
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
@@ -302,6 +305,11 @@ def read_environment() -> dict[str, str]:
     """The settings that the environment gives, by name."""
     given = {name: os.environ.get(f"LOADFACTOR_{name.upper()}") for name in Settings.model_fields}
     return {name: value for name, value in given.items() if value}
+
+
+def list_own_files() -> list[Path]:
+    """Files of the settings of this process: loadfactor.toml, and the key of pseudonyms where one is named."""
+    return [path for path in (settings().privacy.key_file, chosen().path) if path is not None]
 
 
 def is_debugging() -> bool:

@@ -1,6 +1,9 @@
-"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server]; the other server of a pair: [pair]."""
+"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server]; the other server of a pair: [pair].
 
-from typing import Final, Self
+Copies of the books that a server makes: [backup].
+"""
+
+from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -75,3 +78,15 @@ class PairSettings(SettingsTable):
     def label(self) -> str:
         """Its host and port."""
         return name_server(self.peer)
+
+
+class BackupSettings(SettingsTable):
+    """Copies of the books that `loadfactor up` makes on a schedule: the table [backup]."""
+
+    to: str = Field(
+        default="", description="Folder, or s3://, gs:// or az://, that they lie in. Without it none are made."
+    )
+    schedule: Literal["hourly", "daily", "weekly"] = Field(
+        default="daily", description="One in each hour, day or week of UTC, as soon as it has begun."
+    )
+    keep: int = Field(default=14, ge=1, description="So many are kept; older ones are removed.")

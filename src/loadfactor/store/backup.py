@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from loadfactor.store.folder import Folder, has_books
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_copy import has_live, open_copy
 from loadfactor.store.live_database import QUARANTINE, LogSpan, check_live, read_span
-from loadfactor.store.manifest import NAME, Manifest, checksum_file, write_down
+from loadfactor.store.manifest import NAME, Manifest, StoredFile, checksum_file, write_down
 from loadfactor.store.place import Place
 from loadfactor.store.source_status import NAME as STATUSES
 from loadfactor.store.tokens import NAME as TOKENS
@@ -26,11 +26,14 @@ BESIDE = (TOKENS, AUDIT, STATUSES)
 """Small files of a store that are no books."""
 
 
-def back_up(place: Place, target: Path, also: Iterable[Path] = ()) -> Manifest:
+def back_up(
+    place: Place, target: Path, also: Iterable[Path] = (), put: Callable[[Path, StoredFile], None] | None = None
+) -> Manifest:
     """Copy one generation of a store, its live batches and all that lies beside them into a new folder; what was copied.
 
     That is tokens, the audit log, states of sources, quarantine, databases of others (silences, what receivers were sent), and
     `also`: files of the settings, as far as they lie in the store. Everything acknowledged before it began is in the copy.
+    `put` is given each file of the books and where it can be read, in place of being copied into the folder.
     Raises InputError where the target is taken or there are no books, DamageError and StoreError where the store cannot be read or
     the target not be written. A copy that was not finished has no manifest.
     """
@@ -52,13 +55,16 @@ def back_up(place: Place, target: Path, also: Iterable[Path] = ()) -> Manifest:
                         continue  # a flush has made files of batches meanwhile, and may have discarded them
                 for file in generation.manifest.files:
                     (path,) = place.locate([file])
-                    _copy(path, target / file.name, file.crc32)
+                    if put is None:
+                        copy_file(path, target / file.name, file.crc32)
+                    else:
+                        put(path, file)
                 # After the books: what is judged and sent of them is not judged and sent again.
                 for name in list_databases(folder):
                     _copy_database(folder, target, name)
                 for path in list_beside(folder, also):
                     disk.make_folder((target / path).parent)
-                    _copy(folder / path, target / path)
+                    copy_file(folder / path, target / path)
                 if generation.manifest.generation:
                     disk.write_file(
                         target / NAME, write_down(generation.manifest)
@@ -94,7 +100,8 @@ def _copy_database(folder: Path, target: Path, name: str) -> None:
     disk.sync_file(target / name)
 
 
-def _copy(source: Path, target: Path, crc32: int | None = None) -> None:
+def copy_file(source: Path, target: Path, crc32: int | None = None) -> None:
+    """Copy a file durably, with its mode. Raises StoreError where its checksum is not that one."""
     target.touch(0o600)  # tokens and keys are for their owner alone from the beginning
     shutil.copy(source, target)
     disk.sync_file(target)
@@ -125,7 +132,7 @@ def compare(place: Place, copy: Path, also: Iterable[Path] = ()) -> Comparison:
         raise InputError(
             f"{copy} is no backup of {place.name}: its generation {kept.generation:,} is later than their {books.generation:,}"
         )
-    differences = [*_find_damage(copy, kept)]
+    differences = find_damage(copy, kept)
     has_gone_on = books.generation != kept.generation or _read_numbers(folder) != _read_numbers(copy)
     if not has_gone_on and books != kept:
         differences.append("the manifest differs from that of the books")
@@ -146,12 +153,12 @@ def compare(place: Place, copy: Path, also: Iterable[Path] = ()) -> Comparison:
     return Comparison(tuple(differences), found, kept.generation, has_gone_on)
 
 
-def _find_damage(copy: Path, manifest: Manifest) -> list[str]:
-    """What of a copy is not what its own manifest and database name."""
+def find_damage(copy: Path, manifest: Manifest, are_files_read: bool = False) -> list[str]:
+    """What of a copy is not what its own manifest and database name. `are_files_read`: their checksums were looked at just now."""
     found = []
     for file in manifest.files:
         path = copy / file.name
-        if not path.is_file() or checksum_file(path) != file.crc32:
+        if not path.is_file() or (not are_files_read and checksum_file(path) != file.crc32):
             found.append(f"{file.name} is not what was copied")
         elif pq.read_metadata(path).num_rows != file.rows:
             found.append(f"{file.name} has other rows than were copied")

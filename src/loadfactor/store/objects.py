@@ -91,6 +91,11 @@ class Objects:
                 for meta in page:
                     yield meta["path"], meta["last_modified"]
 
+    def list_sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of the objects in a folder, by name."""
+        with self._saying("listed"):
+            return {meta["path"]: meta["size"] for page in self.client.list(folder) for meta in page}
+
     def download(self, name: str, path: Path) -> None:
         """Put a copy of an object where it was not, or replace it, in one step."""
         disk.make_folder(path.parent)

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
 from loadfactor.base.errors import StoreError
+from loadfactor.base.paths import name_store
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
 from loadfactor.books.check import Balance, Finding
@@ -20,19 +22,21 @@ from loadfactor.interfaces.requests import (
     BackupRequest,
     ForgetRequest,
     MergeRequest,
+    RestoreRequest,
     RetainRequest,
     StoreRequest,
     find_one_store,
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
-from loadfactor.settings.config import chosen, settings
+from loadfactor.settings.config import list_own_files, settings
 from loadfactor.store.backup import back_up, compare
 from loadfactor.store.folder import has_books
 from loadfactor.store.import_records import GONE, ImportRecord
 from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss
 from loadfactor.store.place import Place
+from loadfactor.store.scheduled_backups import back_up_when_due, restore
 from loadfactor.tables.charges import CHARGES
 
 
@@ -88,8 +92,9 @@ HEADLINES = ("paid_gpu_hours", "allocated_gpu_hours", "observed_gpu_hours", "cos
 
 def build_backup(request: BackupRequest) -> Document:
     """Copy the books, and with `verify` compare the copy with them; how much was copied, and how to ask it."""
-    folder, store = request.folder, find_books(request.store)
-    also = [path for path in (settings().privacy.key_file, chosen().path) if path is not None]
+    folder, store, also = request.folder, find_books(request.store), list_own_files()
+    if request.schedule:
+        return build_kept_backups(request, store, also)
     if request.verify and has_books(folder):
         return verify_backup(folder, store, also)
     copied = back_up(store, folder, also)
@@ -99,6 +104,36 @@ def build_backup(request: BackupRequest) -> Document:
     check = Suggestion(f"loadfactor doctor --store {quote(str(folder))}", "Reads every file of the copy.")
     return Document(
         f"{data.files:,} files of the books, {data.bytes / BYTES_PER_MIB:,.1f} MiB, and what was live are copied to {folder}.",
+        (Section("Next", suggestions=(check,)),),
+        data=data,
+    )
+
+
+def build_kept_backups(request: BackupRequest, store: Place, also: Sequence[Path]) -> Document:
+    """Back up where that is due by a schedule; which backups there are."""
+    assert request.schedule
+    found = back_up_when_due(store, request.folder, request.schedule, request.keep, datetime.now(UTC), also)
+    kept = f"{found.kept:,} {'is' if found.kept == 1 else 'are'} kept"
+    if not found.made:
+        return Document(f"{found.newest} is the backup of this period; {kept}.", data=found)
+    removed = f", {', '.join(found.removed)} removed" if found.removed else ""
+    again = Suggestion(f"loadfactor restore {quote(found.newest)} --store NEW-FOLDER", "Makes books of it.")
+    return Document(
+        f"{found.newest} is whole: {found.files:,} files of the books, {found.new_files:,} of them copied now; {kept}{removed}.",
+        (Section("Next", suggestions=(again,)),),
+        data=found,
+    )
+
+
+def build_restored(request: RestoreRequest) -> Document:
+    """Make books of a backup; how much there is, and how to ask it."""
+    target = find_one_store(request.store)
+    manifest = restore(request.backup, target)
+    data = Backup(str(target), len(manifest.files), sum(file.bytes for file in manifest.files))
+    check = Suggestion(f"loadfactor doctor --store {quote(str(target))}", "Checks the books.")
+    return Document(
+        f"{target} has the books of {name_store(request.backup)}: generation {manifest.generation:,}, {data.files:,} files,"
+        f" {data.bytes / BYTES_PER_MIB:,.1f} MiB.",
         (Section("Next", suggestions=(check,)),),
         data=data,
     )

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from loadfactor.base.errors import InputError, StoreError, say_why
+from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.server.alert_service import AlertService
@@ -30,9 +32,12 @@ from loadfactor.interfaces.server.pair import Following, Leading
 from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
-from loadfactor.settings.config import Settings
+from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.settings.config import Settings, list_own_files
+from loadfactor.settings.server import BackupSettings
 from loadfactor.settings.tenants import TenantSettings
 from loadfactor.store.live import LiveLog
+from loadfactor.store.scheduled_backups import back_up_when_due
 from loadfactor.store.tokens import TokenFile
 
 BACKLOG = 1024
@@ -113,7 +118,10 @@ class LiveBooks:
         folder, of_tenant = books.store.folder, None if quota is None else quota.settings
         merge = partial(_bring_over, books) if settings.pair.peer else None
         is_alone = of_tenant is None
-        self.service = LiveService(folder, books.flush, live, settings, write_line, merge, samples_own=is_alone)
+        back_up = partial(_back_up, books, list_own_files())
+        self.service = LiveService(
+            folder, books.flush, live, settings, write_line, merge, back_up, samples_own=is_alone
+        )
         leading = Leading(not settings.pair.peer)
         self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
         self.digests = DigestService(books, settings, address, leading)
@@ -168,6 +176,20 @@ def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
     newest_ms = max((record.at_ms or 0 for record in other.imports), default=0)
     books.merge(other, since_ms)
     return newest_ms
+
+
+def _back_up(books: Books, also: Sequence[Path], backup: BackupSettings) -> int:
+    """Back up where it is due; when the newest backup was begun, in ms."""
+    try:
+        to, now = read_path(backup.to), datetime.now(UTC)
+        found = back_up_when_due(books.store.place, to, backup.schedule, backup.keep, now, also)
+    except LoadfactorError as error:
+        write_line(level="error", event="there is no backup", to=backup.to, error=str(error))
+        raise
+    if found.made:
+        facts = {"files": found.files, "new_files": found.new_files, "kept": found.kept}
+        write_line(level="info", event="a backup was made", of=found.newest, **facts)
+    return milliseconds(found.newest_at)
 
 
 class AtRest:

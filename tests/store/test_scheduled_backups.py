@@ -1,0 +1,133 @@
+"""Backups on a schedule: one a period, each whole, of what the one before has not; old ones go, and books come back of them."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.commands import Run
+from tests.object_stores.servers import BUCKET, serve_s3
+from tests.store.live_batches import batch
+
+from loadfactor.base.errors import InputError, StoreError
+from loadfactor.books.books import Books
+from loadfactor.store import scheduled_backups
+from loadfactor.store.backup import find_damage
+from loadfactor.store.folder import Folder
+from loadfactor.store.live import LiveLog
+from loadfactor.store.objects import Objects
+from loadfactor.store.scheduled_backups import back_up_when_due, restore
+from loadfactor.store.tokens import create_token, read_tokens
+
+MONDAY = datetime(2026, 11, 23, 3, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    """An S3 server of its own."""
+    with serve_s3() as names:
+        yield names
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where backups lie."""
+    if request.param == "folder":
+        return str(tmp_path / "copies")
+    for name, value in request.getfixturevalue("s3").items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+def add(books: Books, folder: Path, day: int) -> None:
+    """Import a day of samples of a GPU."""
+    folder.mkdir()
+    rows = (f"g,2026-11-{day}T{hour:02}:00:00Z,s,0.{hour}" for hour in range(1, 9))
+    (folder / "samples.csv").write_text("\n".join(["device_id,to_utc,source,busy_share", *rows]))
+    books.add("tables", [folder])
+
+
+def test_backups_of_days(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one of a day is not made; that of the next copies what is new; live rows and tokens are in it; two are kept."""
+    books = Books(tmp_path / "books")
+    place, sums = books.store.place, {}
+    for number in range(3):
+        add(books, tmp_path / str(number), 20 + number)
+        if number == 1:
+            create_token(tmp_path / "books", "read", None, "grafana", 1)
+            with LiveLog.open(tmp_path / "books") as log:
+                log.acknowledge([batch()])
+        made = back_up_when_due(place, target, "daily", 2, MONDAY + number * DAY)
+        assert (made.made, made.newest_at, made.kept) == (True, MONDAY + number * DAY, min(number + 1, 2))
+        assert 0 < made.new_files <= made.files
+        assert made.new_files == made.files if number == 0 else made.new_files < made.files
+        again = back_up_when_due(place, target, "daily", 2, MONDAY + number * DAY + timedelta(hours=20))
+        assert (again.made, again.newest, again.kept) == (False, made.newest, made.kept)
+        sums[made.newest] = books.show("observed_gpu_hours")[0].value
+    assert made.removed == ("2026-11-23T030000Z",)
+    for name, hours in list(sums.items())[1:]:
+        folder = tmp_path / f"restored{hours}"
+        restore(name, folder)
+        assert Books(folder).show("observed_gpu_hours")[0].value == hours
+        assert Books(folder).check().is_sound
+        assert [token.name for token in read_tokens(folder)] == ["grafana"]
+        assert (folder / "tokens.json").stat().st_mode & 0o777 == 0o600
+    restore(target, tmp_path / "newest")
+    assert Books(tmp_path / "newest").show("observed_gpu_hours")[0].value == hours
+    with pytest.raises(InputError, match="there is no backup"):
+        restore(next(iter(sums)), tmp_path / "gone")
+    with pytest.raises(InputError, match="is there already"):
+        restore(target, tmp_path / "newest")
+    if target.startswith("s3"):
+        books.compact()
+        monkeypatch.setattr(scheduled_backups, "LATE", -DAY)
+        back_up_when_due(place, target, "hourly", 1, MONDAY + 3 * DAY)
+        assert Objects(target).list_sizes("files").keys() == {
+            f"files/{file.name}" for file in books.store.manifest.files
+        }
+
+
+def test_a_damaged_file_is_copied_again(tmp_path: Path) -> None:
+    """What the backup before has is linked where it is whole; a backup that is not whole is none, and those before stay."""
+    books, copies = Books(tmp_path / "books"), tmp_path / "copies"
+    add(books, tmp_path / "one", 20)
+    first, second = (Path(back_up_when_due(books.store.place, copies, "hourly", 9, MONDAY).newest) for _ in range(2))
+    assert first == second
+    damaged, linked = next(first.glob("samples-*")), next(first.glob("imports-*"))
+    damaged.write_bytes(b"damaged")
+    (copies / "2026-11-23T010000Z.part").mkdir()  # of a process that died
+    later = back_up_when_due(books.store.place, copies, "hourly", 9, MONDAY + DAY / 24)
+    second = Path(later.newest)
+    assert (later.new_files, later.kept) == (1, 2)
+    assert (second / linked.name).stat().st_ino == linked.stat().st_ino
+    assert find_damage(second, Folder(second).read_newest()) == []
+    with pytest.raises(StoreError, match="is damaged"):
+        restore(first, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+    source = next((tmp_path / "books").glob("samples-*"))
+    source.write_bytes(source.read_bytes()[:-1] + b"x")
+    (second / source.name).unlink()
+    with pytest.raises(StoreError, match="is damaged"):
+        back_up_when_due(Folder(tmp_path / "books"), copies, "hourly", 1, MONDAY + DAY)
+    assert {path.name for path in copies.iterdir() if not path.name.endswith(".part")} == {
+        "lock",
+        first.name,
+        second.name,
+    }
+
+
+def test_commands(tmp_path: Path, run: Run) -> None:
+    """`backup --schedule` says what it made and keeps, and `restore` makes books of it."""
+    add(Books(tmp_path / "books"), tmp_path / "one", 20)
+    words = ("backup", tmp_path / "copies", "--schedule", "daily", "--keep", "3", "--store", tmp_path / "books")
+    code, said, _ = run(*words)
+    assert (code, "copied now; 1 is kept." in said) == (0, True), said
+    assert "is the backup of this period; 1 is kept." in " ".join(run(*words)[1].split())
+    code, said, _ = run("restore", tmp_path / "copies", "--store", tmp_path / "again")
+    assert (code, "generation 2" in said) == (0, True), said
+    assert list(Books(tmp_path / "again").show("observed_gpu_hours")) == list(
+        Books(tmp_path / "books").show("observed_gpu_hours")
+    )
+    code, _, said = run("restore", tmp_path / "none", "--store", tmp_path / "more")
+    assert (code, "there is no backup in" in said) == (2, True), said
