@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import httpx
 import pytest
 from tests.live.scrapes import Fleet
 from tests.live.up_process import UpProcess
+from tests.small_disk import mounted_disk
 from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.store.tokens import Right, create_token
@@ -273,6 +275,32 @@ def test_names_in_addresses(up: Tenants) -> None:
     assert "Traceback" not in up.log.read_text()
     assert "traceback" not in up.log.read_text()
     assert sorted(path.name for path in up.folder.iterdir()) == before
+
+
+def test_a_full_disk_of_one_stops_no_other(up: Tenants, tmp_path: Path) -> None:
+    """Its senders are asked for patience and it is given up and opened again; the process and another tenant go on."""
+    text, fleet = up.config.read_text(), Fleet(int(time.time() * 1000) - 600_000, gpus=1)
+    own = tmp_path / "own.toml"
+    own.write_text('[server]\nexit_after = "1s"\n')
+    with mounted_disk(tmp_path / "disk", 24) as disk:
+        up.tokens["crowded"] = create_token(disk, "everything", None, "", 0)[1]
+        up.config.write_text(f'{text}\n[[tenant]]\nname = "crowded"\nstore = "{disk}"\nconfig = "{own}"\n')
+        up.reload()
+        up.wait_until(lambda: up.is_served("crowded"))
+        assert up.send("crowded", fleet, 0).status_code == 204
+        with (disk / "other").open("wb") as file, suppress(OSError):
+            while True:
+                file.write(bytes(2**20))
+        up.wait_until(lambda: up.send("crowded", fleet, 1).status_code == 503)
+        up.wait_until(
+            lambda: '"event": "a tenant is not served", "error": "' in up.log.read_text().split("crowded", 1)[1]
+        )
+        assert up.send("acme", fleet, 0).status_code == 204
+        (disk / "other").unlink()
+        up.wait_until(lambda: up.send("crowded", fleet, 2).status_code == 204)
+        up.config.write_text(text)
+        assert up.reload()["left"] == ["crowded"]
+        up.wait_until(lambda: up.call("/t/crowded/health", "crowded").status_code == 404)
 
 
 def test_a_signal_brings_and_ends_tenants(up: Tenants) -> None:

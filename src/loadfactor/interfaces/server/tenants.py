@@ -242,7 +242,8 @@ class TenantServer:
         self._root = Gate(self._make_root(folder), self.guard, Bounds(), ROOT_NEEDS)
         self._tenants: dict[str, Tenant] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[Path, asyncio.Task[None]] = {}
+        """By the store that each still has open."""
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -281,41 +282,41 @@ class TenantServer:
         try:
             await server.serve(sockets=[listening])
         finally:
-            ending = [*self._tasks.values(), *self._leaving]
+            ending = [*self._tasks.values(), *self._leaving.values()]
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
 
     def take(self, server: Settings) -> dict[str, Any]:
-        """Serve the tenants of these settings; which came, left, and begin anew."""
-        self._server = server
-        self.guard.take(server.server.trusted_proxies, read_roles(server, server.server.groups))
-        self._nobody_guard.take(server.server.trusted_proxies, read_roles(server, {}))
+        """Serve the tenants of these settings; which came, left, and begin anew. Raises InputError, and nothing has changed."""
         given = {tenant.name: tenant for tenant in server.tenant}
         before = {name: tenant.given for name, tenant in self._tenants.items()}
         left = [name for name in before if name not in given]
         anew = [name for name, of in given.items() if name in before and _needs_start(before[name], of)]
         came = [name for name in given if name not in before]
+        made = [Tenant(given[name], server, self._host, self._address, self._is_live) for name in (*anew, *came)]
+        self.guard.take(server.server.trusted_proxies, read_roles(server, server.server.groups))
+        self._nobody_guard.take(server.server.trusted_proxies, read_roles(server, {}))
+        self._server = server
         for name in (*left, *anew):
             del self._tenants[name]
             leaving = self._tasks.pop(name)
             leaving.cancel()
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            self._leaving[before[name].store] = leaving
         for tenant in self._tenants.values():
             tenant.take(given[tenant.given.name], server)
             tenant.reload()
-        for name in (*anew, *came):
-            tenant = Tenant(given[name], server, self._host, self._address, self._is_live)
+        for tenant in made:
+            name = tenant.given.name
             self._tenants[name] = tenant
-            self._tasks[name] = asyncio.create_task(self._begin(tenant, set(self._leaving)))
+            self._tasks[name] = asyncio.create_task(self._begin(tenant, self._leaving.pop(tenant.given.store, None)))
         return {"came": came, "left": left, "anew": anew}
 
     @staticmethod
-    async def _begin(tenant: Tenant, leaving: set["asyncio.Task[None]"]) -> None:
-        """Run a tenant once those have left whose store may be its own now."""
-        if leaving:
-            await asyncio.wait(leaving)
+    async def _begin(tenant: Tenant, leaving: "asyncio.Task[None] | None") -> None:
+        """Run a tenant once the one has left whose store is its own now; one that cannot leave hinders no other."""
+        if leaving is not None:
+            await asyncio.wait([leaving])
         await tenant.run()
 
     def _read_again(self, tls: SSLContext | None) -> None:
