@@ -277,6 +277,7 @@ def test_names_in_addresses(up: Tenants) -> None:
     assert sorted(path.name for path in up.folder.iterdir()) == before
 
 
+@pytest.mark.long
 def test_a_full_disk_of_one_stops_no_other(up: Tenants, tmp_path: Path) -> None:
     """Its senders are asked for patience and it is given up and opened again; the process and another tenant go on."""
     text, fleet = up.config.read_text(), Fleet(int(time.time() * 1000) - 600_000, gpus=1)
