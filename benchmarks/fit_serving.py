@@ -34,9 +34,8 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.engines import MOST, EngineConstants, list_conditions, list_engine_constants, list_factors
 from loadfactor.catalog.models import find_network
 from loadfactor.planner.serving.latency import ahead_s, predict_latency, predict_offline, predict_tpot, prompt_time
-from loadfactor.planner.serving.simulation.fleet import Speculation
 from loadfactor.planner.serving.step import Replica
-from loadfactor.planner.validation.serving import SweepRow, build_replica, read_layout, read_sweeps
+from loadfactor.planner.validation.serving import MeasuredRun, SweepRow, build_run, read_layout, read_sweeps
 
 CONSTANTS = Path("src/loadfactor/catalog/engines/constants.toml")
 ERRORS = Path("src/loadfactor/catalog/constants/serving_errors.toml")
@@ -68,7 +67,7 @@ class Sweep:
 
     source: str
     model: str
-    replica: Replica
+    run: MeasuredRun
     release: str
     prompt: int
     output: int
@@ -78,8 +77,11 @@ class Sweep:
         None  # of a run with all requests there from the start, of which throughput alone is compared
     )
     offline: bool = False
-    drafted: int = 0
     prompts_waited: Array = field(default_factory=lambda: np.zeros(0))  # TTFT over the time of one prompt
+
+    @property
+    def replica(self) -> Replica:
+        return self.run.replica
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -94,14 +96,13 @@ class Sweep:
         if self.offline:
             return
         r = replace(self.replica, engine=constants)
-        drafts = self.speculate(constants)
-        p = predict_latency(r, self.concurrency, float(self.prompt), float(self.output), speculation=drafts)
-        self.prompts_waited = (
-            p.ttft_s - constants.request_s - ahead_s(r, p.batch, p.tpot_s * drafts.speed)
-        ) / self._prompt_s(r)
-
-    def speculate(self, constants: EngineConstants) -> Speculation:
-        return Speculation(self.drafted, constants.draft_acceptance if self.drafted else 0.0)
+        drafts, alike = self.run.speculate(constants), self.run.alike
+        p = predict_latency(
+            r, self.concurrency, float(self.prompt), float(self.output), speculation=drafts, alike=alike
+        )
+        token = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output), speculation=drafts)
+        ahead = ahead_s(r, p.batch, token.next_steps_s(drafts, alike))
+        self.prompts_waited = (p.ttft_s - constants.request_s - ahead) / self._prompt_s(r)
 
     def errors(self, constants: EngineConstants) -> Array:
         """ln(predicted ÷ measured), a column a quantity; not a number where none was measured."""
@@ -109,12 +110,11 @@ class Sweep:
         if self.offline:
             whole = predict_offline(r, self.requests, float(self.prompt), float(self.output))
             return np.array([[np.nan, np.log(whole / self.measured[0, 1]), np.nan]])
-        drafts = self.speculate(constants)
+        drafts = self.run.speculate(constants)
         token = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output), speculation=drafts)
         tpot = np.asarray(token.tpot_s)
-        ttft = (
-            constants.request_s + ahead_s(r, token.batch, tpot * drafts.speed) + self.prompts_waited * self._prompt_s(r)
-        )
+        ahead = ahead_s(r, token.batch, token.next_steps_s(drafts, self.run.alike))
+        ttft = constants.request_s + ahead + self.prompts_waited * self._prompt_s(r)
         tokens_per_s = self.concurrency * self.output / (ttft + tpot * (self.output - 1))
         found: Array = np.log(np.stack([tpot, tokens_per_s, ttft], axis=1) / self.measured)
         return found
@@ -126,27 +126,27 @@ class Sweep:
 
 def group_sweeps(paths: Iterable[Path]) -> list[Sweep]:
     """The sweeps of the files whose network and accelerator the catalog knows."""
-    groups: dict[tuple[object, ...], list[tuple[SweepRow, tuple[Replica, int], int]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[SweepRow, MeasuredRun, int]]] = {}
     for path in paths:
         for row in read_sweeps(path):
-            if isinstance(row, SweepRow) and (row.concurrency is None or (row.tpot_s and row.ttft_s)):
+            if not isinstance(row, SweepRow) or row.halves is not None:
+                continue
+            if row.concurrency is None or (row.tpot_s and row.ttft_s):
                 network, chip = find_network(row.model), find_accelerator(row.system)
                 if network is None or chip is None:
                     continue
                 where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus, row.pp)
-                run = build_replica(network, chip, row, where.layout)
-                groups.setdefault((*row.sweep, row.concurrency is None, run[0].engine, run[1]), []).append(
-                    (row, run, where.ranks)
-                )
+                run = build_run(network, chip, row, where.layout)
+                key = (*row.sweep, row.concurrency is None, run.replica.engine, run.drafted)
+                groups.setdefault(key, []).append((row, run, where.ranks))
     found = []
     for group in groups.values():
-        rows, (replica, drafted), ranks = [row for row, _, _ in group], group[0][1], group[0][2]
-        one = rows[0]
-        rows.sort(key=lambda row: row.concurrency or 0)
+        one, run, ranks = group[0]
+        rows = sorted((row for row, _, _ in group), key=lambda row: row.concurrency or 0)
         measured = np.array([[r.tpot_s, (r.output_tokens_per_s or 0) * ranks, r.ttft_s] for r in rows], float)
-        about = one.source, one.model, replica, one.version, one.prompt_tokens, one.output_tokens
+        about = one.source, one.model, run, one.version, one.prompt_tokens, one.output_tokens
         concurrency = np.array([(r.concurrency or 0) * ranks for r in rows], float)
-        found.append(Sweep(*about, concurrency, measured, one.requests, one.concurrency is None, drafted))
+        found.append(Sweep(*about, concurrency, measured, one.requests, one.concurrency is None))
     return found
 
 
@@ -310,7 +310,8 @@ def write_errors(problem: Problem, x: Array, at: Array, slopes: Array) -> None:
     """Write the ranges by distance and the errors by source."""
     lines = [
         "# How wrong serving plans are on what their constants were not fitted to: `python -m benchmarks.fit_serving CSV`.",
-        "# Factors are measured over predicted; a range holds four of five rows of a group that was left out of the fit.",
+        "# Factors are measured over predicted; a range holds four of five rows of a group that was left out of the fit, and the",
+        "# range of what is nearer. covered_share: of those rows, in the range that the other groups alone give.",
         "# layout_spread: how far the errors of throughput of two layouts of one network lie apart, in four of five pairs.",
         f"layout_spread = {measure_layout_spread(problem, at):.3f}",
         "",
@@ -341,11 +342,13 @@ def write_errors(problem: Problem, x: Array, at: Array, slopes: Array) -> None:
             for model in dict.fromkeys(models):
                 some = np.array([m == model for m in models])
                 found[word].append(LeftOut(" ".join(left_out), model, errors[some]))
+    nearer = dict.fromkeys(QUANTITIES, (np.inf, 0.0))
     for word, every in found.items():
         for q, name in enumerate(QUANTITIES):
             groups = [g for g in every if len(g.of(q))]
             tail = choose_tail(groups, q)
-            low, high = measure_range(groups, q, tail)
+            ends = measure_range(groups, q, tail)
+            low, high = nearer[name] = min(ends[0], nearer[name][0]), max(ends[1], nearer[name][1])
             mean = np.mean([mean_abs(-g.errors)[q] for g in groups])
             lines += [f'[range."{word}".{name}]', f"low = {low:.3f}", f"high = {high:.3f}"]
             lines += [f"error = {mean:.3f}", f"covered_share = {np.mean(cover(groups, q, tail)):.3f}", ""]
@@ -378,7 +381,8 @@ def write_constants(problem: Problem, x: Array) -> None:
         networks = sorted({s.replica.network.name for s in problem.sweeps if s.pair == pair})
         count = sum(len(s.concurrency) for s in problem.sweeps if s.pair == pair)
         lines += ["", "[[measured]]", f'accelerator = "{pair[0]}"', f'engine = "{pair[1]}"', f"rows = {count}"]
-        lines.append(f"networks = {networks!r}".replace("'", '"'))
+        releases = sorted({s.release for s in problem.sweeps if s.pair == pair} - {""})
+        lines += [f"{n} = {v!r}".replace("'", '"') for n, v in (("networks", networks), ("releases", releases))]
     CONSTANTS.write_text("\n".join(lines) + "\n")
 
 

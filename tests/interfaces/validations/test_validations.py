@@ -107,7 +107,7 @@ def test_sources_say_how_wrong_they_are_in_and_out_of_the_fit(tmp_path: Path) ->
     near_ms = 1e3 * (validate_serving(ServingValidationRequest(rows=rows)).rows[0].predicted_tpot_s or 0.0)
     rows.write_text(head + run.format(8, near_ms, 60) + run.format(16, 900, 9), encoding="utf-8")
     mine = validate_serving(ServingValidationRequest(rows=rows))
-    assert {row.distance for row in mine.rows} == {"other stack"}
+    assert {row.distance for row in mine.rows} == {"never seen"}
     found = {one.quantity: one for one in mine.sources}
     assert found["tpot"].source == "h200-sxm vllm 0.99.0"
     assert found["tpot"].in_fit is None

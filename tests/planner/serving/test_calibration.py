@@ -6,10 +6,14 @@ from dataclasses import replace
 import pytest
 
 from loadfactor.base.errors import InputError, SourceError
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import read_engine_constants
+from loadfactor.catalog.models import network
 from loadfactor.planner.serving.calibration import (
     LoadTestResult,
     calibrate,
     read_load_tests,
+    read_ranges,
     read_replica_layout,
     split_measured,
     tell_distance,
@@ -77,6 +81,21 @@ def test_runs_that_are_slower_move_the_plan_towards_them(llama_8b: Replica) -> N
     assert found.stack_factor > 1
     assert found.constants
     assert found.distance_before == tell_distance(llama_8b.engine, llama_8b.network)
+
+
+def test_a_release_that_nobody_measured_widens_the_range() -> None:
+    """Of a measured network on a measured engine: the release makes it another stack, whose ranges reach further on both sides."""
+    card, net = accelerator("b200-sxm"), network("gpt-oss-120b")
+    near, measured, new = (read_engine_constants(card, "vllm", release) for release in ("", "0.19.2", "0.99.0"))
+    assert [tell_distance(e, net) for e in (near, measured, new)] == [
+        "measured nearby",
+        "measured nearby",
+        "never seen",
+    ]
+    for quantity, (low, high) in read_ranges(near, net).items():
+        further = read_ranges(new, net)[quantity]
+        assert further[0] <= low < high <= further[1]
+        assert further[1] / further[0] > high / low
 
 
 def test_runs_as_predicted_change_little(llama_8b: Replica) -> None:

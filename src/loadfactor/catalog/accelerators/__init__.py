@@ -91,6 +91,15 @@ class Accelerator:
         """NVLink in both directions together, bytes/s; None where its scale-up domain is no NVLink."""
         return 2 * self.scale_up_bytes_per_s if self.interconnect.startswith("NVLink") else None
 
+    @property
+    def reduces_in_switch(self) -> bool:
+        """Whether the switches between them add up what passes (NVLink SHARP: from NVLink 4 on).
+
+        >>> accelerator("h100-sxm").reduces_in_switch, accelerator("a100-sxm").reduces_in_switch
+        (True, False)
+        """
+        return re.match(r"NVLink ?[4-9]", self.interconnect) is not None
+
 
 @cache
 def accelerators() -> Mapping[str, Accelerator]:

@@ -6,7 +6,6 @@ accelerator, and of that accelerator with another engine, is used where nobody m
 far that is from what was measured.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -48,14 +47,16 @@ class EngineConstants:
     request_s: float
     # how the engine schedules
     mixed: bool  # prompts share a step with decoding (chunked prefill); else they stop it
-    chunk_tokens: int
+    chunk_tokens: int  # of prompts and running sequences in a step
+    chunk_is_prompts: bool  # of prompts alone
     max_sequences: int
     memory_for_engine_share: float  # of what the driver shows, left to weights and cache
     shares_what_is_free: bool  # that share is of what weights leave, not of the whole
     engine_bytes: float  # activations, graphs, communication buffers
     narrow_cache: bool  # keeps the cache in 8 bits when the weights are that narrow
     windows_all_layers: bool  # attends to a window alone where every layer of a network has one, by itself
-    poll_steps: int  # decode steps between two looks for new requests
+    poll_steps: int  # steps between two looks for new requests
+    wait_steps: int  # steps for which a prompt waits for others, unless a whole step of them waits
     draft_acceptance: float  # chance that a token drafted by the network's own layers is accepted
     ahead_steps: (
         float  # steps that a first token waits beside running sequences, as steps are launched before results are read
@@ -66,12 +67,18 @@ class EngineConstants:
     accelerator: str = ""
     fitted_on: str = ""
     networks: tuple[str, ...] = ()  # measured with this engine on this accelerator
+    releases: tuple[str, ...] = ()  # with which that was; empty: none was named
     kin: bool = False  # another accelerator of the same architecture was measured with the engine, or this one with another engine
 
     @property
     def is_estimate(self) -> bool:
         """Whether nobody measured the engine on this accelerator."""
         return not self.networks
+
+    @property
+    def is_of_new_release(self) -> bool:
+        """Whether a release was named with which nobody measured the engine on this accelerator, by its first two numbers."""
+        return bool(self.release) and _shorten(self.release) not in {_shorten(one) for one in self.releases}
 
 
 @cache
@@ -104,20 +111,18 @@ def list_conditions(chip: Accelerator, engine: str, release: str = "") -> tuple[
     ('Blackwell', 'vllm', 'vllm on Blackwell', 'vllm 0.15')
     """
     family = chip.architecture
-    return family, engine, f"{engine} on {family}", f"{engine} {'.'.join(release.split('.')[:2])}"
+    return family, engine, f"{engine} on {family}", f"{engine} {_shorten(release)}"
 
 
-def list_releases(engine: str) -> tuple[str, ...]:
-    """Releases of an engine that have factors of their own.
-
-    >>> "0.19" in list_releases("vllm")
-    True
-    """
-    named = {key for entry in _read_file()["constant"].values() for key in list_factors(entry)}
-    return tuple(sorted(key.removeprefix(f"{engine} ") for key in named if re.match(rf"{engine} \d", key)))
+def _shorten(release: str) -> str:
+    return ".".join(release.split(".")[:2])
 
 
-RUN_SETTINGS = ("poll_steps", "chunk_tokens", "chunk_prompts", "drafted")
+RUN_SETTINGS = (
+    *("poll_steps", "wait_steps", "ahead_steps"),
+    *("chunk_tokens", "chunk_prompts", "chunk_is_prompts"),
+    *("drafted", "alike"),
+)
 
 
 @cache
@@ -127,25 +132,31 @@ def _read_published_runs() -> Sequence[Mapping[str, Any]]:
 
 
 def read_run_settings(
-    chip: Accelerator, engine: str, model: str, release: str, precision: str, tp: int, ep: int, concurrency: int
+    chip: Accelerator, model: str, release: str, concurrency: int, **run: object
 ) -> Mapping[str, Any]:
     """What a published run set for itself: right for its rows, and no default of a plan. `published_runs.toml` says what they mean.
 
-    >>> read_run_settings(accelerator("b200-sxm"), "trtllm", "deepseek-ai/DeepSeek-R1", "1.2.0rc6.post3", "fp8", 8, 1, 16)
-    {'drafted': 3}
+    `run`: engine, precision, tp, ep, prompt and output, each as an entry may name it.
+
+    >>> about = dict(engine="trtllm", precision="fp8", tp=8, ep=1, prompt=8192, output=1024)
+    >>> read_run_settings(accelerator("b200-sxm"), "deepseek-ai/DeepSeek-R1", "1.2.0rc6.post3", 16, **about)["drafted"]
+    3
     """
-    own = {"engine": engine, "precision": precision, "tp": tp, "ep": ep}
     found: dict[str, Any] = {}
-    for run in _read_published_runs():
+    for entry in _read_published_runs():
         if (
-            all(run.get(name, value) == value for name, value in own.items())
-            and chip.id in run["accelerators"]
-            and model.lower().endswith(tuple(run["models"]))
-            and release.startswith(tuple(run.get("releases", ("",))))
-            and concurrency >= run.get("concurrency", 0)
+            all(_admits(entry[name], value) for name, value in run.items() if name in entry)
+            and chip.id in entry["accelerators"]
+            and model.lower().endswith(tuple(entry["models"]))
+            and release.startswith(tuple(entry.get("releases", ("",))))
+            and concurrency >= entry.get("concurrency", 0)
         ):
-            found |= {name: run[name] for name in RUN_SETTINGS if name in run}
+            found |= {name: entry[name] for name in RUN_SETTINGS if name in entry}
     return found
+
+
+def _admits(condition: object, value: object) -> bool:
+    return value in condition if isinstance(condition, list) else value == condition
 
 
 def read_engine_constants(chip: Accelerator, name: str, release: str = "") -> EngineConstants:
@@ -175,6 +186,7 @@ def read_engine_constants(chip: Accelerator, name: str, release: str = "") -> En
         accelerator=chip.id,
         fitted_on=("" if exact else "borrowed: ") + "; ".join(describe_measured(row) for row in found),
         networks=tuple(exact[0]["networks"]) if exact else (),
+        releases=tuple(exact[0]["releases"]) if exact else (),
         kin=any(is_kin(row["accelerator"], chip) for row in file.get("measured", ())),
     )
 

@@ -9,7 +9,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.quantities import write_share
 from loadfactor.base.units import BITS_PER_BYTE, H_PER_DAY, MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import list_releases, read_engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section
@@ -72,9 +72,7 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     engine = read_engine_constants(chip, request.engine, request.release or "")
     inputs = build_inputs(request, network, chip, engine, price, trace)
     if files:
-        from loadfactor.interfaces.plans.measured_replica import (
-            read_measured,  # with what fetches: most plans have none
-        )
+        from loadfactor.interfaces.plans.measured_replica import read_measured  # it fetches, as few plans do
 
         inputs = calibrate_inputs(inputs, read_measured(files, progress), layout)
     plan = plan_fleet(inputs, progress)
@@ -150,10 +148,10 @@ def _describe_trace(report: "TraceReport") -> str:
 def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
     r = p.chosen.replica
     status = "estimate" if p.distance in ("other stack", "never seen") else "fitted"
-    known = list_releases(r.engine.engine)
     release = r.engine.release and f" {r.engine.release}"
-    if release and not r.engine.release.startswith(known):
-        release += f" (no constants of its own, {' '.join(known) or 'no release'} has; those of all releases)"
+    if r.engine.is_of_new_release:
+        measured = " ".join(r.engine.releases) or "no release by name"
+        release += f" (never measured here, {measured} was; ranges are the widest)"
     about = f"{r.engine.engine}{release}; {r.engine.fitted_on}"
     yield Assumption("engine", about, "catalog/engines/constants.toml", status)
     bits, tokens = BITS_PER_BYTE * r.precision.kv_bytes_per_value, p.fleet_run.fleet.batching.cache_tokens

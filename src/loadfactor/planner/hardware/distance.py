@@ -14,7 +14,8 @@ import numpy.typing as npt
 Distance = Literal["measured nearby", "same stack", "other stack", "never seen"]
 """`measured nearby`: this network with this software on this accelerator was measured, or a run of one's own was given.
 `same stack`: the software on the accelerator was measured, with other networks. `other stack`: the accelerator's architecture was
-measured, with other software or on another of its accelerators. `never seen`: not even its architecture was."""
+measured, with other software or on another of its accelerators. `never seen`: not even its architecture was, or not the release of
+the engine that was named."""
 
 
 def name_distance(nearby: bool, stack: bool, architecture: bool) -> Distance:

@@ -133,7 +133,9 @@ def split_measured(words: Sequence[str]) -> tuple[tuple[str, ...], ReplicaLayout
 
 
 def tell_distance(engine: EngineConstants, network: Network) -> Distance:
-    """How far a plan is from what its engine's constants were fitted to."""
+    """How far a plan is from what its engine's constants were fitted to; a release that nobody measured was never seen."""
+    if engine.is_of_new_release:
+        return "never seen"
     return name_distance(network.name in engine.networks, bool(engine.networks), engine.kin)
 
 

@@ -131,6 +131,7 @@ def build_fleet(r: Replica, replicas: int, traffic: Traffic, slo: Slo, policy: P
         order=policy.order,
         max_context=r.network.max_context,
         poll_steps=e.poll_steps,
+        wait_steps=e.wait_steps,
     )
     prefix = policy.prefix
     if traffic.cached_share and not prefix.blocks:

@@ -23,6 +23,7 @@ from loadfactor.planner.serving.step import Replica, cache_tokens, most_sequence
 
 WAVES = 10  # requests of a load test over its concurrency, as public load generators send by default
 SHORTEST = 0.8  # of the nominal length
+CLIENT_GAP_NS = 5_000_000  # between the first requests of a client, which tokenizes and connects
 SPARE_TIME = 1.1  # simulated beyond what the equations say that the waves take
 
 
@@ -35,26 +36,33 @@ def simulate_first_token_s(
     wave_s: float,
     cached_share: float = 0.0,
     speculation: Speculation = Speculation(),
+    alike: bool = False,
 ) -> float:
-    """Mean seconds to the first token inside the engine; `wave_s` is about how long one wave of requests takes."""
+    """Mean seconds to the first token inside the engine; `wave_s` is about how long one wave of requests takes.
+
+    Requests that are all `alike` come back one by one, in the order in which their prompts were computed.
+    """
     rng = np.random.default_rng(0)
     ranks, context = r.layout.attention_dp, prompt + output / 2
+    shortest = 1.0 if alike else SHORTEST
+    beside = concurrency * (1 + speculation.drafted) if r.engine.chunk_is_prompts else 0
     batching = Batching(
         cache_tokens=max(cache_tokens(r, context), prompt + output + 1),
         max_sequences=r.engine.max_sequences * ranks,
-        chunk_tokens=r.engine.chunk_tokens * ranks,
+        chunk_tokens=r.engine.chunk_tokens * ranks + beside,
         mixed=r.engine.mixed,
         max_context=prompt + output,
         queue_limit=concurrency + 1,
         poll_steps=r.engine.poll_steps,
+        wait_steps=r.engine.wait_steps,
     )
     fleet = ServingFleet(
         costs, batching, 1, prefix=PrefixCache(cached_share=cached_share), speculation=speculation, closed_loop=True
     )
     first_wave = Arrivals(
-        np.zeros(concurrency, np.int64),
-        rng.integers(max(int(prompt * SHORTEST), 1), prompt, concurrency, endpoint=True),
-        rng.integers(max(int(output * SHORTEST), min(output, 2)), output, concurrency, endpoint=True),
+        np.arange(concurrency, dtype=np.int64) * (CLIENT_GAP_NS if alike else 0),
+        rng.integers(max(int(prompt * shortest), 1), prompt, concurrency, endpoint=True),
+        rng.integers(max(int(output * shortest), min(output, 2)), output, concurrency, endpoint=True),
     )
     seen: list[NDArray[np.int64]] = []
     simulate(fleet, [first_wave], horizon_s=wave_s * WAVES * SPARE_TIME, records=seen.append, most_output=output + 1)
@@ -81,22 +89,25 @@ class Latency:
 
 
 def prompt_time(
-    r: Replica, prompt: float, batch: Real = 0.0, context: float = 0.0, cached: float = 0.0
+    r: Replica, prompt: float, batch: Real = 0.0, context: float = 0.0, cached: float = 0.0, together: Real = 1.0
 ) -> tuple[Real, Real]:
     """(seconds to compute one prompt beside `batch` running sequences, seconds it adds to their steps).
 
     The prompt goes in chunks of at most the engine's; an engine that does not mix computes it between decode steps. `cached` tokens
-    at its start are found in the prefix cache: not computed, but attended to.
+    at its start are found in the prefix cache: not computed, but attended to. `together` prompts share a step, as many as it holds.
     """
     fresh = max(prompt - cached, 1.0)
     chunks = max(1.0, fresh / r.engine.chunk_tokens)
     pairs = (fresh * cached + fresh * (fresh + 1) / 2) / chunks
+    count = np.clip(together, 1.0, max(1.0, r.engine.chunk_tokens / fresh))
     if not r.engine.mixed:
-        alone = chunks * step_time(r, 0.0, 0.0, fresh / chunks, pairs).total_s
-        return alone, alone
-    with_prompt = chunks * step_time(r, batch, batch * context, fresh / chunks, pairs).total_s
+        whole = step_time(r, 0.0, 0.0, count * fresh / chunks, count * pairs).total_s
+        alone = chunks * whole
+        return alone, alone / count
+    whole = step_time(r, batch, batch * context, count * fresh / chunks, count * pairs).total_s
+    with_prompt = chunks * whole
     without = chunks * step_time(r, np.maximum(batch, 1e-9), batch * context).total_s
-    return with_prompt, with_prompt - np.where(np.asarray(batch) > 0, without, 0.0)
+    return with_prompt, (with_prompt - np.where(np.asarray(batch) > 0, without, 0.0)) / count
 
 
 def fill_s(r: Replica, prompt: float, cached: float = 0.0) -> float:
@@ -129,6 +140,10 @@ class TokenTime:
     prompt_s: Real
     prompt_added_s: Real
 
+    def next_steps_s(self, speculation: Speculation, alike: bool) -> Real:
+        """Seconds of a step after one that ended a prompt: where requests are all alike, the prompt of the next one."""
+        return self.prompt_s if alike else self.tpot_s * speculation.tokens_per_step
+
 
 def decode_s(r: Replica, batch: Real, context: float, speculation: Speculation) -> Real:
     """Seconds in which each of `batch` sequences of `context` tokens gets one; with drafts, of a step over what it yields."""
@@ -149,7 +164,7 @@ def predict_tpot(
     batch = np.minimum(concurrency, max(most, 1.0))
     others = np.maximum(batch - 1, 0.0)
     decode_step = decode_s(r, batch, context, speculation)
-    prompt_s, added = prompt_time(r, prompt, others, context, cached)
+    prompt_s, added = prompt_time(r, prompt, others, context, cached, others / output)
     return TokenTime(batch, decode_step + others * added / output, decode_step, prompt_s, added)
 
 
@@ -160,6 +175,7 @@ def predict_latency(
     output: float,
     cached: float = 0.0,
     speculation: Speculation = Speculation(),
+    alike: bool = False,
 ) -> Latency:
     """Latency and throughput in a load test that keeps `concurrency` requests of `prompt` and `output` tokens in the replica."""
     t = predict_tpot(r, concurrency, prompt, output, cached, speculation)
@@ -168,13 +184,12 @@ def predict_latency(
     costs = tabulate_costs(r, r.engine.chunk_tokens * ranks, r.engine.max_sequences * ranks, speculation)
     lengths, share = (max(round(prompt), 1), max(round(output), 1)), min(cached / prompt, 0.999)
     first = [
-        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share, speculation)
+        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share, speculation, alike)
         for c, w in zip(np.atleast_1d(concurrency), np.atleast_1d(wave_s), strict=True)
     ]
     simulated = np.array(first) if np.ndim(concurrency) else first[0]
-    ttft = (
-        r.engine.request_s + fill_s(r, prompt, cached) + ahead_s(r, t.batch, t.tpot_s * speculation.speed) + simulated
-    )
+    ahead = ahead_s(r, t.batch, t.next_steps_s(speculation, alike))
+    ttft = r.engine.request_s + fill_s(r, prompt, cached) + ahead + simulated
     throughput = concurrency * output / (ttft + t.tpot_s * np.maximum(output - 1, 0))
     return Latency(t.batch, ttft, t.tpot_s, throughput, t.decode_step_s, t.prompt_s, t.prompt_added_s)
 
@@ -206,5 +221,5 @@ def _cycle_s(r: Replica, batch: float, prompt: float, output: float) -> Real:
     """Seconds in which `batch` sequences get all their tokens and as many prompts are computed."""
     context = prompt + output / 2
     decode_step = step_time(r, batch, batch * context).total_s
-    _, added = prompt_time(r, prompt, batch, context)
+    _, added = prompt_time(r, prompt, batch, context, together=batch)
     return output * decode_step + batch * added

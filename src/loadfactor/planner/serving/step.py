@@ -274,13 +274,19 @@ def links_s(r: Replica, tokens: Real) -> Real:
         return sent
     if r.layout.is_wide:
         return sent + _wide_links_s(r, size)
-    each = all_reduce_s(size, r.layout.stage_gpus, 1, r.fabric)
-    return sent + EXCHANGES_PER_LAYER * r.network.layers * each
+    return sent + EXCHANGES_PER_LAYER * r.network.layers * _all_reduce_s(r, size, r.layout.stage_gpus)
+
+
+def _all_reduce_s(r: Replica, size: Real, ranks: int) -> Real:
+    """Seconds of an all-reduce in one scale-up domain: a ring sends 2(n-1)/n of it, switches that add up take (n+1)/n."""
+    inside = ranks <= r.accelerator.scale_up_gpus and r.accelerator.reduces_in_switch
+    sent = min(1.0, (ranks + 1) / (2 * (ranks - 1))) if inside else 1.0
+    return all_reduce_s(size * sent, ranks, 1, r.fabric)
 
 
 def _wide_links_s(r: Replica, size: Real) -> Real:
     mine, tp, e = size / r.layout.attention_dp, r.layout.attention_tp, r.network.experts
-    inside = EXCHANGES_PER_LAYER * r.network.layers * all_reduce_s(mine, tp, 1, r.fabric) if tp > 1 else 0.0
+    inside = EXCHANGES_PER_LAYER * r.network.layers * _all_reduce_s(r, mine, tp) if tp > 1 else 0.0
     if e is None:
         return inside
     once = dispatch_s(mine / tp, e.per_token, r.layout.expert_parallel, 1, r.fabric, e.most_nodes)

@@ -5,7 +5,8 @@ output_tok_per_s). Optional: precision, pp, moe_ep, attention_dp, backend_versio
 layers draft a step; where rows do not say it, they are taken for published runs: catalog/engines/published_runs.toml). Where
 concurrency is empty, all requests are there from the start (offline), and throughput alone is compared. The published silicon
 sample of aiconfigurator (columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per
-attention-data-parallel rank, and so does the throughput, as in that sample.
+attention-data-parallel rank, and so does the throughput, as in that sample. Rows of mode disagg have replicas for prompts and
+others to decode (prefill_num_workers, prefill_tp_size, decode_…); their concurrency and throughput are of all of them.
 """
 
 import csv
@@ -22,10 +23,11 @@ from loadfactor.base.limits import Limits
 from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.constants import read_serving_errors
-from loadfactor.catalog.engines import read_engine_constants, read_run_settings
+from loadfactor.catalog.engines import EngineConstants, read_engine_constants, read_run_settings
 from loadfactor.catalog.models import Network, find_network, from_hf_config
 from loadfactor.catalog.serving import SOURCE, published_sweeps
 from loadfactor.planner.hardware.distance import Distance, share_inside
+from loadfactor.planner.serving.apart import predict_apart
 from loadfactor.planner.serving.calibration import Ranges, read_ranges, tell_distance
 from loadfactor.planner.serving.latency import predict_latency, predict_offline
 from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
@@ -34,6 +36,21 @@ from loadfactor.planner.serving.step import Replica, most_sequences
 from loadfactor.planner.validation.measurement_files import LIMIT_BYTES, RowRefused, read_number, read_whole
 from loadfactor.planner.validation.request import ServingValidationRequest
 from loadfactor.sources.files import read_file
+
+
+@dataclass(frozen=True)
+class Half:
+    """Replicas that do one half of the work, prompts or decoding: how many, and the layout of each."""
+
+    workers: int
+    tp: int
+    pp: int
+    moe_ep: int
+    attention_dp: int
+
+    @property
+    def layout(self) -> ReplicaLayout:
+        return ReplicaLayout(self.tp * self.attention_dp * self.pp, self.attention_dp, self.moe_ep, self.pp)
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,7 @@ class SweepRow:
     tpot_s: float | None
     output_tokens_per_s: float | None  # per attention rank
     line: int
+    halves: tuple[Half, Half] | None = None  # prompts and decoding on replicas of their own; counts are of all
 
     @property
     def sweep(self) -> tuple[object, ...]:
@@ -70,7 +88,7 @@ class SweepRow:
             self.prompt_tokens,
             self.output_tokens,
         )
-        return (*what, *self.layout)
+        return (*what, *self.layout, self.halves)
 
     @property
     def layout(self) -> tuple[int, int, int, int]:
@@ -115,8 +133,17 @@ NAMES = {
     "tpot_ms": ("tpot_ms", "silicon_tpot_ms"),
     "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
     "mode": ("mode",),
+    **{
+        f"{half}_{key}": (f"{half}_{key}", f"{half}_{name}")
+        for half in ("prefill", "decode")
+        for key, name in (
+            *(("workers", "num_workers"), ("tp", "tp_size"), ("pp", "pp_size"), ("batch", "batch_size")),
+            *(("moe_ep", "moe_ep_size"), ("attention_dp", "attention_dp_size")),
+        )
+    },
 }
 NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp")
+APART = "disagg"  # the mode of a row of which prompts and decoding are on replicas of their own
 
 
 def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
@@ -151,9 +178,6 @@ def _read_rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[SweepRow |
         raise SourceError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(NAMES[k][0] for k in NEEDED)}")
     for line, row in enumerate(reader, start=2):
         cells = {key: (row.get(name) or "").strip() for key, name in column.items()}
-        if cells["mode"] == "disagg":
-            yield line, "disaggregated: prefill and decode on different replicas are not one row of this kind"
-            continue
         try:
             yield _read_row(cells, line)
         except RowRefused as reason:
@@ -161,6 +185,14 @@ def _read_rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[SweepRow |
 
 
 def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
+    halves = None
+    if cells["mode"] == APART:
+        halves = _read_half(cells, "prefill"), _read_half(cells, "decode")
+        decoding = halves[1]
+        if not cells["concurrency"]:
+            batch = read_whole(cells, "decode_batch") * decoding.workers * decoding.attention_dp
+            cells = {**cells, "concurrency": str(batch)}
+        cells = {**cells, **{k: str(getattr(decoding, k)) for k in ("tp", "pp", "moe_ep", "attention_dp")}}
     ttft, tpot, throughput = (read_number(cells, k) for k in ("ttft_ms", "tpot_ms", "throughput"))
     if ttft is None and tpot is None and throughput is None:
         raise RowRefused("nothing measured: TTFT, TPOT and throughput are all empty")
@@ -191,7 +223,18 @@ def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
         tpot_s=None if tpot is None else tpot / MS_PER_S,
         output_tokens_per_s=throughput,
         line=line,
+        halves=halves,
     )
+
+
+def _read_half(cells: Mapping[str, str], half: str) -> Half:
+    if not cells[f"{half}_workers"]:
+        raise RowRefused(f"disaggregated, and {half}_num_workers does not say how many replicas do the {half}")
+    tp, workers = (read_whole(cells, f"{half}_{k}") for k in ("tp", "workers"))
+    pp, moe_ep, attention_dp = (
+        read_whole(cells, f"{half}_{k}", default=1, limits=OPTIONAL) or 1 for k in ("pp", "moe_ep", "attention_dp")
+    )
+    return Half(workers, tp, pp, moe_ep, attention_dp)
 
 
 def plain_model_name(name: str) -> str:
@@ -238,29 +281,48 @@ def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int, sta
     return MeasuredLayout(ReplicaLayout(gpus * stages, attention_dp, moe_ep, stages), attention_dp)
 
 
-def build_replica(network: Network, chip: Accelerator, row: SweepRow, layout: ReplicaLayout) -> tuple[Replica, int]:
-    """The replica of a row, with the engine's constants and what the run set for itself, and how many tokens it drafted a step."""
+@dataclass(frozen=True)
+class MeasuredRun:
+    """What a row was measured on: the replica, how many tokens it drafted a step, whether requests were all of one length."""
+
+    replica: Replica
+    drafted: int
+    alike: bool
+
+    def speculate(self, engine: EngineConstants) -> Speculation:
+        """The drafts of the run, accepted as often as the engine's constants say."""
+        return Speculation(self.drafted, engine.draft_acceptance if self.drafted else 0.0)
+
+
+def build_run(network: Network, chip: Accelerator, row: SweepRow, layout: ReplicaLayout) -> MeasuredRun:
+    """The run of a row, with the constants of its engine and what published runs set for themselves."""
     constants = read_engine_constants(chip, row.backend, row.version)
-    about = (
-        row.model,
-        row.version,
-        row.precision or "",
-        layout.attention_tp,
-        layout.expert_parallel,
-        row.concurrency or 0,
+    own = dict(
+        read_run_settings(
+            chip,
+            row.model,
+            row.version,
+            row.concurrency or 0,
+            engine=constants.engine,
+            precision=row.precision or "",
+            tp=layout.attention_tp,
+            ep=layout.expert_parallel,
+            prompt=row.prompt_tokens,
+            output=row.output_tokens,
+        )
     )
-    own = dict(read_run_settings(chip, constants.engine, *about))
     published = own.pop("drafted", 0)
     drafted = published if row.drafted is None else row.drafted
-    if (prompts := own.pop("chunk_prompts", None)) is not None:
-        own["chunk_tokens"] = prompts * row.prompt_tokens
+    alike = own.pop("alike", False)
+    if prompts := own.pop("chunk_prompts", 0):
+        own["chunk_tokens"] = max(prompts * row.prompt_tokens, own.get("chunk_tokens", 0))
     constants = replace(constants, **own)
     if not constants.windows_all_layers and len(network.sliding_layers) == network.layers:
         network = replace(network, sliding_window=None, sliding_layers=())
     kept = choose_precision(network, row.precision)
     if not constants.narrow_cache:
         kept = choose_precision(network, row.precision, kv_bytes_per_value=2.0)
-    return Replica(network, chip, layout, kept, constants), drafted
+    return MeasuredRun(Replica(network, chip, layout, kept, constants), drafted, alike)
 
 
 OPTIONAL = Limits(at_least=0, at_most=10_000_000)
@@ -529,8 +591,11 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     network = _find_network(row.model, configs)
     if network is None:
         raise InputError(f"unknown model {row.model!r}; give its config.json with --model-config")
+    if row.halves is not None:
+        return _predict_apart(measured, row, network, chip)
     where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus, row.pp)
-    replica, drafted = build_replica(network, chip, row, where.layout)
+    run = build_run(network, chip, row, where.layout)
+    replica = run.replica
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {where.layout} of {chip.name}")
     known = replace(
@@ -545,11 +610,43 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     if row.concurrency is None:
         tokens_per_s = predict_offline(replica, row.requests, *lengths)
         return replace(known, predicted_output_tokens_per_s=tokens_per_s / where.ranks)
-    speculation = Speculation(drafted, replica.engine.draft_acceptance if drafted else 0.0)
-    p = predict_latency(replica, float(row.concurrency * where.ranks), *lengths, speculation=speculation)
+    concurrency, drafts = float(row.concurrency * where.ranks), run.speculate(replica.engine)
+    p = predict_latency(replica, concurrency, *lengths, speculation=drafts, alike=run.alike)
     return replace(
         known,
         predicted_ttft_s=float(p.ttft_s),
         predicted_tpot_s=float(p.tpot_s),
         predicted_output_tokens_per_s=float(p.output_tokens_per_s) / where.ranks,
+    )
+
+
+def _predict_apart(measured: ComparedRow, row: SweepRow, network: Network, chip: Accelerator) -> ComparedRow:
+    assert row.halves is not None
+    before, after = row.halves
+    (prefill, _), (decode, run) = (
+        ((built := build_run(network, chip, row, half.layout)).replica, built) for half in row.halves
+    )
+    for what, half, replica in (("prompts", before, prefill), ("decoding", after, decode)):
+        if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
+            raise InputError(f"{network.name} in {replica.precision.name} does not fit on {half.layout} for {what}")
+    p = predict_apart(
+        prefill,
+        before.workers,
+        decode,
+        after.workers,
+        float(row.concurrency or 1),
+        float(row.prompt_tokens),
+        float(row.output_tokens),
+        run.speculate(decode.engine),
+    )
+    return replace(
+        measured,
+        precision=decode.precision.name,
+        layout=f"{before.workers} × {before.layout} for prompts, {after.workers} × {after.layout} to decode",
+        constants=decode.engine.fitted_on,
+        distance=tell_distance(decode.engine, network),
+        ranges=read_ranges(decode.engine, network),
+        predicted_ttft_s=p.ttft_s,
+        predicted_tpot_s=p.tpot_s,
+        predicted_output_tokens_per_s=p.output_tokens_per_s,
     )

@@ -233,6 +233,23 @@ def step_seconds(costs: Costs, batch: int, context: float, tokens: int, pairs: f
 
 
 @inline
+def _let_wait(pool: Pool, replicas: Replicas, rules: Rules, r: int) -> bool:
+    """Whether prompts wait in this step for others to join them, as sequences are running and a step has room for more prompts."""
+    me = replicas.each[r]
+    row = r
+    if replicas.queued[r] == 0 and me.role != DECODE:
+        row = replicas.each.size
+    if me.batch == 0 or me.partial != NONE or replicas.queued[row] == 0:
+        return False
+    waiting = replicas.queued[row] * pool[replicas.queue[row, 0]].prompt
+    if me.waited < rules.wait_steps and waiting < rules.chunk_tokens:
+        me.waited += 1
+        return True
+    me.waited = 0
+    return False
+
+
+@inline
 def _make_room(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> int:
     """Preempt until every sequence whose context fills its last block can have another; returns how many blocks they need."""
     me = replicas.each[r]
@@ -301,6 +318,8 @@ def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock
         budget -= me.batch * rates.decode_tokens
     if me.batch > 0 and me.step_prompt == 0 and me.partial == NONE and me.decodes % rules.poll_steps != 0:
         budget = 0  # the engine does not look for new requests in this step
+    elif rules.wait_steps > 0 and _let_wait(pool, replicas, rules, r):
+        budget = 0
     tokens, pairs, window_pairs = 0, 0.0, 0.0
     me.done = NONE
     while budget > 0:

@@ -129,7 +129,8 @@ class Batching:
     order: Order = "first-come"
     max_context: int = 131_072
     queue_limit: int = 20_000
-    poll_steps: int = 1  # decode steps between two looks for new requests
+    poll_steps: int = 1  # steps of the engine between two looks for new requests
+    wait_steps: int = 0  # steps for which a prompt waits for others, unless a whole step of them waits
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,8 @@ class ServingFleet:
             router=ROUTERS.index(self.router),
             max_context=b.max_context,
             queue_limit=b.queue_limit,
-            poll_steps=b.poll_steps,
+            poll_steps=round(b.poll_steps * self.speculation.tokens_per_step),
+            wait_steps=round(b.wait_steps * self.speculation.tokens_per_step),
             cached_share=float(self.prefix.cached_share),
             prefix_block_tokens=self.prefix.block_tokens,
             closed_loop=int(self.closed_loop),

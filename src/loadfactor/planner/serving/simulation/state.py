@@ -116,6 +116,7 @@ class Rules(NamedTuple):
     max_context: int
     queue_limit: int
     poll_steps: int  # decode steps between two looks for new requests
+    wait_steps: int  # decode steps for which a prompt waits for others, unless a whole step of them waits
     cached_share: float  # of every prompt, where the trace has no hashes
     prefix_block_tokens: int
     closed_loop: int
@@ -167,6 +168,7 @@ REPLICA_FIELDS = (
     "timer",  # when its status changes by itself: started, repaired, failed
     "settled",  # until when its time is in the counters
     "decodes",  # decode steps so far
+    "waited",  # decode steps for which prompts have waited for others
     "batch",  # sequences decoding
     "context",  # their cached tokens
     "present",  # admitted, decoding or prefilling
