@@ -5,6 +5,7 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from tests.long import rest_long
 from tests.store.test_whole_or_nothing import listing
 
 from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.paths import join_stores
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books import rebuild
 from loadfactor.books.books import Books
@@ -256,3 +258,48 @@ def test_late_samples_that_were_received_live_are_kept_aside(tmp_path: Path, wri
     (folder,) = (books.store.folder / "quarantine").glob("late-2026-01-02-*")
     other = Books(tmp_path / "other")
     assert other.add("tables", [folder]).rows["samples"] == 2
+
+
+def test_statements_and_steps_go_by_their_own_ages(tmp_path: Path, write: Write) -> None:
+    """Rows that ended before go, others stay; months that are left are shown as they were closed, and pages say what is gone."""
+    write('[retention]\nsteps = "7d"\n')
+    books = make_books(tmp_path, days=40)
+    steps = [
+        {"job_id": "a", "from_utc": START + n * DAY, "to_utc": START + n * DAY + HOUR, "unit": "step", "amount": 10.0}
+        for n in range(40)
+    ]
+    books.add_rows(find_source("tables"), [batch("progress", steps)], "steps")
+    before = ledger_of(books)
+    for month in ("2026-01", "2026-02"):
+        books.close_month(month, is_known_to_lack=True)
+    kept = books.show_closed("2026-02").statements
+    write('[retention]\nsteps = "7d"\nledger = "1y"\nstatements = "1y"\n')
+    assert [(of.table, of.rows) for of in books.retain(now_ms=START + 39 * DAY + HOUR).dropped] == [("progress", 32)]
+    with books.snapshot() as snapshot:
+        assert snapshot.list_remarks(None, None) == (
+            "Records of progress that ended before 2026-02-02 were dropped ([retention] steps).",
+        )
+    assert_same_ledger(ledger_of(books), before)
+    february = START + 59 * DAY  # it ends
+    dropped = books.retain(now_ms=february + 364 * DAY).dropped
+    assert [of.table for of in dropped] == ["samples", "progress", "statements", "ledger"]
+    assert books.show_closed("2026-02").statements == kept
+    with pytest.raises(LoadfactorError, match="2026-01"):
+        books.show_closed("2026-01")
+
+
+def test_regions_keep_days_without_samples_each_for_itself(tmp_path: Path, write: Write) -> None:
+    """Two stores read as one answer as before when one of them drops samples, also by days of a zone that cut hours."""
+    write('[retention]\nsamples = "7d"\n')
+    one, two = make_books(tmp_path / "one"), make_books(tmp_path / "two")
+    joint = Books(join_stores([one.store.folder, two.store.folder]))
+    zone = ZoneInfo("Asia/Kolkata")
+    names = ("paid_gpu_hours", "cost", "effective_gpu_hours", "energy_kwh")
+    before = [joint.show(names, by, timezone=zone) for by in ((), ("team", "device"), ("day",))]
+    one.retain(now_ms=START + 11 * DAY)
+    after = [joint.show(names, by, timezone=zone) for by in ((), ("team", "device"), ("day",))]
+    for old, new in zip(before[:2], after[:2], strict=True):
+        assert all(near(a.value, b.value) for a, b in zip(old, new, strict=True))
+    for name in names:  # an hour that is cut is divided evenly: days differ a little, and add up
+        assert near(sum(before[2].column(name)), sum(after[2].column(name)))
+    assert joint.check().balance.holds

@@ -114,7 +114,7 @@ def _read_booked(writer: Writer, files: Iterable[StoredFile]) -> str:
 
 def measure_ledger(manifest: Manifest, span: Span, until_ms: int) -> DroppedRows:
     """The ledger and its sums before an instant, about where files have hours on both sides of it."""
-    until_ms = min(until_ms, span[1] - span[1] % MS_PER_DAY)
+    until_ms = min(until_ms, _floor(span[1] - 1))  # the newest day stays: books begin somewhere
     before = ((0, until_ms),)
     files = [f for f in manifest.files if is_booked(f.table) and intersect(f.booked, before)]
     days = {f.day for f in files if f.table == LEDGER}

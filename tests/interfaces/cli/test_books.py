@@ -373,28 +373,6 @@ def test_compaction_changes_no_answer(run: Run, store: Path) -> None:
     assert run(*asked)[1] == before
 
 
-def test_what_is_older_than_it_is_kept_is_dropped_and_said(
-    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`retain` says what goes before and after it goes; numbers stay, and pages say which days are without samples."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "kept.toml").write_text('[retention]\nsamples = "30d"\n')
-    kept, asked = ("--config", "kept.toml"), ("show", "cost", "utilization", "--by", "team", "--store", store, "--json")
-    before = run(*asked)[1]
-    code, said, _ = run(*kept, "retain", "--dry-run", "--store", store)
-    assert (code, said.split(" rows of samples")[0].split()[:2]) == (0, ["Would", "drop"])
-    assert run(*asked)[1] == before
-    assert run(*kept, "retain", "--store", store)[1].startswith("Dropped ")
-    assert run(*kept, "retain", "--store", store)[1].startswith("Nothing is older than it is kept.")
-    assert run(*asked)[1] == before
-    assert (
-        "were dropped ([retention] samples); their ledger stays as it was booked" in run("doctor", "--store", store)[1]
-    )
-    assert "Samples of" in run("diagnose", "--store", store)[1]
-    assert run("rebuild", "--store", store)[0] == 0
-    assert run(*asked)[1] == before
-
-
 def test_damage_is_said_by_every_question_and_repaired(run: Run, store: Path) -> None:
     """A damaged file ends every question with a line and exit code 1; after `repair` what is lost is said with every answer."""
     for path in store.glob("samples-*.parquet"):
