@@ -23,6 +23,7 @@ from loadfactor.books import rebuild
 from loadfactor.books.books import Books
 from loadfactor.metrics import METRICS
 from loadfactor.sources import find_source
+from loadfactor.store.backup import back_up
 from loadfactor.store.import_records import GONE
 from loadfactor.store.live import LiveBatch, LiveLog
 
@@ -258,6 +259,9 @@ def test_late_samples_that_were_received_live_are_kept_aside(tmp_path: Path, wri
     (folder,) = (books.store.folder / "quarantine").glob("late-2026-01-02-*")
     other = Books(tmp_path / "other")
     assert other.add("tables", [folder]).rows["samples"] == 2
+    back_up(books.store.place, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy" / "quarantine").rglob("*.parquet")] == ["samples.parquet"]
+    assert_same_ledger(ledger_of(Books(tmp_path / "copy")), before)
 
 
 def test_statements_and_steps_go_by_their_own_ages(tmp_path: Path, write: Write) -> None:

@@ -82,7 +82,7 @@ def list_databases(folder: Path) -> list[str]:
 
 def list_beside(folder: Path, also: Iterable[Path] = ()) -> list[Path]:
     """The small files of a store that are no books, and of `also` those that lie in it, as paths within."""
-    kept = [path for path in (folder / QUARANTINE).glob("*") if path.is_file() and path.suffix != ".new"]
+    kept = [path for path in (folder / QUARANTINE).rglob("*") if path.is_file() and path.suffix != ".new"]
     files = [*(folder / name for name in BESIDE), *kept, *(path.absolute() for path in also)]
     roots = (folder, folder.absolute(), folder.resolve())
     inside = {

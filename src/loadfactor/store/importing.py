@@ -264,8 +264,9 @@ def _set_late_aside(writer: Writer, day: int, rows: pa.Table) -> None:
         / f"late-{date.fromordinal(_EPOCH + day)}-{zlib.crc32(content):08x}"
         / "samples.parquet"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(path.parent)
     disk.write_file(path, content)
+    disk.sync_folder(path.parent)
 
 
 def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
