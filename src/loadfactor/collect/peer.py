@@ -58,7 +58,7 @@ class PeerServer:
 
 
 def copy_store(peer: PeerServer, target: Path, seen: str = "") -> str:
-    """Bring the copy of another server's store up to date, its ledger and sums left out; the version that was copied.
+    """Bring the copy of another server's store up to date, its ledger and sums left out but for days without samples; the version.
 
     `seen`: the version of the copy, which costs nothing where it is still that. Raises FetchError, also where files went meanwhile:
     the next call copies what there is then.
@@ -68,7 +68,8 @@ def copy_store(peer: PeerServer, target: Path, seen: str = "") -> str:
         return seen
     version, content = found
     manifest = understand(content, Path(f"{peer.url}{STORE_FILES}/{NAME}"))
-    kept = replace(manifest, files=tuple(f for f in manifest.files if not is_booked(f.table)))
+    dropped = manifest.dropped
+    kept = replace(manifest, files=tuple(f for f in manifest.files if not is_booked(f.table) or dropped.has_booked(f)))
     disk.make_folder(target)
     for file in kept.files:
         path = target / file.name

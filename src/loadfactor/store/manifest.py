@@ -152,6 +152,10 @@ class Dropped:
         """The whole hours that are frozen."""
         return merge([(s - s % MS_PER_HOUR, e) for s, e in self.frozen])
 
+    def has_booked(self, file: StoredFile) -> bool:
+        """Whether it is the ledger of days without samples, which nothing can be booked from."""
+        return file.table == "ledger" and bool(intersect(file.booked, self.hours))
+
     def lacks_samples(self, day: int) -> bool:
         """Whether the samples of a UTC day (days since 1970) were dropped."""
         start, end = day * MS_PER_DAY, (day + 1) * MS_PER_DAY

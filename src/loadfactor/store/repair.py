@@ -38,7 +38,6 @@ from loadfactor.store.manifest import (
     Manifest,
     StoredFile,
     checksum_file,
-    intersect,
     is_booked,
     merge,
     name_file,
@@ -133,7 +132,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
     _recount_votes(writer, [*damaged, *writer.manifest.of("samples")] if rebuilt else damaged)
-    lost = [f for f in damaged if not is_booked(f.table) or _is_frozen(writer, f)]
+    lost = [f for f in damaged if not is_booked(f.table) or writer.manifest.dropped.has_booked(f)]
     days = [f.day for f in lost if is_booked(f.table) and f.day is not None]
     thawed = merge([(day * MS_PER_DAY, (day + 1) * MS_PER_DAY) for day in days])
     dropped = writer.manifest.dropped
@@ -165,11 +164,6 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
         with suppress(FileNotFoundError):
             _quarantine(writer.folder, name)
     return tuple(Loss(f.name, "names of imported files") for f in records)
-
-
-def _is_frozen(writer: Writer, file: StoredFile) -> bool:
-    """Whether it is the ledger of days without samples, which nothing can be booked from."""
-    return file.table == LEDGER and bool(intersect(file.booked, writer.manifest.dropped.hours))
 
 
 def _recount_votes(writer: Writer, files: Iterable[StoredFile]) -> None:
