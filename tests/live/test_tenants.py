@@ -20,6 +20,10 @@ from tests.small_disk import mounted_disk
 from tests.waiting import LONGEST_S, wait_until
 
 from loadfactor.store.tokens import Right, create_token
+from loadfactor_agent.notices import Notices
+from loadfactor_agent.sender import Sender
+from loadfactor_agent.spool import Spool
+from loadfactor_track.sender import post_records
 
 HTML = {"Accept": "text/html"}
 WRITE = "/api/v1/write"
@@ -123,6 +127,37 @@ def test_each_sees_its_own(up: Tenants) -> None:
     assert "globex" not in metrics
     silence = {"rule": "gpu_idle", "for": "1h", "reason": "x"}
     assert up.call("/t/acme/api/v1/silences", "acme", "POST", json=silence).status_code in (200, 201, 400)
+
+
+def test_senders_need_the_longer_address_alone(up: Tenants, tmp_path: Path) -> None:
+    """The agent's sender, the tracker's and a file that is imported come to the tenant whose address and token they have."""
+    url, at_ms = f"{up.url}/t/acme", int(time.time() * 1000)
+    begin = {
+        "kind": "begin",
+        "format": 1,
+        "id": "f",
+        "job": "j",
+        "at": at_ms,
+        "run": "r",
+        "host": "h",
+        "pid": 4,
+        "rank": 0,
+        "n": 0,
+    }
+    assert post_records(url, up.tokens["acme"], json.dumps(begin).encode())[0] == 204
+    assert post_records(url, up.tokens["globex"], json.dumps(begin).encode())[0] == 404
+    price = "basis,price_per_gpu_hour,currency\ncontracted,1,USD\n"
+    imports = "/t/acme/api/v1/imports?source=tables&filename=prices.csv"
+    assert up.call(imports, "acme", "POST", content=price).status_code == 201
+    (tmp_path / "token").write_text(up.tokens["acme"])
+    spool = Spool(tmp_path / "spool", 10**8)
+    (body,) = Fleet(at_ms - 300_000, gpus=1).bodies(0, 1)
+    spool.add(body, 4)
+    sender = Sender(url, tmp_path / "token", spool, Notices(lambda _: None))
+    sender.start()
+    wait_until(lambda: sender.counts.sent_bodies)
+    sender.stop(LONGEST_S)
+    assert sender.counts.failures == 0
 
 
 def test_no_one_learns_of_others(up: Tenants) -> None:
