@@ -85,13 +85,16 @@ def _move(environment: Mapping[str, str], place: Path) -> dict[str, str]:
 
 
 def _book(folder: Path) -> float:
-    """Microseconds of processor time a sample of booking everything again."""
+    """Microseconds of processor time a sample of booking everything again: the second time, when all SQL is compiled."""
     books = Books(folder)
     samples = sum(file.rows for file in books.store.manifest.of("samples"))
-    with books.store.write() as writer:
-        before = time.process_time()
-        refresh(writer, lambda _what, _share: None, IDLE_BELOW * 0.99)
-        return (time.process_time() - before) * US_PER_S / samples
+    spent = 0.0
+    for times in (0.99, 0.98):
+        with books.store.write() as writer:
+            before = time.process_time()
+            refresh(writer, lambda _what, _share: None, IDLE_BELOW * times)
+            spent = time.process_time() - before
+    return spent * US_PER_S / samples
 
 
 def _ask(environment: Mapping[str, str], place: Path, words: str) -> float:
