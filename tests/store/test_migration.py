@@ -13,6 +13,8 @@ import pytest
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.books.books import Books
+from loadfactor.metrics import METRICS
+from loadfactor.metrics.metric import Sum
 from loadfactor.store import disk, manifest
 from loadfactor.store.disk import append_audit
 from loadfactor.store.manifest import name_file
@@ -22,6 +24,7 @@ from loadfactor.store.tokens import LOCK, NAME, TokenFile, create_token, read_to
 from loadfactor.store.writer import Writer
 
 EARLIER = Path(__file__).parent / "earlier_formats"
+SHOWN = [of.name for of in METRICS if not (isinstance(of.kind, Sum) and of.kind.each)]
 VALUES = {  # as the versions that wrote them answered
     "effective_gpu_hours": 1.9666666666666666,
     "observed_gpu_hours": 3.933333333333333,
@@ -32,24 +35,69 @@ VALUES = {  # as the versions that wrote them answered
 }
 
 
+def write_fleet(folder: Path) -> Path:
+    """The tables that every one of these stores was imported from."""
+    folder.mkdir()
+    minutes = [minute for minute in range(1, 240) if not 100 <= minute < 103]
+    tables = {
+        "devices": [
+            "device_id,node,accelerator,from_utc,to_utc",
+            *(f"g{n},n0,h100-sxm,2026-05-01T00:00:00Z,2026-05-01T10:00:00Z" for n in (0, 1)),
+        ],
+        "allocations": ["job_id,device_id,team,from_utc,to_utc", "a,g0,red,2026-05-01T00:00:00Z,2026-05-01T04:00:00Z"],
+        "prices": ["basis,price_per_gpu_hour,currency", "contracted,2.5,USD"],
+        "samples": [
+            "device_id,to_utc,source,busy_share,power_w",
+            *(
+                f"g{n},2026-05-01T{minute // 60:02}:{minute % 60:02}:00Z,nvidia-smi,{0.5 * (1 - n)},300"
+                for n in (0, 1)
+                for minute in minutes
+            ),
+        ],
+    }
+    for name, rows in tables.items():
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
 @pytest.fixture(params=["format-1", "format-2"])
 def old_store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store as an earlier version wrote it: two GPUs, four hours of samples a minute apart with a gap, a job, a price."""
     return Path(shutil.copytree(EARLIER / request.param, tmp_path / "store"))
 
 
-def test_an_old_store_opens_with_its_numbers(old_store: Path) -> None:
+@pytest.fixture(params=["format-1", "format-2", "format-3"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The same of every format that was written, that of today by its first version."""
+    return Path(shutil.copytree(EARLIER / request.param, tmp_path / "store"))
+
+
+def test_an_any_store_opens_with_its_numbers(any_store: Path) -> None:
     """It is brought to today's format when it is opened, answers as before, and nothing of the earlier files stays."""
-    books = Books(old_store)
+    books = Books(any_store)
     assert {r.metric: r.value for r in books.show(list(VALUES))} == pytest.approx(VALUES, rel=1e-12)
     (observed,) = books.show(
         "observed_gpu_hours", start=datetime(2026, 5, 1, 1, 30, tzinfo=UTC), end=datetime(2026, 5, 1, 1, 50, tzinfo=UTC)
     )
     assert observed.value == pytest.approx(17 / 60)
-    assert json.loads((old_store / manifest.NAME).read_text())["format"] == manifest.FORMAT
+    assert json.loads((any_store / manifest.NAME).read_text())["format"] == manifest.FORMAT
     named = {f.name for f in books.store.manifest.files}
-    assert {p.name for p in old_store.glob("*.parquet")} == named
+    assert {p.name for p in any_store.glob("*.parquet")} == named
     assert books.check().is_sound
+
+
+def test_an_upgraded_store_has_the_numbers_of_an_import_of_today(any_store: Path, tmp_path: Path) -> None:
+    """Every metric of all, and those of VALUES by GPU and hour, as the same tables give them when they are imported anew."""
+    fresh, upgraded = Books(tmp_path / "fresh"), Books(any_store)
+    fresh.add("tables", [write_fleet(tmp_path / "tables")])
+    for names, by in ((SHOWN, ()), (list(VALUES), ("device", "hour"))):
+        then, now = (
+            {(r.metric, *(r.by or {}).values()): r.value for r in books.show(names, by=by)}
+            for books in (upgraded, fresh)
+        )
+        assert then.keys() == now.keys()
+        for key, value in now.items():
+            assert then[key] == (value if value is None else pytest.approx(value, rel=1e-12)), key
 
 
 def test_a_migration_that_finds_no_room_leaves_nothing_behind(old_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +138,14 @@ def test_an_earlier_import_cannot_be_forgotten_and_says_so(old_store: Path) -> N
         books.forget(record.number)
 
 
-def test_a_newer_store_is_refused(old_store: Path) -> None:
+def test_a_newer_store_is_refused(any_store: Path) -> None:
     """A store of a later format is refused in one line that says what to install, and is left as it is."""
-    path = old_store / manifest.NAME
-    raw = json.loads(path.read_text()) | {"format": manifest.FORMAT + 1}
+    path = any_store / manifest.NAME
+    raw = json.loads(path.read_text()) | {"format": manifest.FORMAT_DROPPED + 1}
     path.write_text(json.dumps(raw))
     before = path.read_text()
     with pytest.raises(StoreError, match=r"install the newest version"):
-        Books(old_store)
+        Books(any_store)
     assert path.read_text() == before
 
 

@@ -227,7 +227,7 @@ def understand(content: bytes, path: Path) -> Manifest:
     found = _format(raw, path)
     if found not in (FORMAT, FORMAT_DROPPED):
         raise StoreError(
-            f"{path} has format {found}, this version reads {FORMAT}; install the newest version of loadfactor"
+            f"{path} has format {found}, this version reads {FORMAT_DROPPED}; install the newest version of loadfactor"
         )
     body = {name: value for name, value in raw.items() if name not in ("format", "crc32")}
     if raw.get("crc32") != _checksum(body):
