@@ -56,6 +56,9 @@ def test_a_server_backs_up(tmp_path: Path) -> None:
         up.kill()
     shutil.rmtree(tmp_path / "books")
     restore(copies, tmp_path / "again")
+    with UpProcess(tmp_path / "again") as up:  # what was acknowledged and not decoded yet is, as after a kill
+        up.wait_until_booked()
+        assert up.stop() == 0
     rows = read_samples(tmp_path / "again")
     times = {fleet.at_ms(k) for k in range(BEFORE)}
     assert sum(rows["to_utc"].isin(times)) == BEFORE * fleet.gpus
