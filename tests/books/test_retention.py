@@ -1,5 +1,6 @@
 """What is older than it is kept goes, and what was booked of it stays: no later row changes a number of a day without samples."""
 
+import json
 import random
 import shutil
 from datetime import UTC, datetime
@@ -77,6 +78,7 @@ def test_numbers_of_days_without_samples_stay(tmp_path: Path, write: Write) -> N
     assert done.words.startswith("dropped 386 rows of samples (4 days")
     assert {f.day for f in books.store.manifest.of("samples")} == {START // DAY + n for n in range(4, 12)}
     assert books.retain(now_ms=now).words == "dropped nothing"
+    assert json.loads((books.store.folder / "manifest.json").read_bytes())["format"] == 4  # earlier versions refuse it
     assert ask(books, *whole) == before
     assert ask(Books(tmp_path / "store"), *old) == of_old
     add(

@@ -76,6 +76,7 @@ def retain(
             refresh(writer, progress, idle_below)
             for of in found:
                 _drop(writer, of)
+            refresh(writer, progress, idle_below)  # what is kept beside the ledger follows
         return _describe(writer.manifest.dropped, found, is_dry_run)
 
     done = store.change(work)
