@@ -5,11 +5,10 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import duckdb
-import pyarrow.parquet as pq
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
@@ -18,6 +17,9 @@ from loadfactor.store.place import Place
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
 
 FOOTER: Final = "loadfactor"
 """The key under which a file says what it is, so that a lost manifest can be rebuilt from the files."""
@@ -129,14 +131,22 @@ class Writer(Session):
 
 def read_footer(path: Path) -> dict[str, Any] | None:
     """Description in a file's footer; None where it is no whole file of a store, or one of the ledger."""
+    from pyarrow import ArrowException
+
     try:
-        written = (pq.read_metadata(path).metadata or {}).get(FOOTER.encode())
+        written = (_read_metadata(path).metadata or {}).get(FOOTER.encode())
         found = json.loads(written) if written else None
-    except (OSError, ValueError, pq.lib.ArrowException):
+    except (OSError, ValueError, ArrowException):
         return None
     return found if isinstance(found, dict) else None
 
 
 def count_rows(path: Path) -> int:
     """The rows of a file, as its footer says."""
-    return int(pq.read_metadata(path).num_rows)
+    return int(_read_metadata(path).num_rows)
+
+
+def _read_metadata(path: Path) -> "FileMetaData":
+    from pyarrow.parquet import read_metadata  # takes as long to import as the query engine, and tasks need none of it
+
+    return read_metadata(path)
