@@ -13,9 +13,9 @@ from loadfactor.base.errors import InputError
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.interfaces.document import Document, Section
+from loadfactor.interfaces.exports.history import build_history_page
 from loadfactor.interfaces.exports.outputs import Output, find_output
 from loadfactor.interfaces.exports.statement_rows import list_statement_rows
-from loadfactor.interfaces.gauges.history import build_history_page
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import ExportRequest
 from loadfactor.interfaces.tables import col, table
