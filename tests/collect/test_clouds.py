@@ -1,7 +1,9 @@
 """Sources that are collected of the configured clouds, and a metric stream whose bucket gets nothing new."""
 
 import asyncio
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.collect.discovery.cluster_check import list_questions
 from loadfactor.collect.live import LiveService
 from loadfactor.collect.metric_stream import NEWEST, SILENT_S, MetricStreamWatch
+from loadfactor.collect.polling import PolledSource
 from loadfactor.settings.config import read_settings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.source_status import SourceStatus
@@ -73,3 +76,27 @@ def test_a_stream_that_writes_no_more_is_silent(before_s: int, status: str) -> N
 def test_a_stream_of_which_nothing_was_ever_read_is_not_silent() -> None:
     """It may not have begun."""
     assert watch_nothing(0).status == "ok"
+
+
+def test_a_poll_that_is_under_way_is_waited_for() -> None:
+    """A source has ended when its thread has: the process may not end beside it."""
+
+    class Slow(PolledSource):
+        began, ended = threading.Event(), threading.Event()
+
+        def poll(self) -> None:
+            self.began.set()
+            self._stopped.wait()
+            time.sleep(0.2)  # as what is under way takes a moment
+            self.ended.set()
+
+    async def run() -> None:
+        source = Slow("slow", ("",), 1.0, None)
+        task = asyncio.create_task(source.run())
+        await asyncio.to_thread(source.began.wait)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert source.ended.is_set()
+
+    asyncio.run(run())

@@ -26,6 +26,8 @@ from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
 REFUSED_EVERY_S: Final = 10.0 * S_PER_MIN
 """A question that is not permitted is tried again so seldom: somebody may allow it."""
 LONGEST_KEEP_S: Final = float(S_PER_MIN)
+LONGEST_END_S: Final = 10.0
+"""So long a poll that is under way is waited for when its source ends."""
 
 Keep = Callable[[bytes], Coroutine[Any, Any, None]]
 """Given a payload; done when it is durable."""
@@ -86,6 +88,7 @@ class PolledSource(ABC):
         self._keep = keep
         self._stopped = stopped or threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._names = {part: f"{stream_id}: {part}" if part else stream_id for part in parts}
         known = {part: (before or {}).get(name) for part, name in self._names.items()}
         self._status = {part: PartStatus(failures=was.failures if was else ()) for part, was in known.items()}
@@ -103,13 +106,17 @@ class PolledSource(ABC):
         finally:
             self._stopped.set()
             self._cut()
+            if self._thread is not None:  # Python's end would unwind what a thread calls, and abort the process
+                await asyncio.to_thread(self._thread.join, LONGEST_END_S)
 
     def statuses(self) -> list[SourceStatus]:
         """How each question goes."""
         return [status.describe(self._names[part]) for part, status in self._status.items()]
 
     def _start(self) -> None:
-        threading.Thread(target=copy_context().run, args=(self._repeat,), name=self.stream_id, daemon=True).start()
+        run = copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._repeat,), name=self.stream_id, daemon=True)
+        self._thread.start()
 
     def _cut(self) -> None:  # noqa: B027 (most clients look at the event instead)
         """End what a thread waits for."""
