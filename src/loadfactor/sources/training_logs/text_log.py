@@ -325,11 +325,7 @@ def split_log(source: Input) -> Iterator[LogLine]:
         rest = rest[-_LONGEST:]
         for line in lines:
             yield _clean(line)
-    yield _clean(_AT_THE_END.sub("", rest))
-
-
-_AT_THE_END: Final = re.compile(r"\d[\d.,]*$")
-"""A number at the end of a line without an end: its last digits may be missing."""
+    yield _clean(rest)
 
 
 def _clean(line: str) -> LogLine:
