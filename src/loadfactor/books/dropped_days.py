@@ -23,7 +23,7 @@ MOST_SPANS: Final = 3
 def say_lacking(session: Session, window: Span, what: str) -> str:
     """A sentence that says of which days of a window samples are gone, so that `what` knows nothing of them; empty where of none.
 
-    Where the ledger itself begins later, that is said.
+    Where the ledger itself begins later, that is stated.
     """
     dropped = session.manifest.dropped
     sentences = []

@@ -26,18 +26,18 @@ _SHOWN: Final = "waits shown"
 
 def keep_waits(writer: "Writer") -> None:
     """Write the waits and their reasons where those that are kept are not those of the tables as they are now."""
-    told, old = _digest_told(writer), [file for table in KEPT_WAITS.values() for file in writer.manifest.of(table)]
-    if _is_kept(writer, told) or not (told or old):
+    digest, old = _digest_waits(writer), [file for table in KEPT_WAITS.values() for file in writer.manifest.of(table)]
+    if _is_kept(writer, digest) or not (digest or old):
         return
     writer.swap(old, [])
-    if told:
-        _view_told(writer)
+    if digest:
+        _view_waiting(writer)
         for name, table in KEPT_WAITS.items():
             sql = recall("waits", lambda: expressions().write_waits())[name]
             made = writer.copy_whole(table, f"SELECT * FROM ({sql}) ORDER BY ALL")
             writer.create_view(name, f"SELECT * FROM {read(writer.paths([made]))}")
             writer.swap((), [made])
-    inputs = replace(read_inputs(writer.manifest.sources_key), waits=told)
+    inputs = replace(read_inputs(writer.manifest.sources_key), waits=digest)
     writer.manifest = replace(writer.manifest, sources_key=inputs.write())
 
 
@@ -47,11 +47,11 @@ def view_waits(session: Session) -> None:
         return
     session.derived[_SHOWN] = True
     is_one = not isinstance(session, FederatedSession) and not any(table in session.live for table in TOLD_BY)
-    if is_one and _is_kept(session, _digest_told(session)):
+    if is_one and _is_kept(session, _digest_waits(session)):
         for name, table in KEPT_WAITS.items():
             session.create_view(name, f"SELECT * FROM {read(session.paths(session.manifest.of(table)))}")
         return
-    _view_told(session)
+    _view_waiting(session)
     queries = recall("waits", lambda: expressions().write_waits())
     waits = session.find_once("waits", lambda: session.materialize_shared("waits", queries["waits"]))
     if waits != "waits":
@@ -59,18 +59,18 @@ def view_waits(session: Session) -> None:
     session.create_view("wait_reasons", queries["wait_reasons"])
 
 
-def _is_kept(session: Session, told: str) -> bool:
+def _is_kept(session: Session, digest: str) -> bool:
     """Whether there are files of the waits that follow from what has this digest."""
     are_there = all(session.manifest.of(table) for table in KEPT_WAITS.values())
-    return are_there and read_inputs(session.manifest.sources_key).waits == told
+    return are_there and read_inputs(session.manifest.sources_key).waits == digest
 
 
-def _digest_told(session: Session) -> str:
+def _digest_waits(session: Session) -> str:
     """Digest of the files that waits follow from, which nobody changes; empty where there are none."""
     names = [file.name for table in TOLD_BY for file in session.manifest.of(table)]
     return hashlib.sha256(repr((DEFINITION, names)).encode()).hexdigest()[:16] if names else ""
 
 
-def _view_told(session: Session) -> None:
+def _view_waiting(session: Session) -> None:
     for name in TOLD_BY:
         session.view_table(name, name)

@@ -1,4 +1,4 @@
-"""Keeping what the books hold as long as the settings say: what is older is booked a last time, dropped, and said."""
+"""Keeping what the books hold as long as the settings say: what is older is booked a last time, dropped, and stated."""
 
 import time
 from collections.abc import Mapping

@@ -499,7 +499,7 @@ class Snapshot:
     def list_remarks(self, start: datetime | None, end: datetime | None, what: str = "") -> tuple[str, ...]:
         """What is to be known of [start, end), the whole span by default, where samples were dropped: a sentence each.
 
-        Of `what` is asked (diagnoses, activity over time) that needs samples: that it has nothing of such days.
+        Of `what` (diagnoses, activity over time), which needs samples: that it has nothing of such days.
         """
         given = self._session.span()
         window = (given[0] if start is None else milliseconds(start), given[1] if end is None else milliseconds(end))

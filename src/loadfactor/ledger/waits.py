@@ -55,8 +55,8 @@ def list_reasons(waits: Expr, allocations: Expr, queue_events: Expr) -> Expr:
     What was reported before the job could have started, a dependency or a hold, is the reason of no wait.
     """
     of_some = queue_events.filter(queue_events.reason.notnull()).job_id
-    told = (table.filter(table.job_id.isin(of_some)) for table in (allocations, queue_events))
-    events = _number_episodes(_gather(*told))
+    of_them = (table.filter(table.job_id.isin(of_some)) for table in (allocations, queue_events))
+    events = _number_episodes(_gather(*of_them))
     stated = events.filter(events.reason.notnull())
     after = ibis.window(group_by=[stated.job_id, stated.episode], order_by=stated.moment)
     stated = stated.select(

@@ -112,7 +112,7 @@ def _draw_calibration(report: CalibrationReport) -> Section:
     )
     moved = list_moved(
         report.constants,
-        f"All else that is slower or faster than said: {percent(report.stack_factor)} of the predicted time.",
+        f"All else that is slower or faster than predicted: {percent(report.stack_factor)} of the predicted time.",
     )
     return Section("Calibrated", tables=(run, moved) if report.constants else (run,))
 

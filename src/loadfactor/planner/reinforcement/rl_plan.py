@@ -66,7 +66,7 @@ class RlWay:
     parts: Mapping[str, float]
     step_s: float
     framework_factor: float
-    """On the seconds of both halves alone, as `rollout` and `updates` have them, before what a measured step said of each."""
+    """On the seconds of both halves alone, as `rollout` and `updates` have them, before a measured step moved each."""
 
     @property
     def rolled_s(self) -> float:

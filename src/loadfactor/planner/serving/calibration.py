@@ -1,7 +1,7 @@
 """A replica that was measured moves the constants of its engine by Bayes' rule (planner/hardware/distance.py).
 
 The measurements are results of load generators: what `vllm bench serve --save-result` writes, and the lines of SGLang's
-bench_serving; or what a running engine told between two scrapes. Times per token move constants, and what is left of them the
+bench_serving; or what a running engine counted between two scrapes. Times per token move constants, and what is left of them the
 whole engine: every share and every time alike. Times to the first token, which hang on who arrives with whom, move constants less.
 """
 

@@ -38,7 +38,7 @@ def is_array(start: bytes) -> bool:
 def split_json(source: Input, one_array: bool, note: Callable[[str], None]) -> Iterator[TextBatch]:
     """The objects of a file, a line each or those of one array, in batches; `usage.amount` is a cell, a list is its JSON.
 
-    `note` is given what is to be said of the file.
+    `note` gets the remarks on the file.
     Raises SourceError naming input and line (in an array: object): not text, no JSON object, an array that is cut off.
     """
     found = _list_array(source, note) if one_array else _list_lines(source)
