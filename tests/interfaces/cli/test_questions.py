@@ -170,6 +170,16 @@ def test_arrow_without_pandas_gives_a_data_frame_to_who_asks() -> None:
     assert done.stdout == "[1.0, nan] [1.5, None]\n"
 
 
+def test_pandas_before_arrow_is_there_whole() -> None:
+    """A command whose first import of the two is pandas: it imports Arrow, which then finds half of a pandas."""
+    program = (
+        "from loadfactor.interfaces.cli.arrow_alone import leave_pandas_out; leave_pandas_out()\n"
+        "import pandas; print(pandas.Series([1.5]).convert_dtypes(dtype_backend='pyarrow').dtype)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "double[pyarrow]\n"
+
+
 def list_imported(names: tuple[str, ...], *words: str) -> str:
     """Which of these modules a command imports, as a list in text."""
     program = (

@@ -31,6 +31,7 @@ class _ArrowFinder:
     def _load(self, load: Any, arrow: ModuleType) -> None:
         try:
             load(arrow)
-            arrow.array([])
+            if PANDAS not in sys.modules:  # what imports pandas first, gets both
+                arrow.array([])
         finally:
             sys.meta_path.remove(self)

@@ -69,7 +69,7 @@ def weigh_step(
 ) -> RlCalibration:
     """What is known after these seconds of a step's halves, of which `predicted` was the middle of `ranges`.
 
-    Both halves a half longer than predicted, in a framework that is known as well as each half: two thirds of it are the framework's.
+    Both halves a half longer than predicted, in a framework that is known as well as each half: two thirds are the framework's.
 
     >>> both = weigh_step({"rollout": 150.0, "train": 75.0}, {"rollout": 100.0, "train": 50.0},
     ...                   {"rollout": (0.7, 1.43), "train": (0.7, 1.43)}, FrameworkFactor(1.0, (0.7, 1.43), 0.0))
