@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pytest
+import sqlglot
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.commands import Run
@@ -218,3 +219,27 @@ def test_a_bucket_gets_what_a_folder_gets(
         Objects(f"s3://{BUCKET}/other").put("somebody's", b"data")
         code, _, err = run("export", "sums", "--format", kind, "--output", f"s3://{BUCKET}/other", "--store", store)
         assert (code, err.count("something else")) == (2, 1)
+
+
+def test_the_statements_of_the_docs_run_and_are_read_alike_elsewhere(books: Books, tmp_path: Path, run: Run) -> None:
+    """Queries of docs/in-your-warehouse.md run in DuckDB, and warehouses' grammars read them as DuckDB's does; tables as theirs."""
+    page = (Path(__file__).parents[2] / "docs" / "in-your-warehouse.md").read_text(encoding="utf-8")
+    statements = [block.partition("```")[0] for block in page.split("```sql\n")[1:]]
+    queries = [text for text in statements if text.startswith("SELECT")]
+    assert len(queries) == 3
+    assert run("export", "ledger", "--store", books.store.folder, "--output", tmp_path / "out")[0] == 0
+    files = f"read_parquet('{tmp_path}/out/*/*.parquet', hive_partitioning = true)"
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE VIEW ledger AS SELECT * FROM {files}")
+        connection.execute("SET TimeZone = 'UTC'")
+        for query in queries:
+            connection.execute(query.replace("2026-10-01", "2026-01-01").replace("2026-11-01", "2026-02-01"))
+            assert connection.fetchall(), query
+        there = {name for (name, *_) in connection.execute(f"DESCRIBE SELECT * FROM {files}").fetchall()}
+    for dialect in ("trino", "athena", "bigquery", "snowflake", "databricks"):
+        for query in queries:
+            assert sqlglot.parse_one(query, read=dialect).sql("duckdb") == sqlglot.parse_one(query, read="duckdb").sql(
+                "duckdb"
+            )
+    (made,) = (sqlglot.parse_one(text, read="athena") for text in statements if text.startswith("CREATE"))
+    assert {column.name for column in made.find_all(sqlglot.exp.ColumnDef)} <= there

@@ -1,6 +1,7 @@
-"""The ledger on Spark: days as tasks on a cluster, with a worker killed in the middle."""
+"""The ledger on Spark: days as tasks on a cluster, with a worker killed in the middle, and its steps as SQL."""
 
 import os
+import random
 import shutil
 import signal
 import threading
@@ -11,18 +12,22 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 from tests.commands import Run
+from tests.ledger.fleets import Fleet, add, batches
 from tests.ledger.spark_cluster import SparkCluster
-from tests.ledger.test_books_balance import ledger_of
+from tests.ledger.test_books_balance import assert_same_ledger, ledger_of, refresh_ledger
 
 from loadfactor.books.books import Books
 from loadfactor.books.day_tasks import FOLDER
 from loadfactor.interfaces.engines.spark import run_spark
+from loadfactor.interfaces.engines.spark_sql import book_days, run_spark_sql
 from loadfactor.interfaces.engines.worker import name_books
 from loadfactor.interfaces.pages.ledger_tasks import list_planned, publish
 from loadfactor.simulator import DEMO, simulate, write_tables
 
 pytestmark = pytest.mark.long
+FLEETS = range(int(os.environ.get("SPARK_FLEETS", "20")))
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +86,6 @@ def test_days_on_spark_are_the_whole(cluster: SparkCluster, demo_books: Books, t
 
 def test_spark_reads_what_is_exported(demo_books: Books, tmp_path: Path, run: Run) -> None:
     """The statement of docs/in-your-warehouse.md in Spark and in DuckDB, over exported Parquet: the same, and as the books say."""
-    from pyspark.sql import SparkSession
-
     text = (Path(__file__).parents[2] / "docs" / "in-your-warehouse.md").read_text(encoding="utf-8")
     statement = text.partition("```sql\n")[2].partition("```")[0]
     assert run("export", "ledger", "--store", demo_books.store.folder, "--output", tmp_path / "out")[0] == 0
@@ -104,3 +107,34 @@ def test_spark_reads_what_is_exported(demo_books: Books, tmp_path: Path, run: Ru
         if reading.by["team"] in here:
             index = ("allocated_gpu_hours", "utilization", "idle_cost").index(reading.metric)
             assert here[reading.by["team"]][index] == pytest.approx(reading.value, rel=1e-9), reading
+
+
+@pytest.mark.usefixtures("cluster")  # its settings
+def test_fleets_in_spark_sql_are_those_of_duckdb(tmp_path: Path) -> None:
+    """Random fleets, one after another in one session: the steps as SQL on Spark give every sum that DuckDB gives, to 1e-9."""
+    session = SparkSession.builder.master("local[1]").config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    session.conf.set("spark.sql.codegen.wholeStage", "false")  # a few rows are done before code for them is compiled
+    try:
+        for seed in FLEETS:
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            books = Books(folder / "books")
+            add(books, batches(Fleet(random.Random(seed)).tables), "all", folder)
+            whole = Books(shutil.copytree(books.store.folder, folder / "whole"))
+            refresh_ledger(whole)
+            names = [task.task for task in list_planned(books, is_all=True)]
+            book_days(session, name_books(books.store.folder), names)
+            assert publish(books).tasks == len(names), seed
+            assert_same_ledger(ledger_of(books), ledger_of(whole))
+    finally:
+        session.stop()
+
+
+def test_days_in_spark_sql_are_the_whole(cluster: SparkCluster, demo_books: Books, tmp_path: Path) -> None:
+    """Two days of the demo on the cluster, the steps as SQL: the ledger of DuckDB, to 1e-9."""
+    books = Books(shutil.copytree(demo_books.store.folder, tmp_path / "books"))
+    names = [task.task for task in list_planned(books, is_all=True)][8:10]
+    run_spark_sql(name_books(books.store.folder), names, cluster.master, lambda _what, _share: None)
+    found = publish(books)
+    assert (found.tasks, found.dropped) == (len(names), 0)
+    assert_same_ledger(ledger_of(books), ledger_of(demo_books))

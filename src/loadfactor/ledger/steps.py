@@ -160,9 +160,9 @@ def list_forms(of: Facts | Holders | Activity, names: Iterable[str] | None = Non
     return forms
 
 
-def compile_form(of: Facts | Holders | Activity, key: str) -> str:
+def compile_form(of: Facts | Holders | Activity, key: str, dialect: str = "duckdb") -> str:
     """SQL of one of `list_forms`."""
-    return _write(list_forms(of)[key], "duckdb")
+    return _write(list_forms(of)[key], dialect)
 
 
 def list_steps(of: Facts | Holders | Activity) -> Steps:

@@ -109,6 +109,8 @@ _starting = Lock()
 class Session:
     """The tables of one manifest in one connection (`raw`)."""
 
+    dialect: Final = "duckdb"
+
     def __init__(
         self,
         place: Place,
