@@ -23,7 +23,10 @@ drill() {
 drill
 tested=$("$python" -V)
 for version in 3.11 3.12 3.13 3.14; do
-  other=$(command -v "python$version" || ls "$HOME/.pyenv/versions/$version".*/bin/python 2>/dev/null | tail -n 1)
+  other=
+  for candidate in "python$version" "$HOME/.pyenv/versions/$version".*/bin/python; do
+    if "$candidate" -V >/dev/null 2>&1; then other=$candidate; fi
+  done
   if [ -z "$other" ] || [ "$("$other" -V)" = "$("$python" -V)" ]; then continue; fi
   rm -rf "$work/empty"
   python=$other install_wheel
