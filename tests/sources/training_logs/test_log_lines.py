@@ -290,6 +290,17 @@ def test_hugging_face_bars(tmp_path: Path) -> None:
     assert span(rows) == (0, 40)
 
 
+def test_epochs_without_steps(tmp_path: Path) -> None:
+    """Where the Trainer's console says epochs alone the refusal names the file that has its steps, and how to import it."""
+    text = "".join(f"{{'loss': 1.2, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {i / 10}}}\n" for i in (1, 2))
+    _, gaps = read_run(write(tmp_path, "run.log", text), begun_ms=BEGAN_MS)
+    (what,) = gaps
+    assert what.endswith("`loadfactor import training-log checkpoint-N/trainer_state.json --job run`")
+    known = "  Num Epochs = 1\n  Total optimization steps = 100\n" + text
+    rows, _ = read_run(write(tmp_path, "run.log", known), begun_ms=BEGAN_MS, step_s=1.0)
+    assert add_up(rows)["step", True] == 20
+
+
 def test_no_time(tmp_path: Path) -> None:
     """A log without a time is refused in one line that names the option."""
     path = write(tmp_path, "run.log", megatron_line(1) + megatron_line(2))
@@ -559,6 +570,18 @@ def test_the_last_line_is_cut(tmp_path: Path) -> None:
     assert add_up(rows)["step", True] == 5
     rows, _ = read_run(write(tmp_path, "other.log", PLAIN[:-260]))
     assert add_up(rows)["step", True] in (4, 5)
+
+
+def test_a_last_number_that_may_be_cut(tmp_path: Path) -> None:
+    """A file that ends behind a digit, not behind a line, is taken as it is, and the receipt says that digits may be missing."""
+    line = "step:{} - timing_s/gen:13.0 - timing_s/step:55.0 - perf/total_num_tokens:{}"
+    text = line.format(1, 67965) + "\n" + line.format(2, 6796)
+    cut = {"the file ends inside a line; its last record may be cut": 1}
+    rows, gaps = read_run(write(tmp_path, "verl.log", text), begun_ms=BEGAN_MS)
+    assert (add_up(rows)["train_token", True], gaps) == (67965 + 6796, cut)
+    for whole in (text + "\n", text + " - done", PLAIN.rstrip("\n")):
+        _, gaps = read_run(write(tmp_path, "whole.log", whole), begun_ms=BEGAN_MS)
+        assert not gaps.keys() & cut.keys()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from itertools import chain
+from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
@@ -71,6 +72,7 @@ def read_step_values(log: Input) -> list[Values]:
 
 
 def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
+    none = "no line of a training step in it"
     begin = next(iter(source.chunks), b"")
     if is_record(begin):
         log: RunLog | None = read_event_file(source, gaps)
@@ -88,8 +90,12 @@ def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
             log = text.finish()
             if log is not None and text.times.has_local and options.timezone is None:
                 gaps.add(source.label, "times without a zone, taken for UTC; --timezone says otherwise")
+            if log is not None and text.ends_in_number:
+                gaps.add(source.label, "the file ends inside a line; its last record may be cut")
+            if text.epochs_alone:
+                none = _EPOCHS_ALONE.format(options.held_by or "NAME")
     if log is None or not log.attempts:
-        gaps.add(source.label, "no line of a training step in it")
+        gaps.add(source.label, none)
         return None
     return log
 
@@ -135,6 +141,10 @@ def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
                 gaps.add(log.where, "TFLOP/s, not said whether with recomputed work; no model FLOPs")
 
 
+_EPOCHS_ALONE: Final = (
+    "lines of Hugging Face's Trainer say epochs, and no `Total optimization steps` how many steps that is; the trainer_state.json"
+    " of its last checkpoint does: `loadfactor import training-log checkpoint-N/trainer_state.json --job {}`"
+)
 _BEFORE_JSON = b"\xef\xbb\xbf \t\r\n"
 METRIC_FILE = re.compile(r"(?P<run>mlruns/.+|[^/]*\b[0-9a-f]{32})/metrics/(?P<metric>.+)$")
 """A file of MLflow's store: a metric of a run."""

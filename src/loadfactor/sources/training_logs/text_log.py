@@ -63,6 +63,7 @@ _RANK: Final = re.compile(
 )
 _LONGEST: Final = BYTES_PER_MIB
 """Of a longer line only the end is read: no line of an iteration is so long."""
+_NUMBER_LAST: Final = re.compile(r"\d[.,]?$")
 _LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
 _ITERATION_TIME: Final = "iteration-time"
 _ROUNDED: Final = 0.001
@@ -84,12 +85,17 @@ class TextLog:
         self.times = LineTimes(zone)
         self._of_run: Values = {}
         self._clock_ms: int | None = None
+        self.epochs_alone = False
+        """Whether a line says an epoch and nothing how many steps an epoch has."""
+        self.ends_in_number = False
+        """Whether the last line has no end and stops at a number, which may lack digits."""
         self._seen = {family.name: _Attempts(family) for family in FAMILIES}
 
     def read(self, source: Input) -> None:
         """All lines of a log."""
         for line in split_log(source):
             self.take(line)
+            self.ends_in_number = _NUMBER_LAST.search(line.text) is not None  # what is left behind the last end comes last
 
     def take(self, line: LogLine) -> None:
         """One line."""
@@ -159,7 +165,10 @@ class TextLog:
                 return None
             return int(found["step"]) + int(int(passed) * self._of_run.get("epoch_steps", 0))
         steps, epochs, epoch = self._of_run.get("steps"), self._of_run.get("epochs"), read_number(found["epoch"])
-        return round(epoch * steps / epochs) if steps and epochs and epoch is not None else None
+        if steps and epochs:
+            return None if epoch is None else round(epoch * steps / epochs)
+        self.epochs_alone = True
+        return None
 
     def _find_bars(self, text: str) -> list[tuple[int, Values]]:
         bars = []
@@ -318,7 +327,7 @@ class LineTimes:
 
 
 def split_log(source: Input) -> Iterator[LogLine]:
-    """The lines of a log. A bar that was drawn over itself is as many lines; the last line may be cut."""
+    """The lines of a log. A bar that was drawn over itself is as many lines; what follows the last end is one, too, if empty."""
     rest = ""
     for text in _decode(source):
         *lines, rest = _ENDS.split(rest + text)
