@@ -95,7 +95,9 @@ class TextLog:
         """All lines of a log."""
         for line in split_log(source):
             self.take(line)
-            self.ends_in_number = _NUMBER_LAST.search(line.text) is not None  # what is left behind the last end comes last
+            self.ends_in_number = (
+                _NUMBER_LAST.search(line.text) is not None
+            )  # what is left behind the last end comes last
 
     def take(self, line: LogLine) -> None:
         """One line."""
