@@ -131,3 +131,6 @@ def test_commands(tmp_path: Path, run: Run) -> None:
     )
     code, _, said = run("restore", tmp_path / "none", "--store", tmp_path / "more")
     assert (code, "there is no backup in" in said) == (2, True), said
+    (tmp_path / "file").touch()
+    code, _, said = run("backup", tmp_path / "file", *words[2:])
+    assert (code, "[backup] to, or behind `loadfactor backup`" in said, "--store" in said) == (1, True, False), said

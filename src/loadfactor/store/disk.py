@@ -117,10 +117,17 @@ class Lock:
         self.close()
 
 
-def take_lock(path: Path, held: str, longest_s: float = 0.0, guarded: Path | None = None) -> Lock:
+def take_lock(
+    path: Path,
+    held: str,
+    longest_s: float = 0.0,
+    guarded: Path | None = None,
+    instead: str = "choose another folder with --store",
+) -> Lock:
     """Hold a lock; while another one holds it, wait so long.
 
     `guarded`: what is written under the lock, held as well: deleting the lock file admits nobody while that is there.
+    `instead`: what to do where its folder cannot be written.
     Raises StoreError: `held`, with the process in place of `{holder}`, or that nothing can be written or locked there.
     """
     end = time.monotonic() + longest_s
@@ -138,9 +145,7 @@ def take_lock(path: Path, held: str, longest_s: float = 0.0, guarded: Path | Non
         except FileNotFoundError:
             continue  # or its folder
         except OSError as error:
-            raise StoreError(
-                f"{path.parent} cannot be written ({say_why(error)}); choose another folder with --store"
-            ) from error
+            raise StoreError(f"{path.parent} cannot be written ({say_why(error)}); {instead}") from error
 
 
 def _name_holder(path: Path) -> str:
@@ -158,7 +163,7 @@ def lock_file(handle: int, how: int, path: Path) -> None:
         if error.errno in _NO_LOCKS:
             raise StoreError(
                 f"{path.parent} lies on a file system without locks ({say_why(error)}), so nothing keeps two writers apart; mount"
-                " it with locks (NFS 4, or NFS 3 with lockd), or choose a folder of a local disk with --store"
+                " it with locks (NFS 4, or NFS 3 with lockd), or choose a folder of a local disk"
             ) from error
         raise
 

@@ -32,6 +32,8 @@ PART: Final = ".part"
 """Ends the name of a backup that is not whole yet, or not any more, and of a store that is being restored."""
 LATE: Final = timedelta(days=1)
 """A file in a bucket that no backup names stays for so long: it may be of one that is being made."""
+ELSEWHERE: Final = "name another folder in [backup] to, or behind `loadfactor backup`"
+"""What to do where backups cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +60,20 @@ def back_up_when_due(
     `also`: as of `back_up`. Raises StoreError and DamageError where it is not whole; then those of before are as they were.
     """
     shelf = _find_shelf(to)
-    with shelf.hold():
-        there = shelf.list_whole()
-        period, made = _PERIODS[schedule], ""
-        files = new_files = 0
-        if not there or _read(there[-1]).strftime(period) < now.astimezone(UTC).strftime(period):
-            made = now.astimezone(UTC).strftime(_STAMP)
-            manifest, new_files = shelf.add(place, made, there[-1:], tuple(also))
-            files = len(manifest.files)
-            there = [*there, made]
-        for name in there[:-keep]:
-            shelf.remove(name)
+    try:
+        with shelf.hold():
+            there = shelf.list_whole()
+            period, made = _PERIODS[schedule], ""
+            files = new_files = 0
+            if not there or _read(there[-1]).strftime(period) < now.astimezone(UTC).strftime(period):
+                made = now.astimezone(UTC).strftime(_STAMP)
+                manifest, new_files = shelf.add(place, made, there[-1:], tuple(also))
+                files = len(manifest.files)
+                there = [*there, made]
+            for name in there[:-keep]:
+                shelf.remove(name)
+    except OSError as error:
+        raise StoreError(f"{name_store(to)} cannot be written ({say_why(error)}); {ELSEWHERE}") from error
     newest = there[-1]
     kept, removed = len(there[-keep:]), tuple(there[:-keep])
     return KeptBackups(shelf.name(newest), _read(newest), kept, bool(made), files, new_files, removed)
@@ -164,7 +169,8 @@ class _FolderShelf(_Shelf):
         return str(self._root / backup)
 
     def hold(self) -> AbstractContextManager[object]:
-        return disk.take_lock(self._root / "lock", f"another backup is being made in {self._root} ({{holder}})")
+        held = f"another backup is being made in {self._root} ({{holder}})"
+        return disk.take_lock(self._root / "lock", held, instead=ELSEWHERE)
 
     def list_whole(self) -> list[str]:
         return sorted(path.name for path in self._root.glob("*") if _NAMES.fullmatch(path.name) and path.is_dir())
