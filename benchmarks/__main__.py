@@ -39,6 +39,7 @@ from benchmarks import (
     track,
     training,
     web_pages,
+    year,
 )
 
 BENCHMARKS: tuple[ModuleType, ...] = (
@@ -60,6 +61,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     growth,
     tasks,
     spark_sql,
+    year,
     chargeback,
     alerts,
     alert_load,
