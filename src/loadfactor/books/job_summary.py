@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
@@ -14,7 +14,7 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import DIMENSIONS, EVEN_SPLIT, Span, columns_of
+from loadfactor.tables.schema import DIMENSIONS, EVEN_SPLIT, IS_LISTED, Span, columns_of
 
 SHOWN: Final = (
     *("allocated_gpu_hours", "observed_gpu_hours", "effective_gpu_hours", "idle_gpu_hours", "utilization"),
@@ -82,13 +82,15 @@ def _choose_allocations(session: Session, where: Mapping[str, str]) -> str | Non
 
 @dataclass(frozen=True)
 class HeldPart:
-    """The parts of GPUs that a job held, from the smallest to the largest, and how they are known."""
+    """The parts of GPUs that a job held, from the smallest to the largest, and how they are known, in a word and in full."""
 
     smallest: float
     largest: float
+    word: Literal["requested", "equal"]
     basis: str
 
 
+OF_EQUALS: Final = "how many held a GPU at once, as labels say no more"
 OF_SHARES: Final = "what it was given of a GPU: slices of MIG, time slices, replicas"
 OF_SHARDS: Final = "its shards or MPS percentages ÷ those of a GPU of its node"
 
@@ -100,13 +102,19 @@ def list_parts(session: Session, span: Span, where: Mapping[str, str]) -> dict[s
         return {}
     rows = session.raw.execute(
         f"""
-        SELECT job_id, min(part), max(part), bool_or(share < 1) FROM (
-          SELECT job_id, share, if(share < 1, share, gpus) AS part FROM allocations
+        SELECT job_id, coalesce(min(part) FILTER (is_listed), min(part)), coalesce(max(part) FILTER (is_listed), max(part)),
+            bool_or(share < 1), bool_or(is_listed) FROM (
+          SELECT job_id, share, if(share < 1, share, gpus) AS part, {IS_LISTED} AS is_listed FROM allocations
           WHERE job_id IS NOT NULL AND known_from IS DISTINCT FROM '{EVEN_SPLIT}'{chosen}
             AND coalesce(from_utc, {span[0]}) < {span[1]} AND coalesce(to_utc, {span[1]}) > {span[0]})
         WHERE part > 0 AND part < 1 GROUP BY job_id"""
     ).fetchall()
-    return {job: HeldPart(low, high, OF_SHARES if is_share else OF_SHARDS) for job, low, high, is_share in rows}
+    return {
+        job: HeldPart(low, high, "requested", OF_SHARES if is_share else OF_SHARDS)
+        if is_listed
+        else HeldPart(low, high, "equal", OF_EQUALS)
+        for job, low, high, is_share, is_listed in rows
+    }
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from loadfactor.tables.schema import DEFAULT_CURRENCY
 NO_NAME = "(none)"
 DIGITS = 4
 DIVIDED = "What jobs serve is divided by tokens of gateways' logs, by days (UTC); idle time and what no log has are the holder's."
-BY_PARTS = "Time and cost of a GPU that several hold go by the parts that they were given, not by what each computed."
+BY_PARTS = "Time and cost of a GPU that several hold go by these parts, not by what each computed."
 MOST_NAMED = 3
 """Metrics named in a headline."""
 SMALLEST_COST = 0.01
@@ -122,6 +122,7 @@ def show_parts(shown: Sequence[str], parts: Mapping[str, HeldPart]) -> tuple[Sec
         col("job", lambda of: of[0]),
         col("part of a GPU", lambda of: of[1].smallest, "percent"),
         col("at most", lambda of: of[1].largest, "percent"),
+        col("basis", lambda of: of[1].word),
         col("by", lambda of: of[1].basis),
     )
     return (Section("Parts of GPUs", tables=(rows,), lead=BY_PARTS),) if shown else ()
