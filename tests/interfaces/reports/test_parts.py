@@ -41,7 +41,10 @@ def test_parts_of_gpus_and_their_basis_are_shown(tmp_path: Path) -> None:
     page = build_page(ShowRequest(metrics=("allocated_gpu_hours",), by=("job",), store=tmp_path / "store"))
     shown = {str(row[0]): (row[1], row[3]) for row in page.sections[-1].tables[0].rows}
     assert shown == {"mps": (0.5, "requested"), "slice": (0.25, "requested"), "shared": (0.5, "equal")}
-    for job, said in (("mps", "50.0 % of one (requested), by its shards"), ("shared", "50.0 % of one (equal), by how many")):
+    for job, said in (
+        ("mps", "50.0 % of one (requested), by its shards"),
+        ("shared", "50.0 % of one (equal), by how many"),
+    ):
         page = build_report(ReportRequest(job=job, store=tmp_path / "store"))
         assert said in page.sections[0].lead
     page = build_page(

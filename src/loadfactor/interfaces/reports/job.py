@@ -302,7 +302,9 @@ def _draw_invoice(one: Group, part: HeldPart | None) -> SectionFacts:
     lead = "Every GPU-hour that it held is counted once."
     if part is not None:
         most = f" to {percent(part.largest)}" if part.largest > part.smallest else ""
-        lead += f" It held parts of GPUs, {percent(part.smallest)}{most} of one ({part.word}), by {part.basis}. {BY_PARTS}"
+        lead += (
+            f" It held parts of GPUs, {percent(part.smallest)}{most} of one ({part.word}), by {part.basis}. {BY_PARTS}"
+        )
     if cost is not None and effective is not None:
         lead += f" The effective hours cost {one.money('effective_cost')} of {one.money('cost')}."
     section = Section("What it cost", lead, tables=(list_invoice(one),))
