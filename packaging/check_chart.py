@@ -8,6 +8,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -58,6 +59,8 @@ CHOICES: list[dict[str, Any]] = [
             "annotations": {"nginx.ingress.kubernetes.io/auth-url": "https://auth.example.com/oauth2/auth"},
         },
         "pair": {"peer": "http://loadfactor-b:9417", "tokenSecret": "loadfactor-b-reader"},
+        "backup": {"to": "/backups", "schedule": "hourly", "keep": 48, "claim": "copies", "secret": "bucket-keys"},
+        "retention": {"samples": "90d", "ledger": "3y"},
         "networkPolicy": {"enabled": True, "fromNamespaces": ["ingress"]},
         "serviceMonitor": {"enabled": True, "labels": {"release": "monitoring"}},
     },
@@ -176,7 +179,11 @@ def main() -> None:
                 if not verbs <= {"get", "list", "watch"}:
                     sys.exit(f"the role may {sorted(verbs)}: only reading was meant")
             if "server" in values:
-                print(next(one["data"]["loadfactor.toml"] for one in objects if one["kind"] == "ConfigMap"))
+                written = next(one["data"]["loadfactor.toml"] for one in objects if one["kind"] == "ConfigMap")
+                print(written)
+                read = tomllib.loads(written)
+                if not read["backup"].items() <= values["backup"].items() or read["retention"] != values["retention"]:
+                    sys.exit(f"of {values['backup']} and {values['retention']} it writes {read}")
         try:
             install(kubeconfig, WRONG)
         except Exception as error:
