@@ -266,6 +266,17 @@ CASES = (
         options=EVERY_SECOND,
     ),
     Case(
+        "dcgmi",
+        "NVIDIA/DCGM (dcgm_fields.cpp and DeviceMonitor.cpp: other fields; a model with blanks, and one that is cut)",
+        "#Entity   DVNAM                       UUID#                                         PCITX       PCIRX       NVLTX       NVLRX       DVCCTR    \n"
+        "ID                                                                                                                              \n"
+        "GPU 0     NVIDIA H100 80GB HBM3       GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb6690      1500000     250000      3000000     1000000     4         \n"
+        "GPU 1     NVIDIA RTX 6000 Ada Gen...  GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb6691      N/A         N/A         0           N/A         0         \n",
+        {"samples": 2, "accelerator=h100-sxm": 1, "pcie_tx_bytes_per_s": 1.5e6, "pcie_rx_bytes_per_s": 2.5e5,
+         "nvlink_bytes_per_s": 4e6, "throttle_mask": 4},
+        options=AT,
+    ),
+    Case(
         "gateway",
         "BerriAI/litellm#1575 (January 2024: tokens in `usage`, no columns of their own)",
         '[{"request_id":"chatcmpl-6d","call_type":"acompletion","api_key":"51**","spend":7.25e-05,"startTime":"2024-01-18T18:07:54.071000Z",'
@@ -510,6 +521,33 @@ CASES = (
         ),
         {"prompt_token": 150, "cached_prompt_token": 30, "output_token": 400},
         name="sglang-0.prom",
+        options={"held_by": "chat"},
+    ),
+    Case(
+        "serving",
+        "vllm-project/vllm (loggers.py of V1: engines of data parallelism, times of creation, renamed histograms and gauges)",
+        "".join(
+            f"# 2026-10-01T00:0{minute}:00Z\n"
+            + "".join(
+                f'vllm:num_requests_running{{engine="{engine}",model_name="q"}} {2 + engine}\n'
+                f'vllm:kv_cache_usage_perc{{engine="{engine}",model_name="q"}} 0.5\n'
+                f'vllm:prefix_cache_queries_total{{engine="{engine}",model_name="q"}} {900 * minute}\n'
+                f'vllm:prefix_cache_hits_total{{engine="{engine}",model_name="q"}} {64 * minute}\n'
+                f'vllm:prompt_tokens_total{{engine="{engine}",model_name="q"}} {1000 + 400 * minute}\n'
+                f'vllm:prompt_tokens_created{{engine="{engine}",model_name="q"}} 1.79e+09\n'
+                f'vllm:request_prompt_tokens_sum{{engine="{engine}",model_name="q"}} {7000 * minute}\n'
+                f'vllm:generation_tokens_total{{engine="{engine}",model_name="q"}} {50 * (engine + 1) * minute}\n'
+                f'vllm:inter_token_latency_seconds_count{{engine="{engine}",model_name="q"}} {9 * minute}\n'
+                + "".join(
+                    f'vllm:request_success_total{{engine="{engine}",finished_reason="{why}",model_name="q"}} {2 * minute}\n'
+                    for why in ("stop", "length", "abort", "error", "repetition")
+                )
+                for engine in (0, 1)
+            )
+            for minute in (0, 1)
+        ),
+        {"prompt_token": 800, "cached_prompt_token": 128, "output_token": 150, "request": 12, "running_request_s": 300},
+        name="vllm-0.prom",
         options={"held_by": "chat"},
     ),
     Case(

@@ -26,7 +26,7 @@ MEMORY: Final[dict[str, Unit]] = {
 POWER: Final[dict[str, Unit]] = {"W": (1, 1)}
 CLOCK: Final[dict[str, Unit]] = {"MHz": (HZ_PER_MHZ, 1)}
 TEMPERATURE: Final[dict[str, Unit]] = {"C": (1, 1)}
-RATE: Final[dict[str, Unit]] = {"MB/s": (BYTES_PER_MB, 1), "KB/s": (BYTES_PER_KB, 1)}
+RATE: Final[dict[str, Unit]] = {"MB/s": (BYTES_PER_MB, 1), "KB/s": (BYTES_PER_KB, 1), "B/s": (1, 1)}
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ MEASURES: Final = (
     Measure("temperature_c", TEMPERATURE, ("temperature.gpu",), ("gtemp", "temp"), ("temperature/gpu_temp",)),
     Measure("pcie_rx_bytes_per_s", RATE, (), ("rxpci",), ("pci/rx_util",)),
     Measure("pcie_tx_bytes_per_s", RATE, (), ("txpci",), ("pci/tx_util",)),
+    Measure("nvlink_bytes_per_s", RATE),  # of dcgmi
     *(
         Measure(f"{part}_share", SHARE)  # of dcgmi and of tools of other vendors
         for part in ("sm_active", "dram_active", "engine_active", "sm_occupancy", "tensor_active", "fp32_active")
