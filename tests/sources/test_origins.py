@@ -272,8 +272,14 @@ CASES = (
         "ID                                                                                                                              \n"
         "GPU 0     NVIDIA H100 80GB HBM3       GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb6690      1500000     250000      3000000     1000000     4         \n"
         "GPU 1     NVIDIA RTX 6000 Ada Gen...  GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb6691      N/A         N/A         0           N/A         0         \n",
-        {"samples": 2, "accelerator=h100-sxm": 1, "pcie_tx_bytes_per_s": 1.5e6, "pcie_rx_bytes_per_s": 2.5e5,
-         "nvlink_bytes_per_s": 4e6, "throttle_mask": 4},
+        {
+            "samples": 2,
+            "accelerator=h100-sxm": 1,
+            "pcie_tx_bytes_per_s": 1.5e6,
+            "pcie_rx_bytes_per_s": 2.5e5,
+            "nvlink_bytes_per_s": 4e6,
+            "throttle_mask": 4,
+        },
         options=AT,
     ),
     Case(

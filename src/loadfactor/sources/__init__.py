@@ -118,8 +118,8 @@ SOURCES = (
         "NVIDIA's GPUs: what dcgmi dmon printed; it has no times (--at, --step)",
         formats="the table of `dcgmi dmon -e …`, with or without its lines of units",
         seen="DCGM 3 and 4; A100, H100, RTX 6000 Ada",
-        gives="how busy, SM, tensor, FP32 and memory activity, occupancy, memory, power, clock, temperature, PCIe (1009, 1010), NVLink"
-        " (1011, 1012), why the clock was low (112), model (50) and UUID (54)",
+        gives="how busy, SM, tensor, FP32 and memory activity, occupancy, memory, power, clock, temperature, PCIe (1009,"
+        " 1010), NVLink (1011, 1012), why the clock was low (112), model (50) and UUID (54)",
         lacks="times; instances of MIG; who held a GPU (`--job`)",
         record="`dcgmi dmon -e 50,54,203,1001,1002,1003,1004,1005,252,250,155,150,100 -d 10000`",
         page="import-dcgm",

@@ -44,7 +44,12 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
         "DataDog/integrations-core (T4)",
         "dcgm-exporter of a Tesla K80 (empty labels of pods)",
     ),
-    "dcgmi": ("NVIDIA/DCGM (the code that prints it)", "DCGM 3.3.9 of a VM", "Nautilus (wide columns, units)", "RTX 6000 Ada (no units, headings again)"),
+    "dcgmi": (
+        "NVIDIA/DCGM (the code that prints it)",
+        "DCGM 3.3.9 of a VM",
+        "Nautilus (wide columns, units)",
+        "RTX 6000 Ada (no units, headings again)",
+    ),
     "serving": (
         "DataDog/integrations-core (vLLM)",
         "vllm-project/vllm (V1: names of today)",

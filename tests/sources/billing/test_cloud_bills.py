@@ -12,6 +12,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -168,6 +169,57 @@ def test_newer_headers_say_the_same(tmp_path: Path, form: str) -> None:
     new = read_bill(SOURCE, write_csv(tmp_path / "new.csv", [convert(line) for line in LINES]))
     assert old.charges.drop(["Tags"]) == new.charges.drop(["Tags"])
     assert json.loads(new.column("Tags")[0])["team"] == "nlp"
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_cur_2_with_maps_and_split_costs(tmp_path: Path, form: str) -> None:
+    """A Data Export: an hour of an instance, one of a reservation that nobody used, and pods among which AWS split the first.
+
+    Columns and types as AWS' dictionary of CUR 2.0 has them: maps of texts, doubles, timestamps. The instance counts once: 65.54.
+    """
+    compute = {"product_name": "Amazon Elastic Compute Cloud"}
+    pods = {"product_name": "Amazon Elastic Container Service for Kubernetes"}
+    lines: list[tuple[str, float, dict[str, str], dict[str, str], float | None]] = [
+        ("i-1", 32.77, {"user_team": "nlp"}, compute | {"capacitystatus": "Used"}, None),
+        ("cr-1", 32.77, {}, compute | {"capacitystatus": "UnusedCapacityReservation"}, None),
+        ("pod/a", 0.0, {"aws_eks_namespace": "ns"}, pods, 16.0),
+        ("pod/b", 0.0, {"aws_eks_namespace": "ns"}, pods, 16.385),
+    ]
+    resource, cost, tags, product, split = (list(column) for column in zip(*lines, strict=True))
+    maps = pa.map_(pa.string(), pa.string())
+    month, begun, ended = (
+        pa.array([int(datetime(2026, 10, *of, tzinfo=UTC).timestamp() * 1000)] * 4, pa.timestamp("ms"))
+        for of in ((1, 0), (2, 0), (2, 1))
+    )
+    columns: dict[str, Any] = {
+        "bill_billing_period_start_date": month,
+        "line_item_usage_start_date": begun,
+        "line_item_usage_end_date": ended,
+        "line_item_line_item_type": ["Usage"] * 4,
+        "line_item_product_code": ["AmazonEC2", "AmazonEC2", "AmazonEKS", "AmazonEKS"],
+        "line_item_currency_code": ["USD"] * 4,
+        "line_item_resource_id": resource,
+        "line_item_unblended_cost": cost,
+        "split_line_item_split_cost": split,
+        "split_line_item_parent_resource_id": [None, None, "i-1", "i-1"],
+    }
+    if form == "parquet":
+        table = pa.table(columns | {"resource_tags": pa.array(tags, maps), "product": pa.array(product, maps)})
+        path = tmp_path / "export-00001.snappy.parquet"
+        pq.write_table(table, path)
+    else:
+        texts = {
+            name: [json.dumps(of) for of in column] for name, column in (("resource_tags", tags), ("product", product))
+        }
+        path = tmp_path / "export-00001.csv.gz"
+        rows = pa.table(columns | texts).to_pylist()
+        write_csv(path, [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in rows])
+    bill = read_bill(SOURCE, path)
+    assert bill.total("BilledCost") == Decimal("65.54")
+    assert bill.column("CapacityReservationId") == [None, "cr-1", None, None]
+    assert bill.column("ServiceName")[1:3] == [*compute.values(), *pods.values()]
+    assert bill.column("Tags") == ['{"team":"nlp"}', None, *['{"aws_eks_namespace":"ns"}'] * 2]
+    assert [gap.count for gap in bill.gaps if "pods that AWS split" in gap.what] == [2]
 
 
 def test_tags_that_differ_in_case_are_two(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ What AWS writes and what FOCUS means by it:
   cost is what AWS amortizes to it, and negations are left out. What a plan's lines do not take back is kept as one adjustment.
 - Fees of savings plans and reservations, upfront or recurring, are purchases: billed, effective cost 0. What of a commitment was
   not used becomes a line of its own: billed 0, its effective cost what AWS says of the unused part, status Unused.
+- CUR 2.0 keeps attributes of a product that have no column of their own in one column of keys and values, `product`.
 - Discounts, credits, refunds and taxes are lines of their own and keep their sign.
 """
 
@@ -54,7 +55,7 @@ _TEXTS: Final = {
     "SubAccountName": ("lineItem/UsageAccountName",),
     "ChargeDescription": ("lineItem/LineItemDescription",),
     "PricingUnit": ("pricing/unit",),
-    "ServiceName": ("product/ProductName", "product/servicename", "lineItem/ProductCode"),
+    "ServiceName": ("product/servicename", "lineItem/ProductCode"),
     "ServiceSubcategory": ("product/productFamily",),
     "SkuId": ("product/sku",),
     "SkuMeter": ("lineItem/UsageType",),
@@ -86,6 +87,9 @@ class CurDecoder(BillDecoder):
         kind = pc.utf8_lower(batch.text("lineItem/LineItemType"))
         cost = batch.exact("lineItem/UnblendedCost")
         columns = {name: batch.text(*names) for name, names in _TEXTS.items()}
+        columns["ServiceName"] = pc.coalesce(
+            batch.text("product/ProductName"), batch.key("product", "product_name"), columns["ServiceName"]
+        )
         columns["ProviderName"] = batch.repeat("AWS")
         columns["BillingCurrency"] = batch.currency(("lineItem/CurrencyCode",), cost)
         self._add_periods(batch, columns)
@@ -152,8 +156,9 @@ class CurDecoder(BillDecoder):
         columns["x_InstanceType"] = pc.coalesce(
             batch.text("product/instanceType"), find_aws_type(usage_type, columns["ChargeDescription"])
         )
+        status = pc.coalesce(batch.text("product/capacitystatus"), batch.key("product", "capacitystatus"))
         idle = pc.or_(
-            pc.fill_null(pc.equal(batch.text("product/capacitystatus"), "UnusedCapacityReservation"), False),
+            pc.fill_null(pc.equal(status, "UnusedCapacityReservation"), False),
             pc.fill_null(pc.match_substring_regex(usage_type, "Unused(Box|Ded)"), False),
         )
         capacity = batch.text("capacity_reservation_capacity_reservation_arn")

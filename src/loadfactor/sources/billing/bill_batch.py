@@ -115,6 +115,17 @@ class BillBatch:
                 return self.tagged(f"{name.lower()}.")  # a struct of Parquet, taken apart
         return self.repeat(None)
 
+    def key(self, name: str, key: str) -> pa.Array:
+        """What a column of maps, or of JSON objects, says under a key, as text."""
+        if not self.has(name):
+            return self.repeat(None)
+        cells = self._plain(name)
+        if pa.types.is_map(cells.type):
+            return self._null_words(pc.map_lookup(cells, pa.scalar(key, cells.type.key_type), "first"))
+        encoded = parse_objects(self._text(name))[0].dictionary_encode()
+        found = [json.loads(text).get(key) for text in encoded.dictionary.to_pylist()]
+        return pa.array([None if of is None else str(of) for of in found], pa.string()).take(encoded.indices)
+
     def lists(self, name: str) -> pa.Array | None:
         """Cells that hold lists: as Parquet stores them, or as JSON text. None without such a column."""
         if not self.has(name):
