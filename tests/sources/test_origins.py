@@ -183,7 +183,7 @@ CASES = (
     ),
     Case(
         "hl-smi",
-        "kserve-style query of Gaudi 1 without times (HL-205, hl-1.18.0: `nounits`, units in the heading alone)",
+        "2maz/slurm-monitor (HL-205, hl-1.18.0: `nounits`, units in the heading alone)",
         "name, uuid, power.draw [W], temperature.aip [C], utilization.aip [%], memory.used [MiB], memory.total [MiB]\n"
         "HL-205, 00P1-HL2000A1-14-P64X00-16-07-11, 102, 29, 14, 512, 32768\n"
         "HL-205, 00P1-HL2000A1-14-P64W98-10-03-11, 103, 32, 15, 512, 32768\n",
@@ -192,7 +192,7 @@ CASES = (
     ),
     Case(
         "hl-smi",
-        "Gaudi 3 of driver 1.24 (HL-325L: indices and modules in another order, no utilization)",
+        "tests of a Go program's parseHLSMICSV (HL-325L of driver 1.24: indices and modules in another order, no utilization)",
         "index, name, bus_id, driver_version, uuid, module_id, memory.total [MiB], memory.free [MiB], memory.used [MiB]\n"
         "0, HL-325L, 0000:3b:00.0, 1.24.1-b336d5e, 01P4-HL3090A0-18-UAN071-12-03-01, 1, 131072 MiB, 130400 MiB, 672 MiB\n"
         "1, HL-325L, 0000:4c:00.0, 1.24.1-b336d5e, 01P4-HL3090A0-18-UAN071-05-08-05, 3, 131072 MiB, 130400 MiB, 672 MiB\n",
@@ -224,7 +224,7 @@ CASES = (
     ),
     Case(
         "npu-smi",
-        "Orange Pi AIpro (davinci-mini, 310B: the prompt of the shell first)",
+        "a tutorial of the Atlas 200I DK A2 (davinci-mini: the prompt of the shell first)",
         "(base) root@davinci-mini:~# npu-smi info watch\n"
         "NpuID(Idx)  ChipId(Idx) Pwr(W)      Temp(C)     AI Core(%)  AI Cpu(%)   Ctrl Cpu(%) Memory(%)   Memory BW(%)\n"
         "0           0           8.7         55          0           2           64          71          7           \n"
@@ -234,14 +234,14 @@ CASES = (
     ),
     Case(
         "npu-smi",
-        "MindIE's motor (three columns, names with single blanks)",
+        "MindIE-PyMotor (its tests: three columns, names with single blanks)",
         "NpuID  ChipID  AI Core(%)\n0  0  37\n0  1  38\n",
         {"samples": 2, "busy_share": 0.75},
         options=AT,
     ),
     Case(
         "dcgmi",
-        "DCGM 3.3.9 of a VM (profiling fields are N/A in the first reading)",
+        "DCGM 3.3.9 on Azure's NC40ads_H100_v5 (profiling fields are N/A in the first reading)",
         "#Entity   GRACT        SMACT        DRAMA        \nID                                               \n"
         f"{DASHES}GPU 0     0.500        0.250        0.125        \n",
         {"samples": 2, "engine_active_share": 0.5, "sm_active_share": 0.25, "dram_active_share": 0.125},
@@ -249,7 +249,7 @@ CASES = (
     ),
     Case(
         "dcgmi",
-        "Nautilus (wide columns, units below the heading, NVLink's errors between)",
+        "ahb-sjsu/agi-hpc (NRP's Nautilus: wide columns, units below the heading, NVLink's errors between)",
         "#Entity   GPUTL             MCUTL             POWER             TMPTR        ESVTL        EDVTL        FBUSD             \n"
         "ID                                             W                 C                                                       \n"
         "GPU 0     75                42                185.300           68           0            0            28456             \n",
@@ -258,7 +258,7 @@ CASES = (
     ),
     Case(
         "dcgmi",
-        "RTX 6000 Ada (GPUs in falling order, headings that come again, no units)",
+        "jtonini/nomad-hpc (RTX 6000 Ada: GPUs in falling order, headings that come again, no units)",
         "# worker=3\n#Entity   GRACT        SMACT        TENSO        DRAMA\nGPU 2     0.984        0.930        0.000        0.252\n"
         "GPU 1     1.000        0.926        0.038        0.869\n#Entity   GRACT        SMACT        TENSO        DRAMA\n"
         "GPU 2     0.016        0.070        0.002        0.048\nGPU-I 0   0.500        0.500        0.500        0.500\n",
@@ -293,7 +293,7 @@ CASES = (
     ),
     Case(
         "gateway",
-        "costkit's sample of OpenRouter (March 2026: no generation ids)",
+        "ponti-studios/toolbox (costlens' export of OpenRouter, March 2026: no generation ids)",
         "cost_total,cost_cache,tokens_prompt,tokens_completion,provider_name,model_permaslug,app_name,created_at\n"
         "0.01,0.0,100,200,openai,gpt-4-turbo,vscode,2026-03-30 02:37:51.271\n"
         "0.02,-0.005,150,250,anthropic,claude-3-opus,cursor,2026-03-30 03:37:51.271\n",
@@ -411,7 +411,7 @@ CASES = (
     ),
     Case(
         "gcp-billing",
-        "BigQuery's console of a carbon report (May 2024, EUR: times with a space and UTC, objects that are empty)",
+        "Voormedia's estimate of emissions (May 2024, EUR, as BigQuery's console shows it: times with a space and UTC, objects that are empty)",
         json.dumps(
             [
                 {
@@ -441,7 +441,7 @@ CASES = (
     ),
     Case(
         "gcp-billing",
-        "a FinOps fixture (June 2026: no end of usage, no invoice, credits without a type, a tax)",
+        "Google's documentation of billing exports (a query for some columns: no end of usage, no invoice, credits without a type, a tax)",
         '[{"service":{"description":"Compute Engine"},"usage_start_time":"2026-06-01T00:00:00Z","project":{"id":"a"},"labels":[],'
         '"cost":100.0,"currency":"USD","cost_type":"regular","usage":{"amount":2105.26},"credits":[{"name":"CUD","amount":-30.0}]},'
         '{"service":{"description":"Tax"},"usage_start_time":"2026-06-01T00:00:00Z","project":{"id":"b"},"labels":[],"cost":8.5,'
@@ -451,7 +451,7 @@ CASES = (
     ),
     Case(
         "aws-cur",
-        "a Data Export of chosen columns (no period, no end, no amount of use)",
+        "tests of finops-cur.ts (a Data Export of chosen columns: no period, no end, no amount of use)",
         "line_item_id,line_item_usage_account_id,product_servicecode,line_item_line_item_type,line_item_usage_start_date,"
         "line_item_unblended_cost,line_item_currency_code\na-1,111122223333,AmazonEC2,Usage,2026-10-01T00:00:00Z,1.00,USD\n"
         "a-2,111122223333,AmazonEC2,Tax,2026-10-01T00:00:00Z,0.19,USD\n",
@@ -460,7 +460,7 @@ CASES = (
     ),
     Case(
         "aws-cur",
-        "CUR 2.0 with split cost allocation (pods of EKS beside their instance, whose charge counts once)",
+        "AWS' dictionary of CUR 2.0 (split cost allocation: pods of EKS beside their instance, whose charge counts once)",
         "bill_billing_period_start_date,bill_payer_account_id,line_item_usage_account_id,line_item_usage_start_date,line_item_product_code,"
         "line_item_line_item_type,line_item_resource_id,line_item_usage_amount,line_item_unblended_cost,resource_tags,"
         "split_line_item_split_usage,split_line_item_split_cost,split_line_item_unused_cost,split_line_item_parent_resource_id\n"
@@ -472,7 +472,7 @@ CASES = (
     ),
     Case(
         "training-log",
-        "a run of verl in Ray (lines of the task's runner between bars)",
+        "notes on verl on AutoDL (Ray: lines of the task's runner between bars)",
         "(TaskRunner pid=3165) step:71 - global_seqlen/min:69484 - timing_s/gen:14.07 - timing_s/update_actor:22.2 - timing_s/step:56.9"
         " - perf/total_num_tokens:69484 - perf/throughput:1220.4\n"
         "Training Progress:  16%|█████▌      | 71/435 [1:10:40<6:31:06, 64.47s/it]\n"
@@ -493,7 +493,7 @@ CASES = (
     ),
     Case(
         "dcgm",
-        "dcgm-exporter of a Tesla K80 (labels of pods that are empty: nobody holds it)",
+        "a guide to scaling GPUs of EKS by DCGM (Tesla K80: labels of pods that are empty: nobody holds it)",
         "".join(
             f'DCGM_FI_DEV_GPU_UTIL{{gpu="{gpu}",UUID="GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb669{gpu}",device="nvidia{gpu}",modelName="Tesla K80",'
             f'Hostname="dcgm-exporter-cmhft",container="",namespace="",pod=""}} {50 * gpu}\n'
@@ -504,7 +504,7 @@ CASES = (
     ),
     Case(
         "dcgm",
-        "dcgm-exporter of a Tesla K80 (two pods on one GPU that time slices divide: equal parts, which is said)",
+        "a guide to scaling GPUs of EKS by DCGM (Tesla K80: two pods on one GPU that time slices divide: equal parts, which is said)",
         "".join(
             f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-74f7fe3b-48f2-6d8b-3cb4-e70426fb6690",namespace="ns",pod="{pod}"}} 50 {AT_MS + 30_000 * at}\n'
             for at in (0, 1)

@@ -26,29 +26,28 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "hl-smi": (
         "Intel's documentation of hl-smi (Gaudi 2)",
-        "kserve-style query of Gaudi 1 without times (HL-205, 1.18)",
-        "Gaudi 3 of driver 1.24 (HL-325L)",
+        "2maz/slurm-monitor (HL-205, 1.18)",
+        "tests of a Go program's parseHLSMICSV (HL-325L of driver 1.24)",
     ),
     "neuron-monitor": (
-        "a report of trn1 with times of jq",
         "neuron-monitor-prometheus.py (Inferentia)",
         "aws-neuron documentation, v2.29 (Inferentia 2)",
     ),
     "npu-smi": (
         "Ascend documentation of 2026 (Atlas A3)",
-        "Orange Pi AIpro (310B)",
-        "MindIE's motor (three columns)",
+        "a tutorial of the Atlas 200I DK A2 (davinci-mini)",
+        "MindIE-PyMotor (its tests: three columns)",
     ),
     "dcgm": (
         "run-ai/fake-gpu-operator (A100 with and without MIG, shared GPUs)",
         "DataDog/integrations-core (T4)",
-        "dcgm-exporter of a Tesla K80 (empty labels of pods)",
+        "a guide to scaling GPUs of EKS by DCGM (Tesla K80: empty labels of pods)",
     ),
     "dcgmi": (
         "NVIDIA/DCGM (the code that prints it)",
-        "DCGM 3.3.9 of a VM",
-        "Nautilus (wide columns, units)",
-        "RTX 6000 Ada (no units, headings again)",
+        "DCGM 3.3.9 on Azure's NC40ads_H100_v5",
+        "ahb-sjsu/agi-hpc (NRP's Nautilus: wide columns, units)",
+        "jtonini/nomad-hpc (RTX 6000 Ada: no units, headings again)",
     ),
     "serving": (
         "DataDog/integrations-core (vLLM)",
@@ -58,7 +57,7 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "gateway": (
         "BerriAI/litellm#1575 (January 2024)",
-        "costkit's sample of OpenRouter (2026)",
+        "ponti-studios/toolbox (costlens' export of OpenRouter)",
         "envoyproxy/ai-gateway#1148 (the log of `aigw run`)",
         "A row of LiteLLM_SpendLogs (its schema of 2025)",
     ),
@@ -81,7 +80,7 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
         "bigscience-workshop/bigscience (Megatron-DeepSpeed, Transformers)",
         "KellerJordan/modded-nanogpt",
         "NVIDIA/Megatron-LM (golden values)",
-        "a run of verl in Ray",
+        "notes on verl on AutoDL (Ray)",
         "a run of OpenRLHF on ROCm",
     ),
     "focus": (
@@ -92,8 +91,8 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "aws-cur": (
         "finopsfoundation/focus_converters (legacy)",
-        "a Data Export of chosen columns",
-        "CUR 2.0 with split cost allocation",
+        "tests of finops-cur.ts (a Data Export of chosen columns)",
+        "AWS' dictionary of CUR 2.0 (split cost allocation, maps)",
     ),
     "azure-cost": (
         "finopsfoundation/focus_converters (Enterprise)",
@@ -102,8 +101,7 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "gcp-billing": (
         "Google's documentation of billing exports",
-        "BigQuery's console of a carbon report (2024, euros)",
-        "a FinOps fixture (2026)",
+        "Voormedia's estimate of emissions (BigQuery's console, 2024, euros)",
     ),
     "runpod": (
         "docs.runpod.io/api-reference/billing",
@@ -126,6 +124,8 @@ ORIGINS: Final[dict[str, tuple[str, ...]]] = {
 }
 FEWER: Final = {
     "cloudwatch": "accounts' metric streams are not published: code that reads `nvidia_smi_utilization_gpu` has the names alone",
+    "gcp-billing": "fewer are public: rows of accounts' exports are not published, but for one in a report",
+    "neuron-monitor": "fewer are public: reports show what its exporter makes of it",
     "ec2": "accounts' answers are not published with GPUs: tests of others make them up as these do",
     "gce": "others of the same two forms were found, full and short addresses",
     "gcp-monitoring": "ten programs that ask for agent.googleapis.com/gpu/utilization were read, none with an answer",

@@ -1,6 +1,6 @@
 """Tools of other vendors: each device has a place with the signal it has. Shapes retyped from public samples, figures our own.
 
-They are of AMD SMI 26.2, Telegraf's samples, Intel's documentation of hl-smi, and a report of trn1 with times of jq.
+They are of AMD SMI 26.2, Telegraf's samples, Intel's documentation of hl-smi and AWS' of neuron-monitor (with times of jq).
 """
 
 import json
