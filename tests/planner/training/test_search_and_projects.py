@@ -211,6 +211,25 @@ def test_the_risk_of_memory_decides_beside_time(name: str, gpus: int) -> None:
     assert all("but runs out of memory in" in (rival.why_it_loses or "") for rival in faster)
 
 
+@pytest.mark.parametrize("card", ["gh200", "trainium2"])
+def test_what_may_well_run_out_of_memory_is_not_recommended(card: str) -> None:
+    """Where nobody named the framework too: more is recomputed or cut, and what surely fits is offered beside it."""
+    page = plan_training(model="gpt-oss-120b", accelerator=card, gpus=64)
+    one = page.data.plans[-1]
+    assert one.best.out_of_memory_share < 1 / 3
+    assert one.safer.out_of_memory_share <= 0.1
+    assert one.best.step_s < one.safer.step_s
+    assert any(note.startswith("Safer: ") for note in page.document.notes)
+
+
+def test_a_headline_says_where_no_layout_is_sure_to_fit() -> None:
+    """What is given of the layout leaves nothing that fits in two of three cases: the safest is named beside the best."""
+    page = plan_training(model="gpt-oss-120b", accelerator="gh200", gpus=64, tp=1, pp=1, cp=1, ep=(32, 64), recompute=("none",))
+    one = page.data.plans[-1]
+    assert 0.5 < one.safer.out_of_memory_share < one.best.out_of_memory_share
+    assert f"{one.safer.out_of_memory_share:.0%}".replace("%", " % as DP64 EP64 mb1 FSDP)") in page.headline
+
+
 def test_recomputation_that_errors_can_turn_is_said_to_be_open() -> None:
     """None that misses by less than published peaks lie below predicted ones, and full where they may lie above, are open."""
     found = search_layouts(job(), 64, SearchSpace(tensor=(4,), pipeline=(2,), interleave=(3,)))

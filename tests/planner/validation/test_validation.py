@@ -211,6 +211,17 @@ def test_the_layout_recommended_of_a_study(tmp_path: Path) -> None:
     assert (job_.ran, job_.regret) == (False, 1.0)
 
 
+def test_what_a_study_leaves_free_is_as_the_plan_would_choose(tmp_path: Path) -> None:
+    """A row that says nothing of recomputation is not taken to fill the memory: it has room for what peaks are off by."""
+    file = tmp_path / "study.csv"
+    job = "llama-3.1-70b,64,gb200-nvl72,8192,128"
+    file.write_text(f"{STUDY}{job},1,1,1,64,,3,4.03,ok\n{job},1,2,8,4,none,1,6.29,ok\n")
+    found = validate_memory(MemoryValidationRequest(rows=(file,)))
+    assert found.rows[0].predicted_bytes < 0.9 * found.rows[0].usable_bytes
+    assert [row.recommended for row in found.rows] == [True, False]
+    assert [job.regret for job in found.jobs] == [0.0]
+
+
 def test_what_ran_out_of_memory_is_known(shared: Path) -> None:
     """422 layouts of a study, of which 257 ran out: 97 % are judged rightly, and all recommended ones ran and were fast."""
     found = validate_memory(MemoryValidationRequest(rows=(shared / "truth" / "layouts_a100_13b.csv",)))

@@ -33,6 +33,7 @@ from loadfactor.planner.training.scaling import (
     TrainingPlans,
     plan_runs,
 )
+from loadfactor.planner.training.search import MOST_RISK
 from loadfactor.planner.training.software import TRAITS, Software, describe_framework
 from loadfactor.planner.training.training_plan import PlannedProject, ProjectNeeds, TrainingPlan
 
@@ -125,10 +126,13 @@ plan_training = make_function(
 def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     paid = f" and {about_money(p.cost, p.currency)}" if p.cost is not None else ""
     what = "Fine-tuning" if p.job.adapters else "Training"
+    risk = f"a risk of {write_risk(p.best)} of running out of memory"
+    if p.best.out_of_memory_share > MOST_RISK:
+        risk += f" ({write_risk(p.safer)} as {write_layout(p.safer.layout)})" if p.safer else ", the least of all"
     return (
         f"{what} {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
-        f"{write_time(p)} ({p.distance}){paid}, at {percent(p.mfu_share)} MFU: {say_layout(p.best.layout)}; with a risk of "
-        f"{write_risk(p.best)} of running out of memory."
+        f"{write_time(p)} ({p.distance}){paid}, at {percent(p.mfu_share)} MFU: {say_layout(p.best.layout)}; "
+        f"with {risk}."
     )
 
 
@@ -204,6 +208,8 @@ def _list_notes(answer: TrainingPlans) -> Iterator[str]:
             )
     p = answer.plans[-1]
     yield from (f"As {say_layout(c.layout)}, the run {c.why_it_loses}." for c in p.too_large[:1])
+    if p.safer is not None:
+        yield f"Safer: {say_layout(p.safer.layout)}; {p.safer.why_it_loses}; with a risk of {write_risk(p.safer)}."
     yield from (f"Next: {say_layout(c.layout)}; {c.why_it_loses}." for c in p.rivals[:1])
     if p.open_rivals:
         ways = counted(len(p.open_rivals), "other way")
@@ -403,8 +409,9 @@ def _draw_rivals(p: TrainingPlan) -> Section:
         col("GiB", lambda c: c.memory_bytes / BYTES_PER_GIB, "number"),
         col("out of memory", write_risk),
     )
+    safer = [p.safer] if p.safer and all(p.safer.layout != one.layout for one in p.rivals) else []
     rivals = table(
-        (p.best, *p.rivals, *p.too_large),
+        (p.best, *safer, *p.rivals, *p.too_large),
         *columns,
         col("why not", lambda c: "the least time with the risk of memory" if c is p.best else c.why_it_loses),
         note=f"{p.layouts_scored:,} legal layouts scored, {p.layouts_fitting:,} fit; the best of each way to cut. "

@@ -213,8 +213,8 @@ def build_memory_document(request: MemoryValidationRequest) -> Document:
         _write_memory_headline(result),
         sections,
         assumptions=(
-            Assumption("what a row does not give of the layout", "the fastest that fits", "layout search"),
-            Assumption("recommended", "the least expected time, by speed and risk", "as `plan train` chooses"),
+            Assumption("what a row does not give of the layout", "as `plan train` chooses", "layout search"),
+            Assumption("recommended", "the least time with the risk of memory", "as `plan train` chooses"),
         ),
         data=result,
         is_no=not result.rows,

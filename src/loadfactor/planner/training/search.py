@@ -25,6 +25,8 @@ MOST_MISSING_SHARE = 0.2  # where the number of stages is given
 SHORTEST_CONTEXT_SHARD = 1024  # tokens; below that a context rank has too little to hide its ring behind
 MOST_INTERLEAVED = 32
 MOST_SEQUENCES = 64  # in a micro-batch
+MOST_RISK = 1 / 3  # of running out of memory, of a layout that needs no other reason to be recommended
+SURE_RISK = 0.1  # of one that surely fits: the upper end of the range of peaks
 
 
 @dataclass(frozen=True)
@@ -209,30 +211,41 @@ CONSIDERED = 64  # ways whose recomputation is looked at again
 def rank_by_risk(job: TrainingJob, found: ScoredLayouts, space: SearchSpace = EVERYTHING) -> ScoredLayouts:
     """The layouts that fit, least expected time first: a step, and the risk that the run stops for want of memory.
 
-    The best of them also with the recomputation that leaves room for what memory may be mispredicted by.
+    The best of them also with the recomputation that leaves room for what memory may be mispredicted by, in each framework that it
+    may be.
     """
-    fitting = found.pick(found.fits)
-    fitting = fitting.pick(np.argsort(_expect_step_s(job, fitting), kind="stable"))
-    if not space.recompute and len(fitting):
-        layouts = fitting.layouts.pick(np.arange(min(CONSIDERED, len(fitting))))
-        cautious = recompute_as_needed(
-            job, replace(layouts, recompute=FULL + 0 * layouts.recompute), 1 / job.peak_range[1]
-        )
+    fitting = _order_by_risk(job, found.pick(found.fits))
+    if space.recompute or not len(fitting):
+        return fitting
+    layouts = fitting.layouts.pick(np.arange(min(CONSIDERED, len(fitting))))
+    whole = replace(layouts, recompute=FULL + 0 * layouts.recompute, recompute_share=1.0 + 0 * layouts.recompute)
+    for software in job.software.alternatives or (job.software,):
+        cautious = recompute_as_needed(replace(job, software=software), whole, 1 / job.peak_range[1])
         memory = estimate_memory(job, cautious)
         more = ScoredLayouts(cautious, estimate_step(job, cautious).step_s, memory.total_bytes, memory.fits)
         fitting = fitting.join(more.pick(more.fits))
-        fitting = fitting.pick(np.argsort(_expect_step_s(job, fitting), kind="stable"))
-    return fitting
+    return _order_by_risk(job, fitting)
 
 
-def _expect_step_s(job: TrainingJob, found: ScoredLayouts) -> Array:
-    expected: Array = expect_step_s(found.step_s, estimate_risk(job, found.layouts))
-    return expected
+def _order_by_risk(job: TrainingJob, found: ScoredLayouts) -> ScoredLayouts:
+    expected = expect_step_s(found.step_s, estimate_risk(job, found.layouts))
+    return found.pick(np.argsort(expected, kind="stable"))
 
 
 def expect_step_s(step_s: Any, risk: Any) -> Any:
-    """Seconds of a step with the cost of running out of memory, by its risk."""
-    return step_s * (1 + OUT_OF_MEMORY_COST * risk)
+    """Seconds of a step with the cost of running out of memory, by its risk; what may well run out must be faster by that cost.
+
+    >>> [round(expect_step_s(10.0, risk), 2) for risk in (0.0, 0.2, 0.4)]
+    [10.0, 10.3, 12.1]
+    """
+    return step_s * (1 + OUT_OF_MEMORY_COST * (risk + (risk > MOST_RISK)))
+
+
+def find_safer(job: TrainingJob, ranked: ScoredLayouts) -> int | None:
+    """Position of the best layout that surely fits, else of the one that runs out least often; None where it is the first."""
+    risk = estimate_risk(job, ranked.layouts)
+    sure = np.flatnonzero(risk <= SURE_RISK)
+    return int(sure[0] if len(sure) else np.argmin(risk)) or None
 
 
 def pick_distinct(found: ScoredLayouts, most: int, fitting: bool = True) -> list[int]:

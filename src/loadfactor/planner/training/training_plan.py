@@ -33,6 +33,7 @@ from loadfactor.planner.training.search import (
     ScoredLayouts,
     SearchSpace,
     find_pareto_front,
+    find_safer,
     pick_distinct,
     rank_by_risk,
     search_layouts,
@@ -80,6 +81,7 @@ class TrainingPlan:
     tokens: float
     best: EvaluatedLayout
     rivals: Sequence[EvaluatedLayout]
+    safer: EvaluatedLayout | None  # the best that surely fits, or nearly; None where that is the best
     too_large: Sequence[EvaluatedLayout]  # faster, but does not fit
     pareto: Sequence[EvaluatedLayout]
     open_recomputation: Sequence[
@@ -218,7 +220,7 @@ def plan_run(
     if not found.fits.any():
         raise explain_nothing_fits(job, gpus, space, found)
     ranked = rank_by_risk(job, found, space)
-    best = evaluate_layout(job, ranked.layouts.pick(0))
+    best, safer = evaluate_layout(job, ranked.layouts.pick(0)), find_safer(job, ranked)
     checkpoints, spare_nodes = reliability.plan(gpus)
     plan = TrainingPlan(
         gpus=gpus,
@@ -226,6 +228,7 @@ def plan_run(
         tokens=tokens,
         best=best,
         rivals=[_evaluate_rival(job, ranked.layouts.pick(i), best) for i in pick_distinct(ranked, RIVALS + 1)[1:]],
+        safer=None if safer is None else _evaluate_rival(job, ranked.layouts.pick(safer), best),
         too_large=_list_too_large(job, found, best),
         pareto=[evaluate_layout(job, found.layouts.pick(i)) for i in find_pareto_front(found)],
         open_recomputation=() if space.recompute else list_open_recomputation(job, best),

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadfactor.base.units import BYTES_PER_GB, BYTES_PER_GIB
 from loadfactor.planner.training.memory import estimate_memory, estimate_risk
-from loadfactor.planner.training.search import expect_step_s, search_layouts
+from loadfactor.planner.training.search import expect_step_s, rank_by_risk, search_layouts
 from loadfactor.planner.training.step import estimate_step
 from loadfactor.planner.validation.measurement_files import (
     MeasurementFile,
@@ -134,8 +134,11 @@ def validate_memory(
 
 
 def _compare_run(file: str, number: int, row: Row, run: MeasuredRun) -> MemoryComparison:
-    """The prediction for the row's layout; what it leaves free of it is the fastest that fits."""
-    layout = search_layouts(run.job, int(run.layout.gpus), run.space).layouts.pick(0) if run.free else run.layout
+    """The prediction for the row's layout; what it leaves free of it is as the plan chooses."""
+    layout = run.layout
+    if run.free:
+        found = search_layouts(run.job, int(run.layout.gpus), run.space)
+        layout = (rank_by_risk(run.job, found, run.space) if found.fits.any() else found).layouts.pick(0)
     needs = estimate_memory(run.job, layout)
     parts = {name.removesuffix("_bytes"): float(np.ravel(value)[0]) for name, value in needs.parts.items()}
     gpus, batch = int(run.layout.gpus), run.job.global_batch
