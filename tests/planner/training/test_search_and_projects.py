@@ -224,7 +224,9 @@ def test_what_may_well_run_out_of_memory_is_not_recommended(card: str) -> None:
 
 def test_a_headline_says_where_no_layout_is_sure_to_fit() -> None:
     """What is given of the layout leaves nothing that fits in two of three cases: the safest is named beside the best."""
-    page = plan_training(model="gpt-oss-120b", accelerator="gh200", gpus=64, tp=1, pp=1, cp=1, ep=(32, 64), recompute=("none",))
+    page = plan_training(
+        model="gpt-oss-120b", accelerator="gh200", gpus=64, tp=1, pp=1, cp=1, ep=(32, 64), recompute=("none",)
+    )
     one = page.data.plans[-1]
     assert 0.5 < one.safer.out_of_memory_share < one.best.out_of_memory_share
     assert f"{one.safer.out_of_memory_share:.0%}".replace("%", " % as DP64 EP64 mb1 FSDP)") in page.headline
