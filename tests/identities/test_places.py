@@ -91,7 +91,7 @@ ENDPOINTS_WITHOUT = {
 }
 GAUGES_WITHOUT = {
     r"(loadfactor_server|process)_\w+": "how the server does",
-    r"loadfactor_books_end_timestamp_seconds": "an instant",
+    r"loadfactor_(books_end|samples_begin)_timestamp_seconds": "an instant",
     r"loadfactor_\w*coverage_ratio": "shares that were known, of the gauges in the table",
     r"loadfactor_\w*utilization_histogram_gpu_hours": "a list by activity, which no page shows as a number",
     r"loadfactor_budget_usd|loadfactor_budget_(forecast|burn)_ratio": "the budget as configured, and shares of it",

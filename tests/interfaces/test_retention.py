@@ -1,11 +1,13 @@
 """What is older than it is kept is dropped by a command, and by a server once a day, and both say what that was."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from tests.books.conftest import Write, write
-from tests.books.test_retention import make_books
+from tests.books.test_retention import DAY, START, make_books
 from tests.commands import Run
+from tests.interfaces.web.test_web_pages import serve
 
 from loadfactor.interfaces.server.retention_service import RetentionService
 
@@ -45,3 +47,16 @@ def test_the_command_says_what_goes_and_pages_say_what_is_gone(run: Run, tmp_pat
     code, _, error = run("alerts", "test", *there)
     assert code == 2
     assert "Samples of 2026-01-01 to 2026-01-03 were dropped" in error
+
+
+def test_a_server_says_from_when_samples_are_kept(tmp_path: Path, write: Write) -> None:
+    """On the page of sources and as a gauge; nothing of it where none were dropped."""
+    write('[retention]\nsamples = "7d"\n')
+    books = make_books(tmp_path, days=3)
+    gauge = "loadfactor_samples_begin_timestamp_seconds"
+    for begins in (None, (START + 3 * DAY) // 1000):
+        with serve(books) as browser:
+            found = re.findall(rf"^{gauge} (.+)$", browser.get("/metrics").text, re.MULTILINE)
+            assert [float(value) for value in found] == ([] if begins is None else [begins])
+            assert ("Samples are kept from 2026-01-04 on" in browser.get("/sources").text) == (begins is not None)
+        RetentionService(books, lambda **_: None).drop()

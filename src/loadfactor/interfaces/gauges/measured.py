@@ -60,10 +60,12 @@ def list_families(found: Readings, split: GaugeSplit, currency: str) -> list[Met
 
 
 def measure_end(snapshot: Snapshot) -> list[MetricFamily]:
-    """Through when the books know of anything, as seconds since 1970."""
-    about = "Through when the books know of anything."
+    """Through when the books know of anything, and from when they have samples where some were dropped, as seconds since 1970."""
+    ends = [("loadfactor_books_end", "Through when the books know of anything.", snapshot.span[1])]
+    if begin := snapshot.samples_begin:
+        ends.append(("loadfactor_samples_begin", "From when samples are kept: those of before were dropped.", begin))
     return [
-        MetricFamily("loadfactor_books_end_timestamp_seconds", about, "gauge", [({}, snapshot.span[1].timestamp())])
+        MetricFamily(f"{name}_timestamp_seconds", about, "gauge", [({}, at.timestamp())]) for name, about, at in ends
     ]
 
 

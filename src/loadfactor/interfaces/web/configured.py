@@ -65,18 +65,25 @@ class ImportedSource:
 
 @dataclass(frozen=True)
 class SourcesInUse:
-    """How sources do: those that `loadfactor up` collects from, what was imported, and what is configured."""
+    """How sources do: those that `loadfactor up` collects from, what was imported, and what is configured.
+
+    `samples_begin`: from when samples are kept, where earlier ones were dropped.
+    """
 
     live: Sequence[SourceStatus]
     imported: Sequence[ImportedSource]
     configured: Sequence[ConfiguredSource]
+    samples_begin: str | None
 
 
 def build_sources(ask: Ask) -> Document:
     """How each source does, as `loadfactor up` noted it last, what was imported, and what is configured."""
     ask.inquire()  # first: it says where the books know nothing yet
     statuses = read_statuses(ask.books.store.folder)
-    data = SourcesInUse(statuses, _sum_imports(ask.books.imports), list(_list_configured(settings())))
+    begin = ask.snapshot.samples_begin
+    begins = None if begin is None else instant(begin)
+    data = SourcesInUse(statuses, _sum_imports(ask.books.imports), list(_list_configured(settings())), begins)
+    kept = begin and f"Samples are kept from {begin:%Y-%m-%d} on; those of before were dropped ([retention] samples)."
     wrong = [s for s in statuses if s.status not in WELL]
     if wrong:
         headline = f"{counted(len(wrong), 'source')} of {len(statuses)} {'is' if len(wrong) == 1 else 'are'} not well: "
@@ -88,7 +95,7 @@ def build_sources(ask: Ask) -> Document:
             f"Nothing is collected live; {counted(sum(i.imports for i in data.imported), 'import')} made these books."
         )
     built = (_draw_live(statuses, ask), _draw_failures(statuses), _draw_imported(data), _draw_configured(data))
-    return Document(headline, [section for section in built if section], data=data)
+    return Document(headline, [section for section in built if section], notes=(kept,) if kept else (), data=data)
 
 
 def _draw_live(statuses: Sequence[SourceStatus], ask: Ask) -> Section | None:
