@@ -4,6 +4,9 @@ GPUs with 1,000, 7,000 and 50,000 jobs: processor seconds of each, printed.
 `growth_gpus_…` is what the largest fleet costs over the one before it, over how many times as many GPUs it has: 1 is linear.
 `growth_jobs_…` is what the most jobs cost over the fewest, over how many times as many they are: what follows the samples stays
 far below 1. The simulation is not counted.
+
+`growth_large_booking` is what a sample costs to book of 10,240 GPUs over what one of 1,024 does, for a day each in a process of its
+own; `large_booking_gib` is the largest memory of the former.
 """
 
 import resource
@@ -32,6 +35,9 @@ JOBS: Final = (1_000, 7_000, 50_000)
 OF_JOBS: Final = 400
 """GPUs on which these jobs run."""
 DAYS, STEP_S = 2, 60
+KIB_PER_GIB: Final = 1 << 20
+LARGE: Final = (1024, 10_240)
+"""Fleets of which a day at 30 s is booked."""
 PROGRAM: Final = "from loadfactor.interfaces.cli import main; main()"
 COMMANDS: Final = ("report", "savings")
 """They start anew each time, which the smaller fleets feel more."""
@@ -46,7 +52,34 @@ def run(quick: bool) -> dict[str, float]:
     found = {f"growth_gpus_{what}": of[fleets[-1]] / of[fleets[-2]] for what, of in by_gpus.items()}
     found = {name: times * fleets[-2] / fleets[-1] for name, times in found.items()}
     more = jobs[-1] / jobs[0]
+    if not quick:
+        found |= _book_large()
     return found | {f"growth_jobs_{what}": of[jobs[-1]] / of[jobs[0]] / more for what, of in by_jobs.items()}
+
+
+def _book_large() -> dict[str, float]:
+    """What booking a day costs a sample of a large fleet over one of a small one, and its memory."""
+    per_sample, gib = [], 0.0
+    for gpus in LARGE:
+        with tempfile.TemporaryDirectory() as folder:
+            books = Books(Path(folder) / "books")
+            batches = simulated.make_tables(simulated.simulate(simulated.bench(gpus, 1, 30)))
+            rows = (Rows(batch.table, batch.data, "simulated") for batch in batches)
+            source = Source("simulated", lambda _paths: (), lambda _paths, _options, rows=rows: rows)
+            with books.store.write() as writer:
+                import_files(writer, source, (), ReadOptions(), _quiet)
+            samples = sum(file.rows for file in books.store.manifest.of("samples"))
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                [sys.executable, "-c", PROGRAM, "compact", "--store", str(books.store.folder)],
+                check=True, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            gib = max(gib, after.ru_maxrss / KIB_PER_GIB)
+            per_sample.append(cpu_s / samples)
+            print(f"  {gpus:,} GPUs, {samples:,} samples: {cpu_s:.1f} CPU s, at most {gib:.2f} GiB", flush=True)
+    return {"growth_large_booking": per_sample[1] / per_sample[0], "large_booking_gib": gib}
 
 
 def _print(what: str, scenarios: Mapping[int, Scenario]) -> dict[str, dict[int, float]]:
