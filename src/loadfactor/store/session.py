@@ -345,7 +345,7 @@ def find_span(
     starts += [start for start, _ in dropped.frozen]
     ends += [end for _, end in dropped.frozen]
     span = (max(min(starts), dropped.begins_ms or 0), max(ends)) if starts and ends else (0, 0)
-    return span if span[0] < span[1] else (0, 0)
+    return span if span[0] <= span[1] else (0, 0)
 
 
 def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
