@@ -22,7 +22,7 @@ from loadfactor.interfaces.plans.process import PLANS, PlanProcess
 from loadfactor.interfaces.server import pages
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.standing import Progress, StandingAnswers
-from loadfactor.interfaces.web.plans import OF_BOOKS, read_forms
+from loadfactor.interfaces.web.plans import OF_BOOKS, OF_MACHINE, read_forms
 from loadfactor.store.tokens import create_token
 
 OWN = "/plan/own?demand_gpus=20x6,40x6,60x4,80x8"
@@ -144,11 +144,12 @@ def test_answers_are_made_once_for_each_state_of_the_books() -> None:
 
 @pytest.mark.parametrize("kind", PLANS, ids=lambda kind: kind.name)
 def test_a_form_has_every_option_of_its_plan(kind: type, tmp_path: Path) -> None:
-    """But files of the server, and the books for who may not read all of them."""
+    """But files of the server, what it would reach, and the books for who may not read all of them."""
     of_team, of_fleet = (
         {f.option.field for f in read_forms(kind, {}, folder)[0].fields} for folder in (None, tmp_path)
     )  # type: ignore[arg-type]
     every = {option.field for option in options_of(kind.request) if option.kind is not Path}  # type: ignore[attr-defined]
+    every -= {*OF_MACHINE.get(kind.name, ())}  # type: ignore[attr-defined]
     assert of_team == every - set(OF_BOOKS)
     assert of_fleet >= every
 
