@@ -17,6 +17,8 @@ from loadfactor.metrics import METRICS
 from loadfactor.metrics.metric import Sum
 from loadfactor.store import disk, manifest
 from loadfactor.store.disk import append_audit
+from loadfactor.store.live import LiveLog
+from loadfactor.store.live_database import read_live
 from loadfactor.store.manifest import name_file
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import read_rows
@@ -90,14 +92,40 @@ def test_an_upgraded_store_has_the_numbers_of_an_import_of_today(any_store: Path
     """Every metric of all, and those of VALUES by GPU and hour, as the same tables give them when they are imported anew."""
     fresh, upgraded = Books(tmp_path / "fresh"), Books(any_store)
     fresh.add("tables", [write_fleet(tmp_path / "tables")])
-    for names, by in ((SHOWN, ()), (list(VALUES), ("device", "hour"))):
-        then, now = (
-            {(r.metric, *(r.by or {}).values()): r.value for r in books.show(names, by=by)}
-            for books in (upgraded, fresh)
-        )
-        assert then.keys() == now.keys()
-        for key, value in now.items():
-            assert then[key] == (value if value is None else pytest.approx(value, rel=1e-12)), key
+    compare(upgraded, fresh, SHOWN)
+    compare(upgraded, fresh, list(VALUES), ("device", "hour"))
+
+
+def compare(one: Books, other: Books, names: list[str], by: tuple[str, ...] = ()) -> None:
+    """Assert that metrics have the same values in both."""
+    then, now = (
+        {(r.metric, *(r.by or {}).values()): r.value for r in books.show(names, by=by)} for books in (one, other)
+    )
+    assert then.keys() == now.keys()
+    for key, value in now.items():
+        assert then[key] == (value if value is None else pytest.approx(value, rel=1e-12)), key
+
+
+def test_a_store_whose_samples_were_dropped_keeps_its_numbers(tmp_path: Path) -> None:
+    """Its ledger is that of an import of today, by GPU and hour too; a price that comes late leaves it."""
+    books, fresh = Books(Path(shutil.copytree(EARLIER / "format-4", tmp_path / "store"))), Books(tmp_path / "fresh")
+    fresh.add("tables", [write_fleet(tmp_path / "tables")])
+    (tmp_path / "prices.csv").write_text("basis,price_per_gpu_hour,from_utc\ncontracted,5,2026-05-01T05:00:00Z\n")
+    books.add("prices", [tmp_path / "prices.csv"])
+    compare(books, fresh, list(VALUES), ("device", "hour"))
+    assert books.store.manifest.of("samples") == ()
+    assert json.loads((tmp_path / "store" / manifest.NAME).read_text())["format"] == manifest.FORMAT_DROPPED
+    assert books.check().is_sound
+
+
+def test_live_rows_of_the_first_format_count_and_are_flushed(tmp_path: Path) -> None:
+    """A server that was killed before its first flush by a version whose live.sqlite knew no bodies."""
+    books = Books(Path(shutil.copytree(EARLIER / "live-1", tmp_path / "store")))
+    assert {r.metric: r.value for r in books.show(list(VALUES))} == pytest.approx(VALUES, rel=1e-12)
+    with LiveLog.open(tmp_path / "store", books.flush()) as log:
+        assert (list(log.received()), log.states()) == ([], {})
+    assert read_live(tmp_path / "store", 0) == []
+    assert {r.metric: r.value for r in books.show(list(VALUES))} == pytest.approx(VALUES, rel=1e-12)
 
 
 def test_a_migration_that_finds_no_room_leaves_nothing_behind(old_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
