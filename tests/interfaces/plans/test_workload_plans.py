@@ -256,6 +256,24 @@ def test_the_function_of_serving_returns_what_the_command_prints(small_page: Pag
     assert small_page.data.currency == "USD"
 
 
+def test_a_fleet_is_planned_without_a_price() -> None:
+    """Where nobody knows what a GPU-hour costs, everything but money is as with any price, and money is unknown, not nothing."""
+    page, priced = (
+        loadfactor.plan_serving(model="gpt-oss-20b", accelerator="gh200", users=2000, price_per_gpu_hour=price)
+        for price in (None, 3.0)
+    )
+    plan, other = page.data, priced.data
+    assert "no price of a GPU-hour is known (--price-per-gpu-hour)" in page.headline
+    assert (plan.layout, plan.replicas, plan.multiplier) == (other.layout, other.replicas, other.multiplier)
+    assert plan.efficient_requests_per_day == other.efficient_requests_per_day
+    assert [e.cost_factor for e in plan.levers] == [e.cost_factor for e in other.levers]
+    known = json.loads(page.to_json())
+    costs = (known["cost_per_hour"], known["total"]["cost_per_mtok"], known["crowd"][0]["cost_per_mtok"])
+    assert costs == (None, None, None)
+    assert other.crowd[0].cost_per_mtok == 3.0 * plan.crowd[0].gpu_hours_per_mtok
+    assert "$" not in repr(page)
+
+
 @pytest.mark.parametrize("users", rest_long((200_000, 2_000)))
 def test_a_given_number_of_replicas_is_kept(users: int) -> None:
     """`--replicas 5` plans five replicas, also where only part of the demand is simulated; each carries its share."""

@@ -9,6 +9,7 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.facts import read_toml
 
 PriceKind = Literal["on_demand", "one_year_contract"]
+NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"
 KINDS: dict[str, str] = {"on_demand": "on demand", "one_year_contract": "one-year contract"}
 
 

@@ -10,7 +10,7 @@ from loadfactor.base.units import H_PER_DAY, S_PER_HOUR
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
-from loadfactor.catalog.prices import ChosenPrice, choose_price
+from loadfactor.catalog.prices import NO_PRICE, ChosenPrice, choose_price, find_price
 from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, DataTable, Section
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from loadfactor.sources.demand import Demand, DemandTrace, JobTrace
 
 
-def state_price(name: str, price: ChosenPrice) -> Assumption:
-    """Price of a GPU-hour: its kind, source and age."""
+def state_price(name: str, price: ChosenPrice | None) -> Assumption:
+    """Price of a GPU-hour: its kind, source and age; or that none is known."""
+    if price is None:
+        return Assumption(name, "none", NO_PRICE)
     amount = f"{money(price.per_gpu_hour, price.currency)} per GPU-hour"
     listed = price.listed
     if listed is not None and listed.low is not None and listed.high is not None:
@@ -175,11 +177,16 @@ def find_load(request: MeasuredRequest) -> MeasuredLoad | None:
 
 
 def choose_measured_price(card: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice:
-    """The price given, else what the GPUs of the load cost, else the catalog's."""
+    """The price given, else what the GPUs of the load cost, else the catalog's. Raises InputError where none is known."""
+    return find_measured_price(card, given, load) or choose_price(card, given)
+
+
+def find_measured_price(card: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice | None:
+    """The same for a plan that answers without a price, too."""
     known = None if load is None or load.currency != PLAN_CURRENCY else load.price_per_gpu_hour
     if given is None and known:
         return ChosenPrice(known, PLAN_CURRENCY, "what the GPUs held cost in the books of --store")
-    return choose_price(card, given)
+    return find_price(card, given)
 
 
 def state_load(load: MeasuredLoad) -> Assumption:

@@ -37,7 +37,7 @@ from loadfactor.planner.reinforcement.rl_plan import (
     plan_rl,
 )
 from loadfactor.planner.training.distance import find_distance, name_network_kind
-from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts
+from loadfactor.planner.training.scaling import TrainingFacts
 
 LOG_BYTES = 256 * BYTES_PER_MIB
 MEANINGS = {
@@ -262,7 +262,7 @@ def _draw_ways(p: RlPlan) -> Section:
 
 
 def _list_assumptions(r: RlRequest, p: RlPlan, price: ChosenPrice | None) -> Iterator[Assumption]:
-    yield state_price("price", price) if price else Assumption("price", "none", NO_PRICE)
+    yield state_price("price", price)
     if r.trace is not None:
         yield Assumption("responses", f"{number(p.response_mean)} tokens on average", str(r.trace))
     else:

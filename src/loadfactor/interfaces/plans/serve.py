@@ -16,9 +16,9 @@ from loadfactor.interfaces.document import Assumption, Cell, Document, Section
 from loadfactor.interfaces.formats import counted, money, number, percent
 from loadfactor.interfaces.functions import make_function
 from loadfactor.interfaces.plans.inputs import (
-    choose_measured_price,
     draw_load,
     find_load,
+    find_measured_price,
     list_moved,
     state_load,
     state_price,
@@ -57,7 +57,7 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     """Plan the fleet and lay it out as a page. Raises InputError for a name nobody knows or a fleet that cannot be."""
     chip, network = accelerator(request.accelerator), read_network(request.model)
     load = find_load(request)
-    price = choose_measured_price(request.accelerator, request.price_per_gpu_hour, load)
+    price = find_measured_price(request.accelerator, request.price_per_gpu_hour, load)
     if load is not None:
         if request.trace is not None:
             raise InputError("give the demand once: --trace FILE or --store DIR")
@@ -171,9 +171,11 @@ def write_headline(p: ServingPlan) -> str:
     if not p.slo.kept:
         return f"No: {fleet} serving {p.model} in {p.precision} keep the objective for only {met}."
     most = "at most " if p.fleet_run.fleet.autoscale else ""
+    cost = f"{most}{money(p.cost_per_hour, p.currency)} an hour, {money(t.cost_per_mtok, p.currency)} per million tokens, "
+    if p.cost_per_hour is None:
+        cost = "no price of a GPU-hour is known (--price-per-gpu-hour); tokens cost "
     return (
-        f"Serve {p.model} in {p.precision} on {fleet}: {most}{money(p.cost_per_hour, p.currency)} an hour, "
-        f"{money(t.cost_per_mtok, p.currency)} per million tokens, "
+        f"Serve {p.model} in {p.precision} on {fleet}: {cost}"
         f"{number(p.multiplier.multiplier)} times what they cost on a replica that is always full; "
         f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)} ({p.distance})."
     )
@@ -278,7 +280,7 @@ def _draw_simulated(p: ServingPlan, day: str) -> Section:
 
     rows = [
         ("cost an hour, every replica up", cost(p.cost_per_hour)),
-        ("cost a day, as simulated", cost(t.cost / p.simulated_share)),
+        ("cost a day, as simulated", cost(None if t.cost is None else t.cost / p.simulated_share)),
         (f"cost {PER_MTOK}", cost(t.cost_per_mtok)),
         (f"cost {PER_MTOK}: prompt · output", f"{cost(t.cost_per_prompt_mtok)} · {cost(t.cost_per_output_mtok)}"),
         ("cost of a token, times that on a replica always full", number(p.multiplier.multiplier)),
@@ -399,25 +401,26 @@ def _draw_layouts(p: ServingPlan) -> Section:
 def _draw_cost_by_demand(p: ServingPlan, axis: DemandAxis) -> Section:
     today = next(c for c in p.crowd if c.demand_factor == 1)
     unlimited = p.cost_per_mtok_at_unlimited_demand
+    priced = unlimited is not None
     title = f"Cost per token by {axis.name}, by equation"
     chart = Chart(
         title,
         "line",
         [axis.of(c.requests_per_day) for c in p.crowd],
-        (Series("fleet for the peak", [c.cost_per_mtok for c in p.crowd]),),
+        (Series("fleet for the peak", [c.cost_per_mtok if priced else c.gpu_hours_per_mtok for c in p.crowd]),),
         x_label=axis.name,
-        y_label=f"{p.currency} {PER_MTOK}",
+        y_label=f"{p.currency if priced else 'GPU-hours'} {PER_MTOK}",
         x_log=True,
         y_log=True,
-        marks=(Mark(axis.of(today.requests_per_day), today.cost_per_mtok, "today"),),
-        references=(Reference(unlimited, f"at scale {money(unlimited, p.currency)}"),),
+        marks=(Mark(axis.of(today.requests_per_day), today.cost_per_mtok or today.gpu_hours_per_mtok, "today"),),
+        references=(Reference(unlimited, f"at scale {money(unlimited, p.currency)}"),) if unlimited is not None else (),
     )
     costs = table(
         p.crowd[::4],
         col(axis.name, lambda c: axis.write(c.requests_per_day)),
         col("replicas", lambda c: float(c.replicas), "number"),
         col("load factor", "load_factor", "percent"),
-        COST,
+        COST if priced else col("GPU-hours / M tokens", "gpu_hours_per_mtok", "number"),
         currency=p.currency,
         note=f"Efficient from {axis.write(p.efficient_requests_per_day)} {axis.name} on.",
     )

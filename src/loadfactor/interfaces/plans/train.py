@@ -26,7 +26,6 @@ from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE,
 from loadfactor.planner.training.marginal_runs import plan_more
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import (
-    NO_PRICE,
     USUAL_BATCH_TOKENS,
     USUAL_SEQ,
     TrainingFacts,
@@ -150,7 +149,7 @@ def _write_project(project: PlannedProject, p: TrainingPlan) -> str:
 
 
 def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | None) -> Iterator[Assumption]:
-    yield state_price("price", price) if price else Assumption("price", "none", NO_PRICE)
+    yield state_price("price", price)
     yield _state_batch(r, p)
     source = "--seq" if r.seq else f"{USUAL_SEQ:,}, or all the network can see"
     yield Assumption("sequence", f"{p.seq:,} tokens", source)

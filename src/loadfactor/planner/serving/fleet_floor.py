@@ -9,6 +9,7 @@ said of it is sized for those users as `plan serve` does.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from loadfactor.base.errors import PlanError
 from loadfactor.base.units import H_PER_DAY, TOKENS_PER_MTOK
 from loadfactor.planner.serving.fleet_size import (
     ServingInputs,
@@ -35,6 +36,8 @@ class FloorFleet:
 
 def find_floor_fleet(q: ServingInputs, price_per_mtok: float) -> FloorFleet | None:
     """The fleet from which on serving costs no more than this price per million tokens; None where it never does."""
+    if q.price_per_gpu_hour is None:
+        raise PlanError("where a fleet pays depends on what a GPU-hour costs; give --price-per-gpu-hour")
     tokens_per_request = q.demand.lengths.prompt_mean + q.demand.lengths.output_mean
     per_gpu_day = q.price_per_gpu_hour * H_PER_DAY / price_per_mtok * TOKENS_PER_MTOK / tokens_per_request
 

@@ -46,7 +46,7 @@ class ServingInputs:
     engine: EngineConstants
     demand: RequestDemand
     slo: Slo
-    price_per_gpu_hour: float
+    price_per_gpu_hour: float | None
     currency: str = "USD"
     price_range: tuple[float, float] = (1.0, 1.0)  # factors on it between which the catalog lists it
     wanted_share: float = 0.95

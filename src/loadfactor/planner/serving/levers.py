@@ -38,15 +38,16 @@ class CostPoint:
     requests_per_day: float
     replicas: int
     gpus: float
-    cost_per_mtok: float
+    gpu_hours_per_mtok: float
+    cost_per_mtok: float | None
     load_factor: float  # mean load over the capacity paid for
 
 
 @dataclass(frozen=True)
 class FleetPricing:
-    """How a fleet of fixed size is priced by equation: replicas for the peak with headroom, at a price per GPU-hour."""
+    """How a fleet of fixed size is priced by equation: replicas for the peak with headroom, at a price per GPU-hour if known."""
 
-    price_per_gpu_hour: float
+    price_per_gpu_hour: float | None
     headroom_share: float
 
     def price_demand(
@@ -57,22 +58,23 @@ class FleetPricing:
         replicas = replicas or count_replicas(scaled.peak_rate_per_s(), capacity, self.headroom_share)
         gpus = replicas * capacity.gpus
         tokens = scaled.requests_per_day * (scaled.lengths.prompt_mean + scaled.lengths.output_mean)
-        cost = gpus * self.price_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
+        hours = gpus * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
+        cost = None if self.price_per_gpu_hour is None else hours * self.price_per_gpu_hour
         load_factor = scaled.requests_per_day / S_PER_DAY / (replicas * capacity.requests_per_s)
-        return CostPoint(factor, scaled.requests_per_day, replicas, gpus, cost, load_factor)
+        return CostPoint(factor, scaled.requests_per_day, replicas, gpus, hours, cost, load_factor)
 
-    def price_unlimited_demand(self, option: LayoutOption, demand: RequestDemand) -> float:
-        """Cost per million tokens once whole replicas no longer matter: peaks and headroom stay."""
-        return self.price_demand(option, demand, UNLIMITED_REQUESTS_PER_DAY / demand.requests_per_day).cost_per_mtok
+    def price_unlimited_demand(self, option: LayoutOption, demand: RequestDemand) -> CostPoint:
+        """The point where whole replicas no longer matter: peaks and headroom stay."""
+        return self.price_demand(option, demand, UNLIMITED_REQUESTS_PER_DAY / demand.requests_per_day)
 
     def find_efficient_requests_per_day(self, option: LayoutOption, demand: RequestDemand) -> float:
         """The least demand whose tokens cost at most `EFFICIENT` times those of unlimited demand, found on one replica's sawtooth.
 
         One replica costs the same whatever it serves, so its cost per token falls as 1/demand until the peak fills it.
         """
-        floor = self.price_unlimited_demand(option, demand)
+        floor = self.price_unlimited_demand(option, demand).gpu_hours_per_mtok
         one = self.price_demand(option, demand, ALMOST_NO_DEMAND)
-        return one.requests_per_day * one.cost_per_mtok / (EFFICIENT * floor)
+        return one.requests_per_day * one.gpu_hours_per_mtok / (EFFICIENT * floor)
 
 
 def price_demands(
@@ -96,7 +98,7 @@ class Lever:
 
 @dataclass(frozen=True)
 class LeverEffect:
-    """Effect of one lever alone. Factors are over today's; None when it breaks the objective."""
+    """Effect of one lever alone. Factors are over today's; None when it breaks the objective, costs also without a price."""
 
     name: str
     assumes: str
@@ -141,7 +143,7 @@ def compare_levers(
     option: LayoutOption, traffic: Traffic, slo: Slo, demand: RequestDemand, pricing: FleetPricing
 ) -> tuple[LeverEffect, ...]:
     """Every lever of `LEVERS` that applies, alone, on the chosen replica."""
-    cost = pricing.price_unlimited_demand(option, demand)
+    today = pricing.price_unlimited_demand(option, demand)
     efficient = pricing.find_efficient_requests_per_day(option, demand)
     found = []
     for lever in LEVERS:
@@ -153,9 +155,12 @@ def compare_levers(
             found.append(LeverEffect(lever.name, lever.assumes, None, None, None, None))
             continue
         other = LayoutOption(changed[0], service, find_benchmark(*changed))
-        other_cost = pricing.price_unlimited_demand(other, demand)
+        then = pricing.price_unlimited_demand(other, demand)
+        factor = then.gpu_hours_per_mtok / today.gpu_hours_per_mtok
         needed = pricing.find_efficient_requests_per_day(other, demand)
-        found.append(LeverEffect(lever.name, lever.assumes, other_cost, other_cost / cost, needed, needed / efficient))
+        found.append(
+            LeverEffect(lever.name, lever.assumes, then.cost_per_mtok, factor, needed, needed / efficient)
+        )
     return tuple(found)
 
 

@@ -17,7 +17,8 @@ def enlarge_fleet(
 
     A fleet carries more than the demand it was sized for; what is gained counts from there.
     """
-    each, price = option.replica.layout.gpus, q.price_per_gpu_hour * H_PER_MONTH
+    each = option.replica.layout.gpus
+    price = None if q.price_per_gpu_hour is None else q.price_per_gpu_hour * H_PER_MONTH
     capacity = option.require_capacity().requests_per_s * (1 - q.headroom_share) / q.demand.peak_rate_per_s()
     most = find_most_requests(q, option, replicas, q.demand.requests_per_day * replicas * capacity)
     now, found = most / requests_per_user, []
@@ -27,7 +28,7 @@ def enlarge_fleet(
         if added:
             share = (replicas + added) / replicas
             then, reason = find_most_requests(q, option, replicas + added, most * share) / requests_per_user, ""
-        cost = added * each * price
+        cost = None if price is None else added * each * price
         found.append(Marginal(step.name, added * each, "users", now, then, then - now, cost, then / now, reason))
     return tuple(found)
 

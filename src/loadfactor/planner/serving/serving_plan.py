@@ -52,14 +52,16 @@ from loadfactor.planner.serving.simulation.simulate import Arrivals, Statistics
 
 @dataclass(frozen=True)
 class PricedStatistics(Statistics):
-    """Statistics of replicas of `option` at a price per GPU-hour. Shares of the accelerator are of its peaks while busy.
+    """Statistics of replicas of `option` at a price per GPU-hour; costs are None without one.
+
+    Shares of the accelerator are of its peaks while busy.
 
     The cost of tokens is split between prompt and output in the proportion of the time each takes on this replica at capacity.
     `busy_factor` is the tokens that came over those of average time as long: a fleet is paid in quiet time, too.
     """
 
     option: LayoutOption = field(repr=False)
-    price_per_gpu_hour: float = field(repr=False)
+    price_per_gpu_hour: float | None = field(repr=False)
     busy_factor: float = 1.0
 
     @property
@@ -83,7 +85,9 @@ class PricedStatistics(Statistics):
         )
 
     @property
-    def cost(self) -> float:
+    def cost(self) -> float | None:
+        if self.price_per_gpu_hour is None:
+            return None
         paid_s = self.counters.paid_ns / NS_PER_S
         return paid_s / S_PER_HOUR * self.option.replica.layout.gpus * self.price_per_gpu_hour
 
@@ -103,7 +107,9 @@ class PricedStatistics(Statistics):
         return self._per_mtok(1 - self.option.require_capacity().prompt_share, self.counters.output_tokens_out)
 
     def _per_mtok(self, share: float, tokens: int) -> float | None:
-        return self.cost * self.busy_factor * share / (tokens / TOKENS_PER_MTOK) if tokens else None
+        if self.cost is None or not tokens:
+            return None
+        return self.cost * self.busy_factor * share / (tokens / TOKENS_PER_MTOK)
 
     def _of_busy_time(self, amount: float, peak_per_s: float) -> float | None:
         busy_s = self.counters.busy_ns / NS_PER_S
@@ -148,8 +154,8 @@ class ServingPlan:
     headroom_share: float = field(repr=False)
     replicas: int
     gpus: int
-    price_per_gpu_hour: float
-    cost_per_hour: float
+    price_per_gpu_hour: float | None
+    cost_per_hour: float | None
     slo: Objective
     simulated_replicas: int
     simulated_share: float
@@ -158,7 +164,7 @@ class ServingPlan:
     mean_batch_by_equation: float | None
     layouts: tuple[LayoutOption, ...]
     crowd: tuple[CostPoint, ...]
-    cost_per_mtok_at_unlimited_demand: float
+    cost_per_mtok_at_unlimited_demand: float | None
     efficient_requests_per_day: float
     levers: tuple[LeverEffect, ...]
     claims: BatchGains
@@ -232,7 +238,7 @@ class ServingPlan:
     def cost_per_mtok_range(self) -> tuple[float, float] | None:
         """Cost per million tokens on a fleet of just the size it takes, over that range and that of the listed price.
 
-        None where no token was served.
+        None where no token was served, and without a price.
         """
         cost = self.total.cost_per_mtok
         (slow, fast), (cheap, dear) = self._ranges["tokens_per_s"], self.price_range
@@ -276,7 +282,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
         replicas=fleet.replicas,
         gpus=fleet.gpus,
         price_per_gpu_hour=q.price_per_gpu_hour,
-        cost_per_hour=fleet.gpus * q.price_per_gpu_hour,
+        cost_per_hour=None if q.price_per_gpu_hour is None else fleet.gpus * q.price_per_gpu_hour,
         slo=Objective(q.slo.ttft_s, q.slo.tpot_s, q.wanted_share, kept=fleet.keeps(q.wanted_share)),
         simulated_replicas=fleet.simulated_replicas,
         simulated_share=fleet.simulated_share,
@@ -285,7 +291,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
         mean_batch_by_equation=predict_mean_batch(chosen.replica, chosen.require_capacity().batch, rate_per_s, traffic),
         layouts=fleet.considered,
         crowd=price_demands(chosen, q.demand, pricing, fleet.replicas),
-        cost_per_mtok_at_unlimited_demand=pricing.price_unlimited_demand(chosen, q.demand),
+        cost_per_mtok_at_unlimited_demand=pricing.price_unlimited_demand(chosen, q.demand).cost_per_mtok,
         efficient_requests_per_day=pricing.find_efficient_requests_per_day(chosen, q.demand),
         levers=compare_levers(chosen, traffic, q.slo, q.demand, pricing),
         claims=compute_batch_gains(chosen.replica, traffic.context),
@@ -320,7 +326,7 @@ def build_inputs(
     network: Network,
     accelerator: Accelerator,
     engine: EngineConstants,
-    price: ChosenPrice,
+    price: ChosenPrice | None,
     trace: RequestTrace | None = None,
 ) -> ServingInputs:
     """The question, from the request and the facts it names. Raises InputError for options that exclude each other."""
@@ -340,9 +346,9 @@ def build_inputs(
         engine=engine,
         demand=demand,
         slo=Slo(request.ttft, request.tpot / MS_PER_S),
-        price_per_gpu_hour=price.per_gpu_hour,
-        currency=price.currency,
-        price_range=price.range,
+        price_per_gpu_hour=price.per_gpu_hour if price else None,
+        currency=price.currency if price else "USD",
+        price_range=price.range if price else (1.0, 1.0),
         wanted_share=request.attainment,
         traffic=Traffic(
             lengths.prompt_mean,

@@ -8,7 +8,7 @@ from loadfactor.base.units import BYTES_PER_GB
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
 from loadfactor.catalog.models import Network
-from loadfactor.catalog.prices import ChosenPrice
+from loadfactor.catalog.prices import NO_PRICE, ChosenPrice
 from loadfactor.planner.hardware.marginal import Marginal
 from loadfactor.planner.training.calibration import CalibrationReport, calibrate, read_layout, read_measured
 from loadfactor.planner.training.explanations import evaluate_layout
@@ -50,7 +50,6 @@ def choose_batch(seq: int, gpus: int) -> int:
 
 
 COMPARED: tuple[Framework, ...] = ("transformers", "megatron", "nemo")  # from what is slowest as it comes
-NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"
 
 
 @dataclass(frozen=True)
