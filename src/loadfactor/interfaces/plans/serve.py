@@ -171,7 +171,9 @@ def write_headline(p: ServingPlan) -> str:
     if not p.slo.kept:
         return f"No: {fleet} serving {p.model} in {p.precision} keep the objective for only {met}."
     most = "at most " if p.fleet_run.fleet.autoscale else ""
-    cost = f"{most}{money(p.cost_per_hour, p.currency)} an hour, {money(t.cost_per_mtok, p.currency)} per million tokens, "
+    cost = (
+        f"{most}{money(p.cost_per_hour, p.currency)} an hour, {money(t.cost_per_mtok, p.currency)} per million tokens, "
+    )
     if p.cost_per_hour is None:
         cost = "no price of a GPU-hour is known (--price-per-gpu-hour); tokens cost "
     return (

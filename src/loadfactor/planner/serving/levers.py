@@ -158,9 +158,7 @@ def compare_levers(
         then = pricing.price_unlimited_demand(other, demand)
         factor = then.gpu_hours_per_mtok / today.gpu_hours_per_mtok
         needed = pricing.find_efficient_requests_per_day(other, demand)
-        found.append(
-            LeverEffect(lever.name, lever.assumes, then.cost_per_mtok, factor, needed, needed / efficient)
-        )
+        found.append(LeverEffect(lever.name, lever.assumes, then.cost_per_mtok, factor, needed, needed / efficient))
     return tuple(found)
 
 

@@ -36,7 +36,9 @@ class ServingRequest(ServiceRequest):
     )
     trace_scale: float = option("Multiply the rate of the trace.", 1.0, at_least=0.000_001, at_most=1000)
     price_per_gpu_hour: float | None = option(
-        "Price of a GPU-hour; the catalog's when left out, and where it has none, costs are unknown.", None, within=GPU_HOUR_PRICE
+        "Price of a GPU-hour; the catalog's when left out, and where it has none, costs are unknown.",
+        None,
+        within=GPU_HOUR_PRICE,
     )
     gpus_per_replica: int | None = option(
         "GPUs of one replica; searched when left out.", None, at_least=1, at_most=100_000
