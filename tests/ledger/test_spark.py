@@ -109,11 +109,14 @@ def test_spark_reads_what_is_exported(demo_books: Books, tmp_path: Path, run: Ru
             assert here[reading.by["team"]][index] == pytest.approx(reading.value, rel=1e-9), reading
 
 
+@pytest.mark.timeout(1800)  # a day takes Spark a quarter of a minute, and more beside other tests
 @pytest.mark.usefixtures("cluster")  # its settings
 def test_fleets_in_spark_sql_are_those_of_duckdb(tmp_path: Path) -> None:
-    """Random fleets, one after another in one session: the steps as SQL on Spark give every sum that DuckDB gives, to 1e-9."""
+    """Random fleets, a day of each in one session: the steps as SQL on Spark give every sum that DuckDB gives, to 1e-9."""
     session = SparkSession.builder.master("local[1]").config("spark.sql.shuffle.partitions", "1").getOrCreate()
-    session.conf.set("spark.sql.codegen.wholeStage", "false")  # a few rows are done before code for them is compiled
+    session.conf.set("spark.sql.codegen.wholeStage", "false")  # a few rows are done before code for them is compiled,
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set("spark.sql.adaptive.enabled", "false")  # and before a plan is thought over
     try:
         for seed in FLEETS:
             folder = tmp_path / str(seed)
@@ -122,9 +125,9 @@ def test_fleets_in_spark_sql_are_those_of_duckdb(tmp_path: Path) -> None:
             add(books, batches(Fleet(random.Random(seed)).tables), "all", folder)
             whole = Books(shutil.copytree(books.store.folder, folder / "whole"))
             refresh_ledger(whole)
-            names = [task.task for task in list_planned(books, is_all=True)]
-            book_days(session, name_books(books.store.folder), names)
-            assert publish(books).tasks == len(names), seed
+            name = random.Random(seed).choice(list_planned(books, is_all=True)).task
+            book_days(session, name_books(books.store.folder), [name])
+            assert publish(books).tasks == 1, seed
             assert_same_ledger(ledger_of(books), ledger_of(whole))
     finally:
         session.stop()
