@@ -32,7 +32,8 @@ ON_GRAFANA: Final = "/var/lib/grafana/dashboards/loadfactor"
 
 def build_page(request: GrafanaRequest) -> Document:
     """Write the dashboards and the files that have Grafana load them. Raises InputError for what is no address or no folder."""
-    folder, prometheus, runbooks = request.output, request.prometheus, request.runbooks or settings().alerts.runbooks
+    folder, prometheus = request.output, request.prometheus
+    runbooks = request.runbooks or settings().alerts.runbooks or None
     currency = find_currency(request.currency, request.store)
     for name, address in (("--prometheus", prometheus), ("--runbooks", runbooks)):
         if address is not None:
