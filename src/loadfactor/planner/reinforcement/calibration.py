@@ -74,7 +74,7 @@ def weigh_step(
     >>> both = weigh_step({"rollout": 150.0, "train": 75.0}, {"rollout": 100.0, "train": 50.0},
     ...                   {"rollout": (0.7, 1.43), "train": (0.7, 1.43)}, FrameworkFactor(1.0, (0.7, 1.43), 0.0))
     >>> round(both.factor_after, 2), round(both.seconds_factors["train"], 2)
-    (1.3, 1.49)
+    (1.31, 1.49)
     """
     names = [name for name in HALVES if name in measured]
     posterior = weigh_measurements(
