@@ -10,12 +10,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_url
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.booking import book_elsewhere, settle_samples
 from loadfactor.books.compiled_sql import recall
 from loadfactor.books.day_tasks import DayTask, TaskList
+from loadfactor.interfaces.engines.spark import open_session
 from loadfactor.interfaces.engines.worker import TaskBooks, open_tasks
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import columns_of
@@ -105,25 +106,10 @@ class SparkTables:
 
 def run_spark_sql(books: TaskBooks, names: Sequence[str], master: str | None, progress: "Progress") -> None:
     """Book days on a cluster. Raises InputError without PySpark or of books in a bucket, StoreError where Spark gives up."""
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        raise InputError("PySpark is not installed: `pip install 'loadfactor[spark]'`") from error
     if read_url(books.store) is not None:
         raise InputError("spark-sql reads the files of a folder; of books in a bucket take --engine spark")
-    progress("starting Spark", 0.0)
-    builder = SparkSession.builder.appName("loadfactor ledger")
-    session = (builder.master(master) if master else builder).getOrCreate()
-    try:
-        progress("booking days on Spark", 0.0)
+    with open_session(master, progress) as session:
         book_days(session, books, names)
-    except PySparkException as error:
-        raise StoreError(
-            f"Spark gave up: {str(error).strip().splitlines()[0]}; `loadfactor ledger plan` has what is left"
-        ) from error
-    finally:
-        session.stop()
 
 
 def book_days(spark: "SparkSession", books: TaskBooks, names: Sequence[str]) -> None:
