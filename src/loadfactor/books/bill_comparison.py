@@ -4,27 +4,22 @@ Compared is the time that the books, the bills of GPUs and the month requested s
 books, held or not. Charges that reach beyond that time count in proportion.
 """
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, tzinfo
+from typing import Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book
-from loadfactor.books.charging.bill_lines import find_extent, read_month, view_charges
+from loadfactor.books.charging.bill_lines import read_month
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
-from loadfactor.metrics.query.calendar import instant
+from loadfactor.books.known_span import has_only_bills, say_no_gpus
 from loadfactor.settings.config import settings
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables.schema import BASES, TABLES
-
-if TYPE_CHECKING:
-    from loadfactor.store.session import Session
-
+from loadfactor.tables.schema import BASES
 
 NEVER_SEEN, NEVER_BILLED, HOURS, PRICE, UNSAID = (
     "billed and never seen",
@@ -234,38 +229,3 @@ def _sum_seen(session: Session, start: int, end: int) -> dict[str, _Seen]:
         FROM segments WHERE node IS NOT NULL GROUP BY node ORDER BY node"""
     ).fetchall()
     return {row[0]: _Seen(*row[1:]) for row in rows}
-
-
-def find_span(session: "Session") -> tuple[datetime, datetime]:
-    """From the first to the last instant the books of a session know of. Raises InputError when they know of none."""
-    start, end = session.span()
-    if start == end:
-        raise InputError(say_no_gpus(session))
-    return instant(start), instant(end)
-
-
-def has_only_bills(session: "Session") -> bool:
-    """True where charges are known and no GPUs."""
-    start, end = session.span()
-    return start == end and has_bills(session)
-
-
-def find_bill_span(session: "Session") -> tuple[datetime, datetime]:
-    """From the first to the last instant that bills charge for."""
-    view_charges(session, None)
-    start, end = find_extent(session)
-    return instant(start), instant(end)
-
-
-def say_no_gpus(session: "Session") -> str:
-    """Tell that no GPU is known: what the books hold instead, and what to do."""
-    tables = dict.fromkeys(f.table.replace("_", " ") for t in TABLES for f in session.manifest.of(t.name))
-    known = f"hold {', '.join(tables)} and no GPUs yet" if tables else "are empty"
-    begin = "begin with `loadfactor import` or `loadfactor demo`"
-    if {"devices", "samples"} & {*tables}:
-        known = f"hold {', '.join(tables)} and no time yet, an instant at most"
-        begin = "import samples with --step SECONDS or from_utc, and devices with from_utc and to_utc or without an end"
-    if has_bills(session):
-        who = f"`loadfactor chargeback --store {shlex.quote(session.name)}`"
-        begin = f"{who} says who pays the bill; for the rest import what measures or lists its GPUs"
-    return f"the books in {session.name} {known}; {begin}"

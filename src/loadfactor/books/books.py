@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from loadfactor.base.errors import DamageError, InputError, no_such
 from loadfactor.base.paths import is_joint
-from loadfactor.books.bill_comparison import find_span
 from loadfactor.books.entry_rules import EntryRules
+from loadfactor.books.known_span import find_span
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.settings.config import settings

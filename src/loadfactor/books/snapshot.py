@@ -12,10 +12,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.books.bill_comparison import BillComparison, compare_bills, find_bill_span, find_span, has_only_bills
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.dropped_days import say_changed, say_dropped_rows, say_lacking
 from loadfactor.books.kept_waits import view_waits
+from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.served_use import (
     CHARGED_AS,
@@ -48,6 +48,7 @@ from loadfactor.tables.schema import BASES, DIMENSIONS, columns_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from loadfactor.books.bill_comparison import BillComparison
     from loadfactor.books.billed_costs import BilledCommitments
     from loadfactor.books.budgets import BudgetReview, ProjectReview
     from loadfactor.books.charging.bridge import Bridge, Chain
@@ -646,11 +647,13 @@ class Snapshot:
 
         return review_targets(self.show, settings().target, self.span, timezone)
 
-    def compare_bills(self, month: str | None = None, timezone: tzinfo = UTC) -> BillComparison:
+    def compare_bills(self, month: str | None = None, timezone: tzinfo = UTC) -> "BillComparison":
         """Compare bills of GPUs with the books, in a month, 2026-10, or all of their time: what `bill compare` prints.
 
         Raises InputError where there is no bill of GPUs in time that the books know.
         """
+        from loadfactor.books.bill_comparison import compare_bills
+
         return compare_bills(self._session, month, timezone)
 
     def owned(self) -> "tuple[OwnedUse, ...]":

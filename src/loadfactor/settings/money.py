@@ -31,7 +31,7 @@ _MOST_COST: Final = 1e12
 class Bearing(BaseModel):
     """Bearers of the cost of a pool: a word, or a table of fixed shares by the names of owners."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     way: Way
     shares: tuple[tuple[str, Decimal], ...] = ()

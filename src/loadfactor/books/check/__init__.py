@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.books.bill_comparison import has_only_bills
 from loadfactor.books.check.balance import (
     Balance,
     add_up,
@@ -44,6 +43,7 @@ from loadfactor.books.check.joins import (
     find_unmeasured_jobs,
     find_unscheduled_nodes,
 )
+from loadfactor.books.known_span import has_only_bills
 from loadfactor.store.session import Session
 
 __all__ = ["Balance", "CheckResult", "Finding", "check_books"]

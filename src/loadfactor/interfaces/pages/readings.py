@@ -4,11 +4,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import ONES_PER_MILLION
-from loadfactor.books.job_summary import HeldPart, ReportedUse
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import (
     Cell,
@@ -30,6 +30,9 @@ from loadfactor.metrics.query.reading import Reading, Value
 from loadfactor.metrics.work import AT_PEAK
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import DEFAULT_CURRENCY
+
+if TYPE_CHECKING:
+    from loadfactor.books.job_summary import HeldPart, ReportedUse
 
 NO_NAME = "(none)"
 DIGITS = 4
@@ -102,7 +105,7 @@ def build_page(request: ShowRequest) -> Document:
     return page
 
 
-def list_reported(by: str, shown: Sequence[str], reported: Mapping[str, ReportedUse]) -> tuple[Section, ...]:
+def list_reported(by: str, shown: Sequence[str], reported: "Mapping[str, ReportedUse]") -> tuple[Section, ...]:
     """What summaries of whole runs say of the jobs or users shown, which is in no reading; nothing where there is none."""
     rows = table(
         [(name, reported[name]) for name in dict.fromkeys(shown)],
@@ -115,7 +118,7 @@ def list_reported(by: str, shown: Sequence[str], reported: Mapping[str, Reported
     return (Section("Reported at the end of jobs", tables=(rows,), lead=lead),) if shown else ()
 
 
-def show_parts(shown: Sequence[str], parts: Mapping[str, HeldPart]) -> tuple[Section, ...]:
+def show_parts(shown: Sequence[str], parts: "Mapping[str, HeldPart]") -> tuple[Section, ...]:
     """Which parts of GPUs the jobs shown held, and how that is known; nothing where all held whole ones."""
     rows = table(
         [(name, parts[name]) for name in dict.fromkeys(shown)],
