@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.books.books import Books
@@ -178,8 +178,7 @@ class NodeLoss:
     down_cost: float
 
 
-@dataclass(frozen=True)
-class JobGpu:
+class JobGpu(NamedTuple):
     """Time of one GPU while a job held it, GPU-hours; `active` is its activity while it was busy."""
 
     job: str
@@ -225,12 +224,11 @@ class LossFacts:
     def job_gpus(self) -> dict[str, list[JobGpu]]:
         """Time of each GPU of each job; jobs that are booked for no GPU in particular are not among them."""
         found = self.snapshot.show(OF_GPUS, ("job", "device"), *self._window)
-        columns = {metric.name: _read_column(found, metric.name) for metric in OF_GPUS}
+        columns = (_read_column(found, name) for name in JobGpu._fields[2:])
         out: dict[str, list[JobGpu]] = {}
-        for row, (job, device) in enumerate(found.keys):
+        for (job, device), *amounts in zip(found.keys, *columns, strict=True):
             if job is not None and job != UNKNOWN_HOLDER and device is not None:
-                amounts = {name: column[row] for name, column in columns.items()}
-                out.setdefault(job, []).append(JobGpu(job, device, **amounts))
+                out.setdefault(job, []).append(JobGpu(job, device, *amounts))
         return out
 
     @cached_property

@@ -291,8 +291,8 @@ def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list
         end = window[1] if ended is None else ended
         if end - queued >= LEAST_WAIT_MS:
             waited.setdefault(pool, []).append((queued, end))
-    everywhere = waited.get(None, [])
     everybody = merge(span for of in waited.values() for span in of)
+    queues = {pool: merge([*of, *waited.get(None, ())]) for pool, of in waited.items()}
     places: dict[tuple[Any, ...], tuple[list[IntervalPiece], list[Span]]] = {}
     rows = session.raw.execute(
         """SELECT coalesce(node, device_id) AS place, node, max(pool), from_utc, to_utc, state = 'unallocated' AS free,
@@ -311,7 +311,7 @@ def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list
     out = []
     for key, (free, used) in places.items():
         pool = pools[key]
-        queue = everybody if pool is None else merge([*waited.get(pool, ()), *everywhere])
+        queue = everybody if pool is None else queues.get(pool, queues.get(None, []))
         holes = merge([*used, *queue])
         out += [FreeInterval(key[1], pool, interval) for interval in join(cut_out(free, holes))]
     return out
