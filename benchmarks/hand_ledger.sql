@@ -57,17 +57,41 @@ WITH gpu AS (
           (least(to_utc, t) - greatest(from_utc, f))::DOUBLE AS ms
         FROM samples c JOIN spans p ON c.device_id = p.device_id AND c.hour_utc = p.hour AND from_utc < t AND to_utc > f)
   GROUP BY ALL
+), summed AS (
+  SELECT span, idle, measured_mask, throttled, mem_total_bytes, sum(ms) AS ms, max(peak) AS peak, sum(busy) AS busy, sum(engine) AS engine,
+    sum(sm) AS sm, sum(tensor) AS tensor, sum(dram) AS dram, sum(used) AS used, sum(power) AS power,
+    sum(CASE WHEN activity_bin = 0 THEN ms ELSE 0.0 END) AS h00, sum(CASE WHEN activity_bin = 1 THEN ms ELSE 0.0 END) AS h01,
+    sum(CASE WHEN activity_bin = 2 THEN ms ELSE 0.0 END) AS h02, sum(CASE WHEN activity_bin = 3 THEN ms ELSE 0.0 END) AS h03,
+    sum(CASE WHEN activity_bin = 4 THEN ms ELSE 0.0 END) AS h04, sum(CASE WHEN activity_bin = 5 THEN ms ELSE 0.0 END) AS h05,
+    sum(CASE WHEN activity_bin = 6 THEN ms ELSE 0.0 END) AS h06, sum(CASE WHEN activity_bin = 7 THEN ms ELSE 0.0 END) AS h07,
+    sum(CASE WHEN activity_bin = 8 THEN ms ELSE 0.0 END) AS h08, sum(CASE WHEN activity_bin = 9 THEN ms ELSE 0.0 END) AS h09,
+    sum(CASE WHEN activity_bin = 10 THEN ms ELSE 0.0 END) AS h10, sum(CASE WHEN activity_bin = 11 THEN ms ELSE 0.0 END) AS h11,
+    sum(CASE WHEN activity_bin = 12 THEN ms ELSE 0.0 END) AS h12, sum(CASE WHEN activity_bin = 13 THEN ms ELSE 0.0 END) AS h13,
+    sum(CASE WHEN activity_bin = 14 THEN ms ELSE 0.0 END) AS h14, sum(CASE WHEN activity_bin = 15 THEN ms ELSE 0.0 END) AS h15,
+    sum(CASE WHEN activity_bin = 16 THEN ms ELSE 0.0 END) AS h16, sum(CASE WHEN activity_bin = 17 THEN ms ELSE 0.0 END) AS h17,
+    sum(CASE WHEN activity_bin = 18 THEN ms ELSE 0.0 END) AS h18, sum(CASE WHEN activity_bin = 19 THEN ms ELSE 0.0 END) AS h19
+  FROM bins GROUP BY ALL
 ), rest AS (
   SELECT s.span, t - f - coalesce(sampled, 0.0) AS ms FROM spans s
-  LEFT JOIN (SELECT span, sum(ms) AS sampled FROM bins GROUP BY span) USING (span) WHERE t - f - coalesce(sampled, 0.0) > 0
-), account AS (SELECT * FROM bins UNION ALL BY NAME SELECT span, 0 AS measured_mask, ms FROM rest
+  LEFT JOIN (SELECT span, sum(ms) AS sampled FROM summed GROUP BY span) USING (span) WHERE t - f - coalesce(sampled, 0.0) > 0
+), account AS (SELECT * FROM summed UNION ALL BY NAME SELECT span, 0 AS measured_mask, ms FROM rest
 ), numbered AS (SELECT h.*, p.span FROM hours h JOIN spans p USING (device_id, hour, f, t))
 SELECT n.hour AS hour_utc, n.f AS from_utc, n.t AS to_utc,
   CASE WHEN held THEN CASE WHEN idle IS NULL THEN 'unobserved' WHEN idle THEN 'idle' ELSE 'busy' END WHEN down THEN 'down' ELSE 'unallocated' END AS state,
   n.device_id, node, accelerator, pool, job_id, attempt, user, team, project, experiment_id, purpose,
-  measured_mask, activity_bin, throttled, mem_total_bytes, gpus * ms / 1000 AS gpu_s, gpus * busy / 1000 AS busy_s,
+  measured_mask, throttled, mem_total_bytes, gpus * ms / 1000 AS gpu_s, gpus * busy / 1000 AS busy_s,
   gpus * engine / 1000 AS engine_active_s, gpus * sm / 1000 AS sm_active_s, gpus * tensor / 1000 AS tensor_active_s,
   gpus * dram / 1000 AS dram_active_s, gpus * used / 1000 AS mem_used_byte_s, gpus * power / 1000 AS energy_j,
+  if(held AND idle IS NOT NULL, gpus * h00 / 1000, 0.0) AS hist_00_s, if(held AND idle IS NOT NULL, gpus * h01 / 1000, 0.0) AS hist_01_s,
+  if(held AND idle IS NOT NULL, gpus * h02 / 1000, 0.0) AS hist_02_s, if(held AND idle IS NOT NULL, gpus * h03 / 1000, 0.0) AS hist_03_s,
+  if(held AND idle IS NOT NULL, gpus * h04 / 1000, 0.0) AS hist_04_s, if(held AND idle IS NOT NULL, gpus * h05 / 1000, 0.0) AS hist_05_s,
+  if(held AND idle IS NOT NULL, gpus * h06 / 1000, 0.0) AS hist_06_s, if(held AND idle IS NOT NULL, gpus * h07 / 1000, 0.0) AS hist_07_s,
+  if(held AND idle IS NOT NULL, gpus * h08 / 1000, 0.0) AS hist_08_s, if(held AND idle IS NOT NULL, gpus * h09 / 1000, 0.0) AS hist_09_s,
+  if(held AND idle IS NOT NULL, gpus * h10 / 1000, 0.0) AS hist_10_s, if(held AND idle IS NOT NULL, gpus * h11 / 1000, 0.0) AS hist_11_s,
+  if(held AND idle IS NOT NULL, gpus * h12 / 1000, 0.0) AS hist_12_s, if(held AND idle IS NOT NULL, gpus * h13 / 1000, 0.0) AS hist_13_s,
+  if(held AND idle IS NOT NULL, gpus * h14 / 1000, 0.0) AS hist_14_s, if(held AND idle IS NOT NULL, gpus * h15 / 1000, 0.0) AS hist_15_s,
+  if(held AND idle IS NOT NULL, gpus * h16 / 1000, 0.0) AS hist_16_s, if(held AND idle IS NOT NULL, gpus * h17 / 1000, 0.0) AS hist_17_s,
+  if(held AND idle IS NOT NULL, gpus * h18 / 1000, 0.0) AS hist_18_s, if(held AND idle IS NOT NULL, gpus * h19 / 1000, 0.0) AS hist_19_s,
   CASE WHEN held THEN peak / mem_total_bytes END AS mem_peak_share,
   u.contracted AS price_per_gpu_hour_contracted, u.list AS price_per_gpu_hour_list
 FROM numbered n JOIN account USING (span) LEFT JOIN cost u ON u.device_id = n.device_id AND u.s = n.s AND u.day = n.day

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ from loadfactor.base.paths import join_stores
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books import rebuild
 from loadfactor.books.books import Books
+from loadfactor.ledger.columns import HISTOGRAM
+from loadfactor.ledger.sums import ADDITIVE
 from loadfactor.metrics import METRICS
 from loadfactor.sources import find_source
 from loadfactor.store.backup import back_up
 from loadfactor.store.import_records import GONE
 from loadfactor.store.live import LiveBatch, LiveLog
+from loadfactor.store.manifest import intersect, name_file
+from loadfactor.store.sample_files import read
 
 START = 1_767_225_600_000
 """A midnight, 2026-01-01."""
@@ -166,6 +171,60 @@ def test_another_definition_leaves_days_without_samples(
     assert books.store.manifest.dropped.redefined == ((START, START + 4 * DAY),)
     said = [finding.what for finding in books.check().findings]
     assert any("the ledger of 2026-01-01 to 2026-01-04 is that of an earlier version" in what for what in said)
+
+
+def rewrite_as_before(books: Books) -> None:
+    """The ledger of days without samples as versions wrote it whose rows were of one twentieth of activity each."""
+    divided = ", ".join(f"{c} * part AS {c}" for c in ADDITIVE if c not in HISTOGRAM)
+    of_bins = f"SELECT *, unnest(range(20)) AS activity_bin, unnest([{', '.join(HISTOGRAM)}]) / gpu_s AS part"
+    rest = "SELECT *, NULL AS activity_bin, 1.0 AS part"
+    counted = "state IN ('idle', 'busy')"
+    with books.store.write() as writer:
+        for file in writer.manifest.of("ledger"):
+            if intersect(file.booked, writer.manifest.dropped.hours):
+                rows = read(writer.paths([file]))
+                sql = (
+                    f"SELECT * EXCLUDE (part, {', '.join(HISTOGRAM)}) REPLACE ({divided}) FROM ({of_bins} FROM {rows}"
+                    f" WHERE {counted} UNION ALL BY NAME {rest} FROM {rows} WHERE NOT {counted}) WHERE part > 0"
+                )
+                made = writer.copy(sql, replace(file, name=name_file("ledger", file.day)))
+                writer.swap([file], [replace(made, from_ms=file.from_ms, to_ms=file.to_ms)])
+        writer.manifest = replace(writer.manifest, ledger_key="that of an earlier version")
+
+
+def test_days_of_an_earlier_version_keep_their_histogram(tmp_path: Path, write: Write) -> None:
+    """Its rows say the bin, those of now have columns: read with others, booked with others, found again, brought to a peer."""
+    write('[retention]\nsamples = "7d"\n')
+    books = make_books(tmp_path)
+    old, cut = (START, START + 4 * DAY), (START + HOUR // 2, START + 5 * DAY)
+    shutil.copytree(tmp_path / "store", tmp_path / "peer")
+    books.retain(now_ms=START + 11 * DAY)
+    before, of_old, of_cut = ledger_of(books), ask(books, *old), ask(books, *cut)
+    rewrite_as_before(books)
+    for name in ("lost", "new"):
+        shutil.copytree(tmp_path / "store", tmp_path / name)
+    lost = Books(tmp_path / "lost")
+    (lost.store.folder / "manifest.json").unlink()
+    lost.repair()
+    peer, new = Books(tmp_path / "peer"), Books(tmp_path / "of none")
+    refresh_ledger(peer)
+    with peer.store.write() as writer:  # a server that never had these days
+        drop = [
+            f for f in writer.manifest.files if (f.day or 0) < START // DAY + 4 and f.table in ("samples", "ledger")
+        ]
+        writer.swap(drop, [])
+    peer.merge(books)
+    new.merge(books)
+    for of in (books, lost, peer, new):
+        for _ in range(2):  # before it is booked, and after
+            assert_same_ledger(ledger_of(of), before)
+            for window, true in ((old, of_old), (cut, of_cut)):
+                said = ask(of, *window)
+                assert {*said} == {*true}
+                assert all(near(a, b) for key in true for a, b in zip(said[key], true[key], strict=True))
+            refresh_ledger(of)
+        assert_sums_of_the_ledger(of, whole=False)
+        assert of.store.manifest.dropped.redefined == ((START, START + 4 * DAY),)
 
 
 def test_late_samples_of_these_days_are_refused_or_left_out(tmp_path: Path, write: Write) -> None:

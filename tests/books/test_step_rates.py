@@ -20,7 +20,8 @@ from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER, Question
 
 BY = ("device", "node", "job", "team")
-METRICS = tuple(metric(name) for name in dict.fromkeys(need.metric for rule in RULES for need in rule.needs))
+NAMES = dict.fromkeys([*(need.metric for rule in RULES for need in rule.needs), "utilization_histogram"])
+METRICS = tuple(map(metric, NAMES))
 
 
 def sum_rows(rows: CutRows) -> dict[tuple[object, ...], float]:

@@ -24,6 +24,7 @@ from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger, refresh
+from loadfactor.ledger.columns import HISTOGRAM
 from loadfactor.ledger.states import KEYS as EXACT_KEYS
 from loadfactor.ledger.states import SAMPLE_DIMENSIONS, measures
 from loadfactor.ledger.steps import ledger_columns
@@ -73,6 +74,15 @@ def ledger_of(books: Books) -> dict[Key, dict[str, float]]:
         for name in added:
             sums[name] += row[name] or 0.0
     return out
+
+
+def assert_histograms_are_whole(books: Books) -> None:
+    """In each row the twentieths of activity add up to its seconds, where activity was measured; elsewhere all are zero."""
+    parts = " + ".join(HISTOGRAM)
+    is_whole = f"abs({parts} - if(state IN ('idle', 'busy'), gpu_s, 0.0)) <= 1e-9 * gpu_s"
+    with books.store.read() as session:
+        open_ledger(session, books.idle_below)
+        assert session.fetch(f"SELECT * FROM ledger WHERE ({is_whole}) IS NOT TRUE").to_pylist() == []
 
 
 def ledger_by_hand(cells: list[Cell]) -> dict[Key, dict[str, float]]:
@@ -164,6 +174,7 @@ def check_one(rnd: random.Random, make: Callable[[random.Random], Fleet] = Fleet
         true = ledger_by_hand(oracle.book())
         said = ledger_of(books)
         assert_same_ledger(said, true)
+        assert_histograms_are_whole(books)
         listed_s = sum(
             (1.0 if d["share"] is None else d["share"])
             * max(0, min(oracle.end, d["to_utc"] or oracle.end) - max(oracle.start, d["from_utc"] or oracle.start))

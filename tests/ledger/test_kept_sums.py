@@ -20,7 +20,8 @@ from loadfactor.books.ledger_inputs import select_ledger
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.ledger.columns import HISTOGRAM, KEPT_SUMS, KEPT_WAITS
 from loadfactor.ledger.states import measures
-from loadfactor.ledger.sums import HIGHEST, KEPT, KeptSum, window_columns
+from loadfactor.ledger.steps import ledger_columns
+from loadfactor.ledger.sums import HIGHEST, KEPT, KeptSum
 from loadfactor.store.manifest import intersect, merge
 
 MAPPING = "user,from,to,experiment\nann,,,notes\nbob,2025-12-31T20:00:00Z,,later\n"
@@ -28,9 +29,9 @@ MAPPING = "user,from,to,experiment\nann,,,notes\nbob,2025-12-31T20:00:00Z,,later
 
 @cache
 def add_up_measures(kept: KeptSum) -> str:
-    """SQL: every measure that a kept sum tells, by all it is split by, of the rows `added` in the form of `window_ledger`."""
-    rows = ibis.table(window_columns(), name="added")
-    amounts = {c: rows[c] for c in kept.additive if c not in HISTOGRAM} | measures(rows)
+    """SQL: every measure that a kept sum tells, by all it is split by, of the rows `added` in the form of the ledger."""
+    rows = ibis.table(ledger_columns(), name="added")
+    amounts = {c: rows[c] for c in kept.additive} | measures(rows)
     told = {n: of for n, of in amounts.items() if {f.name for f in of.op().find(ops.Field)} <= kept.columns}
     period = (rows.hour_utc - rows.hour_utc % KEPT_SUMS[kept.table]).name("period")
     found = rows.group_by([period, *kept.by, "state", "holder"]).aggregate(
@@ -53,10 +54,9 @@ def assert_sums_of_the_ledger(books: Books, whole: bool = True) -> None:
             hours = [f"hour_utc >= {start} AND hour_utc < {end}" for file in files for start, end in file.booked]
             if not files:
                 continue
-            empty = ", ".join(f"NULL::DOUBLE AS {name}" for name in HISTOGRAM)
             keys = ("period", *kept.by, "state", "holder")
             found: list[dict[tuple[Any, ...], Row]] = []
-            of_ledger = f"SELECT *, {empty} FROM ledger WHERE"
+            of_ledger = "SELECT * FROM ledger WHERE"
             for rows in (
                 f"{of_ledger} false UNION ALL BY NAME {select_ledger(session, files)}",  # names what the sum does not tell
                 f"{of_ledger} {' OR '.join(hours)}",

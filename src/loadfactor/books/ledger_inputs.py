@@ -11,12 +11,15 @@ from typing import Any, Final
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.store.manifest import StoredFile, intersect
-from loadfactor.store.sample_files import read
+from loadfactor.ledger.columns import HISTOGRAM, OBSERVED
+from loadfactor.store.manifest import StoredFile, intersect, merge
+from loadfactor.store.sample_files import quote_all, read
 from loadfactor.store.session import Session, empty_of
 from loadfactor.tables.schema import PRICES, Span
 
 BASIS: Final = "owned"
+_BIN: Final = "activity_bin"
+"""The twentieth of activity that rows of the ledger were of until version 11 of `rebuild.DEFINITION`."""
 _DIGESTS: Final = 3
 """So many digests stood at the beginning of the words."""
 
@@ -152,18 +155,24 @@ def _read_owned(reported: Mapping[str, Any] | None, read_row: Callable[[Any], Ow
     return OwnedPrices(reported["written"], tuple(map(read_row, reported["rows"]))) if reported else OwnedPrices()
 
 
-def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
-    """SQL: files of the ledger, of each the hours that count; those that count whole are read at once."""
+def select_ledger(session: Session, files: Iterable[StoredFile], are_earlier: bool = False) -> str:
+    """SQL: files of the ledger, of each the hours that count; those that count whole are read at once.
+
+    `are_earlier`: an earlier version may have written them all.
+    """
     files = list(files)
     redefined = session.manifest.dropped.redefined
-    earlier = [f for f in files if f.table == "ledger" and intersect(f.booked, redefined)] if redefined else []
-    if earlier:
-        rest = [f for f in files if f not in earlier]
-        return " UNION ALL BY NAME ".join(
-            filter(None, (_select_earlier(session, earlier), select_ledger(session, rest)))
-        )
+    earlier = [f for f in files if f.table == "ledger" and (are_earlier or intersect(f.booked, redefined))]
+    rest = [f for f in files if f not in earlier]
+    parts = (_select_earlier(session, earlier) if earlier else "", _select_booked(session, rest))
+    return " UNION ALL BY NAME ".join(filter(None, parts))
+
+
+def _select_booked(session: Session, files: Iterable[StoredFile], options: str = "") -> str:
+    """SQL: the same with the columns that the files have; `options` of reading several."""
+    files = list(files)
     whole = [f for f in files if f.hours in (None, ((f.from_ms, f.to_ms),))]
-    queries = [f"SELECT * FROM {read(session.paths(whole))}"] if whole else []
+    queries = [f"SELECT * FROM {read(session.paths(whole))[:-1]}{options})"] if whole else []
     for file in (f for f in files if f not in whole):
         hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.booked)
         queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
@@ -171,13 +180,33 @@ def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
 
 
 def _select_earlier(session: Session, files: Iterable[StoredFile]) -> str:
-    """SQL: files as an earlier version wrote them, with the columns of now: unknown where it had none."""
+    """SQL: files as an earlier version wrote them, with the columns of now: unknown where it had none.
+
+    Its rows were of one bin of activity each, where they have the histogram now.
+    """
     from loadfactor.ledger.steps import ledger_columns  # slow to import
 
-    known = f"{read(session.paths(files))[:-1]}, union_by_name = true)"
+    known = f"({_select_booked(session, files, ', union_by_name = true')})"
     columns = ledger_columns()
     there = {name for name, *_ in session.raw.execute(f"DESCRIBE SELECT * FROM {known}").fetchall()}
-    return f"SELECT {', '.join(c for c in columns if c in there)} FROM {known} UNION ALL BY NAME {empty_of(columns)}"
+    given = {c: c for c in columns if c in there}
+    if _BIN in there:
+        for number, name in enumerate(HISTOGRAM):
+            seconds = f"if(state IN ({quote_all(OBSERVED)}) AND {_BIN} = {number}, gpu_s, 0.0)"
+            given[name] = f"coalesce({name}, {seconds})" if name in there else seconds
+    chosen = ", ".join(f"{of} AS {name}" for name, of in given.items())
+    return f"SELECT {chosen} FROM {known} UNION ALL BY NAME {empty_of(columns)}"
+
+
+def find_redefined(session: Session, files: Iterable[StoredFile]) -> tuple[Span, ...]:
+    """The hours of those files of the ledger that lack a column of now: an earlier version wrote them."""
+    from loadfactor.ledger.steps import ledger_columns  # slow to import
+
+    def is_earlier(file: StoredFile) -> bool:
+        found = session.raw.execute(f"DESCRIBE SELECT * FROM {read(session.paths([file]))}").fetchall()
+        return not {*ledger_columns()} <= {name for name, *_ in found}
+
+    return merge([span for file in files if is_earlier(file) for span in file.booked])
 
 
 def list_estimates() -> list[dict[str, object]]:

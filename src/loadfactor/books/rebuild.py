@@ -24,7 +24,15 @@ from loadfactor.books.kept_sums import (
     write_sum,
 )
 from loadfactor.books.kept_waits import keep_waits
-from loadfactor.books.ledger_inputs import BASIS, LedgerInputs, OwnedPrices, list_estimates, read_inputs, select_ledger
+from loadfactor.books.ledger_inputs import (
+    BASIS,
+    LedgerInputs,
+    OwnedPrices,
+    find_redefined,
+    list_estimates,
+    read_inputs,
+    select_ledger,
+)
 from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices, has_owned, measure_loads, price_pools
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.ledger.columns import KEPT_SUMS
@@ -111,15 +119,18 @@ def keep_booked(
     if writer.manifest.ledger_key != key:  # what is kept means something else
         writer.swap(writer.manifest.of("ledger"), limit_hours(writer.manifest.of("ledger"), dropped.hours))
         writer.swap([f for table in KEPT_SUMS for f in writer.manifest.of(table)], [])
-        if writer.manifest.ledger_key:
-            dropped = replace(dropped, redefined=dropped.hours)
+        redefined = dropped.hours
+        if not writer.manifest.ledger_key:  # of a lost manifest, or brought from another store: the files tell
+            redefined = merge([*dropped.redefined, *find_redefined(writer, writer.manifest.of("ledger"))])
+        dropped = replace(dropped, redefined=redefined)
     dropped = replace(dropped, changed=merge([*dropped.changed, *frozen]))
+    writer.manifest = replace(writer.manifest, dropped=dropped)  # which says how files are read from here on
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
     _add_up_untold(writer, hours)
     inputs = replace(inputs, waits=read_inputs(writer.manifest.sources_key).waits)
-    writer.manifest = replace(writer.manifest, stale=left, ledger_key=key, sources_key=inputs.write(), dropped=dropped)
+    writer.manifest = replace(writer.manifest, stale=left, ledger_key=key, sources_key=inputs.write())
 
 
 def _add_up_untold(writer: "Writer", stale: tuple[Span, ...]) -> None:
@@ -144,10 +155,10 @@ def open_ledger(session: Session, idle_below: float) -> bool:
         return all(are_kept)
     key = ledger_key(idle_below, session.currency)
     files = session.manifest.of("ledger")
-    if session.manifest.ledger_key != key:
+    if is_redefined := session.manifest.ledger_key != key:
         files = tuple(limit_hours(files, session.manifest.dropped.hours))
     owned = find_owned_prices(session)
-    is_kept = session.manifest.ledger_key == key and not session.manifest.stale
+    is_kept = not is_redefined and not session.manifest.stale
     is_current = is_kept and owned == read_inputs(session.manifest.sources_key).owned
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
@@ -161,11 +172,11 @@ def open_ledger(session: Session, idle_below: float) -> bool:
 
     hours, booked = session.find_once((key, owned, describe_bills(session)), book_stale)
     kept = [f for file in files for f in _without_hours(file, hours)]
-    sums = list_sums(session, hours) if session.manifest.ledger_key == key else {}
+    sums = {} if is_redefined else list_sums(session, hours)
     session.derived[LEDGER_FILES] = LedgerFiles(tuple(kept), sums if kept else {}, hours)
     sql = f"SELECT * FROM {booked}"
     if kept:
-        sql = f"{sql} UNION ALL BY NAME ({select_ledger(session, kept)})"
+        sql = f"{sql} UNION ALL BY NAME ({select_ledger(session, kept, are_earlier=is_redefined)})"
     session.create_view("ledger", sql)
     return False
 
@@ -232,7 +243,7 @@ def _batches(manifest: Manifest, hours: tuple[Span, ...], gpus: int) -> Iterator
         yield batch
 
 
-DEFINITION: Final = 11
+DEFINITION: Final = 12
 """Raise when what a ledger row means changes, or kept rows may be wrong: every store then books itself again."""
 
 

@@ -1,7 +1,7 @@
 """The ledger of the window that a question asks for, under the name `window_ledger` in a session.
 
 It is made of booked hours, and of those that a limit of the window or a local midnight cuts, which are booked afresh. A question
-reads sums that are kept beside the ledger where these tell it: many times fewer rows. Only those have the histogram as columns.
+reads sums that are kept beside the ledger where these tell it: many times fewer rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,6 @@ from loadfactor.books.booking import book
 from loadfactor.books.kept_sums import LEDGER_FILES, choose_sum
 from loadfactor.books.ledger_inputs import select_ledger
 from loadfactor.books.served_use import divide_ledger
-from loadfactor.ledger.columns import HISTOGRAM
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER, Question
 from loadfactor.store.federation import FederatedSession
@@ -23,7 +22,7 @@ from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import DIMENSIONS
 
-_LEDGER = f"SELECT *, {', '.join(f'NULL::DOUBLE AS {name}' for name in HISTOGRAM)} FROM ledger"
+_LEDGER = "SELECT * FROM ledger"
 _CUTS = "cuts"
 """The name of what is booked as `cut` among what a session derived."""
 _LOCAL = ("device_id", "node", "pool", "job_id")
@@ -162,11 +161,11 @@ class WindowLedger:
 
     def _divide_rows(self, hour: int, points: list[int]) -> str:
         """SQL: the rows of an hour cut at some points, of which the ledger is all there is: as if they were alike all the time."""
-        from loadfactor.ledger.states import WEIGHTED  # slow to import
+        from loadfactor.ledger.sums import ADDITIVE  # slow to import
 
         edges = [hour, *points, hour + MS_PER_HOUR]
         share = "(least(l.to_utc, until) - greatest(l.from_utc, since)) / (l.to_utc - l.from_utc)"
-        divided = ", ".join(f"{column} * {share} AS {column}" for column in ("gpu_s", *WEIGHTED.values()))
+        divided = ", ".join(f"{column} * {share} AS {column}" for column in ADDITIVE)
         pieces = ", ".join(f"({since}, {until})" for since, until in pairwise(edges))
         return (
             "SELECT * EXCLUDE (since, until) REPLACE (greatest(l.from_utc, since) AS from_utc, least(l.to_utc, until) AS to_utc,"

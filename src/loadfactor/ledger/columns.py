@@ -44,7 +44,9 @@ THROTTLED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Clock event reasons that slow a GPU down; 1 (idle), 2 (application clocks) and 0x100 (display) do not."""
 
 
-HELD = ("idle", "busy", "unobserved")
+OBSERVED = ("idle", "busy")
+"""States of held time in which activity was measured."""
+HELD = (*OBSERVED, "unobserved")
 STATES = ("unallocated", *HELD, "down")
 """Values of the column `state`."""
 

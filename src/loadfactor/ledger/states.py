@@ -11,11 +11,12 @@ is allocated while it works all the same (`find_unheld_work`); and one of which 
 sample shows them. What is left of a GPU that somebody holds a part of has no unknown holder: its activity is that of who holds the
 rest. Outages stay down unless the GPU works.
 
-Inside that, a row is of one value of each of `SAMPLE_DIMENSIONS`: which signals were measured (`measured_mask`), in which
-twentieth of the scale the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided
-for each sample; only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row
-by itself (effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has
-half of its seconds, its energy and its memory.
+Inside that, a row is of one value of each of `SAMPLE_DIMENSIONS`: which signals were measured (`measured_mask`), whether
+the chip was throttled, how much memory it has. In which twentieth of the scale the activity lay is told by twenty columns
+of seconds (`HISTOGRAM`): as a dimension it would make more than twice the rows. State is decided for each sample; only
+additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
+(effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half
+of its seconds, its energy and its memory.
 
 Where a GPU works that nobody is reported to hold: which samples are evidence of that, and which belong to a holder before or after.
 
@@ -34,6 +35,8 @@ best sample that has both, where there is one.
 Traffic of a GPU's links beside their peaks: PCIe in its busier direction, NVLink in both directions together.
 """
 
+from collections.abc import Mapping
+
 import ibis
 
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
@@ -45,6 +48,7 @@ from loadfactor.ledger.columns import (
     KNOWN,
     LOCATION,
     NOBODY,
+    OBSERVED,
     SIGNALS,
     THROTTLED,
     UNKNOWN,
@@ -82,7 +86,7 @@ def busier_direction(samples: Expr) -> Expr:
 
 
 KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "by_list", "device_id", *LOCATION, *HOLDER)
-SAMPLE_DIMENSIONS = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
+SAMPLE_DIMENSIONS = ("measured_mask", "throttled", "mem_total_bytes")
 WEIGHTED = {
     **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
     "mem_used_bytes": "mem_used_byte_s",
@@ -91,6 +95,8 @@ WEIGHTED = {
     "temperature_c": "temperature_c_s",
 }
 """Measurements of samples, and the ledger column of each one's sum over time: null where the row's samples do not measure it."""
+_OBSERVED_BY = ("span", "idle", "evidence", *SAMPLE_DIMENSIONS)
+"""What the samples of a span are added up by."""
 BITS = {c: measured_bit(c) for c in MEASUREMENTS} | LINK_BITS
 """Bits of `measured_mask`, of which any makes a measurement known."""
 
@@ -140,23 +146,34 @@ def part_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, i
 
 
 def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False) -> Expr:
-    """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions."""
+    """Add up the samples of each span: milliseconds and weighted sums per span, idleness and dimensions.
+
+    By bin of activity first: the few rows that are left are quickly divided into the columns of the histogram, which many
+    samples are not.
+    """
     parts = part_samples(spans, samples, idle_below, measured, idle_alone)
     parts = parts.mutate(part_ms=(parts.to_utc - parts.from_utc).cast("float64"))
-    return parts.group_by("span", "idle", "evidence", *SAMPLE_DIMENSIONS).aggregate(
+    binned = parts.group_by(*_OBSERVED_BY, "activity_bin").aggregate(
         ms=parts.part_ms.sum(),
         mem_peak_bytes=parts.mem_used_bytes.max(),
         temperature_peak_c=parts.temperature_c.max(),
         **{f"{c}_ms": (parts[c] * parts.part_ms).sum() for c in WEIGHTED},
+    )
+    return binned.group_by(*_OBSERVED_BY).aggregate(
+        ms=binned.ms.sum(),
+        mem_peak_bytes=binned.mem_peak_bytes.max(),
+        temperature_peak_c=binned.temperature_peak_c.max(),
+        **{f"{c}_ms": binned[f"{c}_ms"].sum() for c in WEIGHTED},
+        **{f"{name}_ms": of.sum() for name, of in _divide_by_bin(binned, binned.ms).items()},
     )
 
 
 def rate_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, idle_alone: bool = False) -> Expr:
     """The same in a row for each sample in a span, with its interval: what it adds in a second."""
     parts = part_samples(spans, samples, idle_below, measured, idle_alone)
-    own = ("span", "idle", "evidence", *SAMPLE_DIMENSIONS)
     return parts.select(
-        *own,
+        *_OBSERVED_BY,
+        "activity_bin",
         ms=ibis.literal(float(MS_PER_S)),
         mem_peak_bytes=parts.mem_used_bytes,
         temperature_peak_c=parts.temperature_c,
@@ -164,6 +181,11 @@ def rate_samples(spans: Expr, samples: Expr, idle_below: float, measured: int, i
         from_utc=parts.from_utc,
         to_utc=parts.to_utc,
     )
+
+
+def _divide_by_bin(rows: Expr, time: Expr) -> dict[str, Expr]:
+    """The time of rows by column of the histogram: all of it in one of them."""
+    return {name: ibis.ifelse(rows.activity_bin == number, time, 0.0) for number, name in enumerate(HISTOGRAM)}
 
 
 def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
@@ -176,20 +198,23 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     rest = spans.left_join(summed, "span")
     length_ms = (spans.to_utc - spans.from_utc).cast("float64")
     rest = rest.select(spans.span, ms=length_ms - ibis.coalesce(summed.sampled_ms, 0.0)).filter(lambda t: t.ms > 0)
-    return _account(holdings, ibis.union(sampled, _leave_unsampled(rest, sampled)))
+    account = ibis.union(sampled, _leave_unsampled(rest, sampled))
+    booked = _account(holdings, account, WEIGHTED | {name: name for name in HISTOGRAM})
+    counted = booked.state.isin(OBSERVED)  # there may be samples of a GPU that nobody holds, too
+    return booked.mutate(**{name: ibis.ifelse(counted, booked[name], 0.0) for name in HISTOGRAM})
 
 
 def rate_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
     """What each second adds to the ledger, where `observed` are single samples (`rate_samples`).
 
     A row is of one sample of a holding, or of time in which there is none: such a row (`is_rest`) has the interval of the whole
-    span. `holding` numbers holdings.
+    span. `holding` numbers holdings. In place of the histogram a row has its `activity_bin`, which few questions read.
     """
     sampled = _mark_work(observed, work)
     rest = spans.select("span", "from_utc", "to_utc", ms=ibis.literal(float(MS_PER_S)))
     account = ibis.union(sampled, _leave_unsampled(rest, sampled))
-    own = {"from_utc": account.from_utc, "to_utc": account.to_utc}
-    return _account(holdings, account, **own, holding=holdings.holding, is_rest=account.evidence.isnull())
+    own = {c: account[c] for c in ("from_utc", "to_utc", "activity_bin")}
+    return _account(holdings, account, WEIGHTED, **own, holding=holdings.holding, is_rest=account.evidence.isnull())
 
 
 def _mark_work(observed: Expr, work: Expr) -> Expr:
@@ -204,8 +229,11 @@ def _leave_unsampled(rest: Expr, observed: Expr) -> Expr:
     return rest.select(**{name: given.get(name, ibis.null(of)) for name, of in observed.schema().items()})
 
 
-def _account(holdings: Expr, account: Expr, **own: Expr) -> Expr:
-    """The rows of holdings, of `account` what each adds; `own`: columns in place of those of holdings, or more."""
+def _account(holdings: Expr, account: Expr, summed: Mapping[str, str], **own: Expr) -> Expr:
+    """The rows of holdings, of `account` what each adds; `own`: columns in place of those of holdings, or more.
+
+    `summed`: what of `account` is in milliseconds, and the columns of its seconds.
+    """
     rows = holdings.join(account, "span")
     spoken = ibis.coalesce(holdings.has_source, False)
     # no scrape shows that no label names a holder
@@ -227,7 +255,7 @@ def _account(holdings: Expr, account: Expr, **own: Expr) -> Expr:
         **{c: given.pop(c) if c in given else holdings[c] for c in KEYS},
         **{c: account[c] for c in SAMPLE_DIMENSIONS},
         gpu_s=seconds(account.ms),
-        **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
+        **{name: seconds(account[f"{c}_ms"]) for c, name in summed.items()},
         mem_peak_share=peak,
         temperature_peak_c=account.temperature_peak_c,
         **{c: holdings[c] for c in (*PRICE_COLUMNS, *PEAKS.values())},
@@ -239,9 +267,9 @@ def measures(book: Expr) -> dict[str, Expr]:
     """Measures that follow from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, money.
 
     `effective_…_s` is activity × seconds by the best signal the row's samples had, `observed_…_s` the seconds these stand on;
-    `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity. Of a link,
-    `…_peak_measured_s` are the seconds in which its traffic was measured and its peak is known, `…_of_peak_bytes` the traffic
-    then, and `…_peak_bytes` what it could have been. Where rows were added up (`ledger.sums`), their histogram is columns already.
+    `…_measured_s` the seconds in which a signal was measured. Of a link, `…_peak_measured_s` are the seconds in which its
+    traffic was measured and its peak is known, `…_of_peak_bytes` the traffic then, and `…_peak_bytes` what it could have been.
+    Rows of single samples, which have a bin in place of the histogram, have it here.
     """
 
     def where(condition: Expr, value: Expr) -> Expr:
@@ -250,11 +278,7 @@ def measures(book: Expr) -> dict[str, Expr]:
     def measured(column: str) -> Expr:
         return (book.measured_mask & BITS[column]) > 0
 
-    def in_bin(number: int, name: str) -> Expr:
-        seconds = where(counted & (book.activity_bin == number), book.gpu_s)
-        return seconds + ibis.coalesce(book[name], 0.0) if name in book.columns else seconds
-
-    counted = book.state.isin(["idle", "busy"])
+    counted = book.state.isin(OBSERVED)
     best, better = {}, ibis.literal(False)
     for kind in ACTIVITIES:
         best[kind] = counted & measured(kind.column) & ~better
@@ -278,7 +302,7 @@ def measures(book: Expr) -> dict[str, Expr]:
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
         "throttled_energy_j": where(book.throttled & measured("power_w"), book.energy_j),
         "throttled_energy_measured_s": where(book.throttled & measured("power_w"), book.gpu_s),
-        **{name: in_bin(number, name) for number, name in enumerate(HISTOGRAM)},
+        **(_divide_by_bin(book, where(counted, book.gpu_s)) if "activity_bin" in book.columns else {}),
         **{
             f"cost_{basis}": book[cost] * book.gpu_s / S_PER_HOUR
             for basis, cost in zip(BASES, PRICE_COLUMNS, strict=True)

@@ -2,7 +2,6 @@
 
 Rows that agree in whatever measures choose or multiply by can be added up: every measure of the sum is the sum of the measures,
 seconds in which a signal was measured, coverage, cost. So a kept sum is read like the ledger, as far as it tells it.
-Twentieths of activity would make most rows: where a sum tells them, it has the histogram as columns instead.
 """
 
 from collections.abc import Sequence
@@ -15,15 +14,14 @@ import ibis
 from loadfactor.ledger.columns import ACTIVITIES, HISTOGRAM, HOLDER, KEPT_SUMS, LOCATION
 from loadfactor.ledger.intervals import Expr
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.states import PEAKS, SAMPLE_DIMENSIONS, WEIGHTED, measures
+from loadfactor.ledger.states import PEAKS, SAMPLE_DIMENSIONS, WEIGHTED
 from loadfactor.ledger.steps import ledger_columns
 
 ADDITIVE: Final = ("gpu_s", *WEIGHTED.values(), *HISTOGRAM)
 HIGHEST: Final = ("mem_peak_share", "temperature_peak_c")
 UNCHANGED: Final = ("state", "holder", "has_source", "by_list", *SAMPLE_DIMENSIONS, *PRICE_COLUMNS, *PEAKS.values())
 """Columns of the ledger that measures choose or multiply by: rows that agree in them can be added up."""
-BIN: Final = "activity_bin"
-_TOLD: Final = tuple(c for c in UNCHANGED if c not in ("by_list", BIN))
+_TOLD: Final = tuple(c for c in UNCHANGED if c != "by_list")
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ class KeptSum:
     @cached_property
     def columns(self) -> frozenset[str]:
         """The columns of the ledger that it tells, but for those of time."""
-        bins = (BIN,) if {*HISTOGRAM} <= {*self.additive} else ()
-        return frozenset((*self.by, *self.unchanged, *self.additive, *self.highest, *bins))
+        return frozenset((*self.by, *self.unchanged, *self.additive, *self.highest))
 
 
 KEPT: Final = (
@@ -75,11 +72,6 @@ KEPT: Final = (
 """The sums that are kept; a question is answered by the one with the fewest rows of those that tell what it reads."""
 
 
-def window_columns() -> dict[str, str]:
-    """Columns of the table `window_ledger`, of rows of the ledger and of kept sums: the histogram is null in the former."""
-    return ledger_columns() | dict.fromkeys(HISTOGRAM, "float64")
-
-
 def fold(book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str], more: Sequence[str] = ()) -> Expr:
     """A ledger with rows of one group and equal dimensions added up, `folded` rows in one: what is `used` of it, and peaks.
 
@@ -101,12 +93,11 @@ def fold(book: Expr, keys: Sequence[str], used: set[str], peaks: Sequence[str], 
 
 def add_up(kept: KeptSum) -> Expr:
     """A kept sum of the ledger in the table `ledger_rows`, the columns that it tells; `hour_utc` is where a period begins."""
-    book = ibis.table(ledger_columns(), name="ledger_rows")
-    rows = book.mutate(**{name: of for name, of in measures(book).items() if name in HISTOGRAM})
+    rows = ibis.table(ledger_columns(), name="ledger_rows")
     rows = rows.mutate(hour_utc=rows.hour_utc - rows.hour_utc % KEPT_SUMS[kept.table])
     summed = rows.group_by(["hour_utc", *kept.by, *kept.unchanged]).aggregate(
         from_utc=rows.from_utc.min(),
         **{c: rows[c].sum() for c in kept.additive},
         **{c: rows[c].max() for c in kept.highest},
     )
-    return summed.select(*(c for c in window_columns() if c in summed.columns))
+    return summed.select(*(c for c in ledger_columns() if c in summed.columns))

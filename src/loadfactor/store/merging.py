@@ -85,11 +85,13 @@ def _take_frozen(writer: Writer, other: Session) -> None:
         copied = writer.copy(f"SELECT * FROM {read([path])}", made)
         writer.swap((), [replace(copied, from_ms=file.from_ms, to_ms=file.to_ms)])
     before = writer.manifest.dropped
+    is_redefined = writer.manifest.ledger_key not in ("", other.manifest.ledger_key)
+    redefined = taken if is_redefined else intersect(there.redefined, taken)
     dropped = replace(
         before,
         frozen=merge([*before.frozen, *taken]),
         changed=merge([*before.changed, *intersect(there.changed, taken)]),
-        redefined=merge([*before.redefined, *intersect(there.redefined, taken)]),
+        redefined=merge([*before.redefined, *redefined]),
     )
     writer.manifest = replace(writer.manifest, stale=subtract(writer.manifest.stale, whole), dropped=dropped)
 

@@ -11,11 +11,11 @@ import ibis
 import ibis.expr.operations as ops
 
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
-from loadfactor.ledger.columns import ACTIVITIES, HOLDER, STATES, UNKNOWN
+from loadfactor.ledger.columns import ACTIVITIES, HISTOGRAM, HOLDER, STATES, UNKNOWN
 from loadfactor.ledger.intervals import shares_time
 from loadfactor.ledger.states import measures, resolve_overlaps
 from loadfactor.ledger.steps import ledger_columns
-from loadfactor.ledger.sums import fold, window_columns
+from loadfactor.ledger.sums import fold
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, OF_GRID, UNDERUSED_COST, UNDERUSED_S, Quantile, Sum
 from loadfactor.metrics.query.grid import READ_BY_GRID, add_energy
@@ -45,7 +45,7 @@ _AS_GOOD_AS_EQUAL = 4
 
 def list_queries(question: Question) -> dict[str, Expr]:
     """Every query that the answer to a question reads, by name."""
-    columns = window_columns() | (dict.fromkeys((TENANT, WORK_ID), "string") if question.divides else {})
+    columns = ledger_columns() | (dict.fromkeys((TENANT, WORK_ID), "string") if question.divides else {})
     book = name_unknown(question, ibis.table(columns, name="window_ledger"))
     if question.divides and question.units:
         of_job = ibis.window(group_by=book.job_id)
@@ -388,7 +388,9 @@ def list_step_rows(question: Question) -> Expr:
 
 def list_rates(question: Question) -> Expr:
     """The rows of `book`, one a sample: whose by number of the holding, the interval, and what each second adds."""
-    book = ibis.table({**ledger_columns(), "holding": "int64", "is_rest": "boolean"}, name="book")
+    columns = {c: of for c, of in ledger_columns().items() if c not in HISTOGRAM}
+    of_samples = {"activity_bin": "int32", "holding": "int64", "is_rest": "boolean"}
+    book = ibis.table(columns | of_samples, name="book")
     return book.select("holding", "from_utc", "to_utc", "is_rest", **list_parts(question, book))
 
 
