@@ -4,7 +4,8 @@ Ratios compare things done in the same run on the same files: the ledger over ju
 (`ledger_over_decode`), and over SQL written by hand for the same rows (`ledger_over_sql`, `hand_ledger.sql`). The floor is
 decoding: `ledger_over_decode` says how far from it we are, and `sketch_over_decode` how far the barest ledger is that one query
 can make (`sketch.sql`: five signals, over decoding just those), on this machine and these files. `growth` is the time of 30 days
-over that of 7, per sample. `…_cpu` is the same ratio in processor time, which other work on the machine disturbs less.
+over that of 7, per sample. `…_cpu` is the same ratio in processor time, which other work on the machine disturbs less;
+`booking_us_per_sample_…` is microseconds of that.
 `question_s_max` is the slowest of some questions by the clock, each asked once in a process that booked, and `question_cpu_s_max`
 the same in processor time.
 """
@@ -22,7 +23,7 @@ import duckdb
 
 from benchmarks.memory import find_peak_bytes
 from loadfactor import simulator as simulated
-from loadfactor.base.units import BYTES_PER_GIB, MS_PER_DAY
+from loadfactor.base.units import BYTES_PER_GIB, MS_PER_DAY, US_PER_S
 from loadfactor.books.books import Books
 from loadfactor.books.ledger_inputs import select_ledger
 from loadfactor.books.rebuild import refresh
@@ -32,6 +33,7 @@ from loadfactor.store import sample_files
 from loadfactor.store.importing import import_files
 
 NAME = "books"
+GPUS = 1024
 READ = (
     "hour_utc",
     "to_utc",
@@ -101,6 +103,7 @@ def run(quick: bool, days: int | None = None) -> dict[str, float]:
             "ledger_rows": float(sum(f.rows for f in books.store.manifest.of("ledger"))),
             "ledger_over_decode": ledger.wall_s / decode.wall_s,
             "ledger_over_decode_cpu": ledger.cpu_s / decode.cpu_s,
+            f"booking_us_per_sample_{GPUS}x{days}": ledger.cpu_s * US_PER_S / rows,
             **_questions(books),
             # what follows is not ours: the peak is taken before it
             "peak_rss_gib": find_peak_bytes() / BYTES_PER_GIB,
@@ -122,7 +125,7 @@ def run(quick: bool, days: int | None = None) -> dict[str, float]:
 
 def _imported(folder: Path, days: int) -> tuple[Books, float]:
     """Books of the benchmark fleet with nothing booked yet, and how long the import took, the simulation included."""
-    scenario = simulated.bench(1024, days, 30)
+    scenario = simulated.bench(GPUS, days, 30)
     source = Source(
         "simulated",
         lambda _paths: (),
