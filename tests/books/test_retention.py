@@ -219,9 +219,9 @@ def test_days_of_an_earlier_version_keep_their_histogram(tmp_path: Path, write: 
         for _ in range(2):  # before it is booked, and after
             assert_same_ledger(ledger_of(of), before)
             for window, true in ((old, of_old), (cut, of_cut)):
-                said = ask(of, *window)
-                assert {*said} == {*true}
-                assert all(near(a, b) for key in true for a, b in zip(said[key], true[key], strict=True))
+                found = ask(of, *window)
+                assert {*found} == {*true}
+                assert all(near(a, b) for key in true for a, b in zip(found[key], true[key], strict=True))
             refresh_ledger(of)
         assert_sums_of_the_ledger(of, whole=False)
         assert of.store.manifest.dropped.redefined == ((START, START + 4 * DAY),)

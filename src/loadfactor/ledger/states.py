@@ -12,7 +12,7 @@ sample shows them. What is left of a GPU that somebody holds a part of has no un
 rest. Outages stay down unless the GPU works.
 
 Inside that, a row is of one value of each of `SAMPLE_DIMENSIONS`: which signals were measured (`measured_mask`), whether
-the chip was throttled, how much memory it has. In which twentieth of the scale the activity lay is told by twenty columns
+the chip was throttled, how much memory it has. In which twentieth of the scale the activity lay stands in twenty columns
 of seconds (`HISTOGRAM`): as a dimension it would make more than twice the rows. State is decided for each sample; only
 additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
 (effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half

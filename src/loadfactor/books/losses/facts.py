@@ -164,7 +164,6 @@ def list_failed_runs(session: Session, window: Span) -> list[FailedRun]:
 HOLDER: Final = ("job", "team", "user")
 """By what losses of holders are stated."""
 OF_NODES: Final = tuple(m for m in ASKED if m.name in ("unallocated", "down", "unallocated_cost", "down_cost"))
-OF_GPUS: Final = tuple(m for m in ASKED if m.name in ("idle", "busy", "unobserved", "active"))
 
 
 @dataclass(frozen=True)
@@ -187,6 +186,9 @@ class JobGpu(NamedTuple):
     busy: float
     unobserved: float
     active: float
+
+
+OF_GPUS: Final = tuple(m for m in ASKED if m.name in JobGpu._fields)
 
 
 class LossFacts:
