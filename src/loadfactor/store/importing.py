@@ -1,7 +1,6 @@
 """Importing files into a store: every row of them or, on any error, none; and which spans of the ledger they touch."""
 
 import hashlib
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadfactor.base.errors import InputError, SourceError
+from loadfactor.base.paths import DIGEST_DIGITS
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import DeviceEvent, Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.text_blocks import strip_rotation
@@ -261,7 +261,7 @@ def _set_late_aside(writer: Writer, day: int, rows: pa.Table) -> None:
     path = (
         writer.folder
         / QUARANTINE
-        / f"late-{date.fromordinal(_EPOCH + day)}-{zlib.crc32(content):08x}"
+        / f"late-{date.fromordinal(_EPOCH + day)}-{hashlib.sha256(content).hexdigest()[:DIGEST_DIGITS]}"
         / "samples.parquet"
     )
     disk.make_folder(path.parent)

@@ -253,7 +253,7 @@ def _is_whole(folder: Path, file: StoredFile) -> bool:
 
 def _quarantine(folder: Path, name: str) -> None:
     (folder / QUARANTINE).mkdir(exist_ok=True)
-    disk.rename(folder / name, folder / QUARANTINE / name)
+    disk.move_aside(folder / name, folder / QUARANTINE)
 
 
 BEFORE: Final = 0
