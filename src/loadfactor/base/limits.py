@@ -85,6 +85,8 @@ MOST_INPUT_ROWS: Final = 10_000_000
 """Of one database, and of a table that is read whole. A Parquet file read batch by batch may have more: see MOST_UNPACKED_TIMES."""
 MOST_UNPACKED_TIMES: Final = 250
 """Its size that a packed file unpacks to: gzip reaches 1,030 with one byte repeated; logs and tables stay below 50."""
+MOST_TEXT_BYTES: Final = 128 * BYTES_PER_MIB
+"""Of a column that is read at once from a table that may have any number of rows."""
 UNPACKED_FREELY_BYTES: Final = 64 * BYTES_PER_MIB
 """A file that unpacks to no more may have any ratio."""
 

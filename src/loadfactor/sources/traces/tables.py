@@ -3,6 +3,7 @@
 Files are opened to be read alone: nothing, not even an index or a journal, is written beside them.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -11,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError, say_why
 from loadfactor.base.limits import MOST_INPUT_BYTES
 from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.sources.databases import Database
+from loadfactor.sources.parquet_files import read_whole
 from loadfactor.sources.traces.pieces import GZIP, TracePieces
 
 NULL: Final = np.iinfo(np.int64).min
@@ -149,8 +150,9 @@ class ArrowTables:
 
 def _read_table(file: Path, columns: Sequence[str] | None) -> pa.Table:
     if file.suffix == ".parquet":
-        return pq.read_table(file, columns=None if columns is None else list(columns), partitioning=None)
-    with pa.memory_map(str(file), "r") as source:
+        with pa.OSFile(os.fsencode(file)) as source:
+            return read_whole(source, str(file), None if columns is None else list(columns))
+    with pa.memory_map(os.fsencode(file), "r") as source:
         try:
             return pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:
