@@ -62,7 +62,7 @@ class Database:
     def read(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Read the rows that a statement selects, one by one."""
         try:
-            for row in self._connection.execute(statement, parameters):
+            for row in self._execute(statement, parameters):
                 self._charge(1, sum(len(cell) for cell in row if isinstance(cell, str | bytes)))
                 yield row
         except _BROKEN as error:
@@ -72,12 +72,17 @@ class Database:
         """Read columns of a table as whole numbers, up to 50,000 rows at once."""
         chosen = ", ".join(f'CAST("{column}" AS INTEGER)' for column in columns)
         try:
-            cursor = self._connection.execute(f'SELECT {chosen} FROM "{table}"')
+            cursor = self._execute(f'SELECT {chosen} FROM "{table}"')
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 self._charge(len(rows), len(rows) * len(columns) * _NUMBER_BYTES)
                 yield rows
         except _BROKEN as error:
             raise self._explain(error) from None
+
+    def _execute(self, statement: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        if self._is_late():  # a short statement ends before SQLite asks
+            raise self._refuse(f"more than {MOST_INPUT_S:g} seconds")
+        return self._connection.execute(statement, parameters)
 
     def _charge(self, rows: int, content_bytes: int) -> None:
         """Take what was read off the budget."""
