@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.spelling import spell_out_bytes
 
 BETWEEN: Final = ","
 """Between the folders of several stores that are read as one, where they are written as one text."""
@@ -37,6 +38,8 @@ def read_store(text: str | Path) -> Path:
     (PosixPath('stores/eu,stores/us'), PosixPath('stores/*'))
     """
     path = read_path(text)
+    if spell_out_bytes(str(path)) != str(path):  # the query engine opens no other
+        raise InputError(f"{path} is not UTF-8; a store needs a folder whose name is, choose one with --store")
     if is_joint(path):
         return join_stores(map(read_store, str(path).split(BETWEEN))) if BETWEEN in str(path) else path
     if read_url(path) is not None:

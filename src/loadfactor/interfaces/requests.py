@@ -5,7 +5,6 @@ after it. Nothing heavy is imported here: the command line reads these classes f
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from loadfactor.base.limits import WAIT_H
 from loadfactor.base.paths import is_joint, join_stores, name_store, read_store, read_url, say_read_only
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.request import Request, option
+from loadfactor.interfaces.notices import write_notice
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
@@ -58,12 +58,12 @@ class StoreRequest(Request):
         # reports a damaged manifest.
         with suppress(DamageError):
             if clashes := books.describe_clashes():
-                print(f"loadfactor: {clashes}", file=sys.stderr)
+                write_notice(clashes)
             losses = books.store.manifest.losses
             if losses:
                 files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
                 line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
-                print(f"loadfactor: {line}", file=sys.stderr)
+                write_notice(line)
         return books
 
     @property
@@ -149,7 +149,7 @@ class SpanRequest(Request):
                     "this ledger was booked by another version or with another idle_below: every question books it anew"
                 )
                 command = f"loadfactor compact --store {quote(store)}"
-                print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
+                write_notice(f"{line}; `{command}` writes it once")
         return books
 
     @property

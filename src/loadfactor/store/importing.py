@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.paths import DIGEST_DIGITS
+from loadfactor.base.spelling import spell_out_bytes
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import DeviceEvent, Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.text_blocks import strip_rotation
@@ -93,7 +94,7 @@ def import_rows(
     if not receipt.rows:
         return receipt
     stated = tuple((g.where, g.what, g.count) for g in receipt.gaps)
-    names = tuple(str(f) for f in files)
+    names = tuple(spell_out_bytes(str(file)) for file in files)
     record = ImportRecord(
         number, digest, source.name, names, receipt.rows, stated, options.held_by, int(time() * MS_PER_S)
     )
@@ -175,7 +176,8 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
     total = hashlib.sha256(stated.encode())
     for name, path in sorted((strip_rotation(f.name), f) for f in files):
         with path.open("rb") as file:
-            total.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{name} {content}".encode(errors="surrogateescape"))
     return total.hexdigest()
 
 

@@ -6,7 +6,6 @@ import logging
 import resource
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_
 from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
+from loadfactor.interfaces.notices import write_notice
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.connections import Connection, Waiting
@@ -64,7 +64,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         reload = Reload(opened.books.store.folder, settings, kept, check_access, partial(_take_access, guard))
         _greet(address, opened.books.store.name, settings)
         if warning:
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_run(server, kept, listening, reload))
 
@@ -81,13 +81,9 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
         prepare()
         server = make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
         address = name_address(host, listening, settings)
-        print(
-            f"loadfactor: the books in {books.store.name} are at {address}/; Ctrl-C ends it",
-            file=sys.stderr,
-            flush=True,
-        )
+        write_notice(f"the books in {books.store.name} are at {address}/; Ctrl-C ends it")
         if warning:
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(server.serve(sockets=[listening]))
 
@@ -348,5 +344,4 @@ def _greet(address: str, store: str, settings: Settings) -> None:
     if settings.kubernetes:
         watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
         sources = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
-    print(f"loadfactor: books in {store}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write",
-          file=sys.stderr, flush=True)  # fmt: skip
+    write_notice(f"books in {store}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write")

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -31,6 +30,7 @@ from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_
 from loadfactor.books.books import Books
 from loadfactor.collect.live import ReceiverCounts
 from loadfactor.interfaces.gauges.exposition import MetricFamily, write_exposition
+from loadfactor.interfaces.notices import write_notice
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.app import NEEDS_OF_TENANT, make_app, refuse_failed, refuse_http
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
@@ -418,9 +418,9 @@ def serve_tenants(listen: str, server: Settings, is_live: bool) -> None:
         app = TenantServer(server, host, address, is_live)
         process = make_server(app, app.guard, server)
         names = ", ".join(f"{address}/t/{tenant.name}/" for tenant in server.tenant)
-        print(f"loadfactor: books of {len(server.tenant)} tenants at {names}", file=sys.stderr, flush=True)
+        write_notice(f"books of {len(server.tenant)} tenants at {names}")
         if not (is_loopback(host) or server.server.tls_cert or server.server.trusted_proxies):
             warning = "tokens travel unencrypted; give tls_cert and tls_key in [server] of the configuration"
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(app.run(process, listening))
