@@ -21,9 +21,11 @@ from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+    from loadfactor.books.repair_plan import RepairPlan
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.retention import Retained
     from loadfactor.books.watched import Watched
+    from loadfactor.books.writing import Repair
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
@@ -149,9 +151,22 @@ class Books:
 
     def repair(self, progress: "Progress" = _quiet) -> tuple[Loss, ...]:
         """Put what is damaged into quarantine and make good what can be; what is lost."""
+        return self.take_generation(progress).losses
+
+    def take_generation(self, progress: "Progress" = _quiet, take: int | None = None) -> "Repair":
+        """Repair one of the generations that are there, by default the one that keeps most; the others go into quarantine.
+
+        Raises InputError for books in a bucket, and a generation that is not there.
+        """
         from loadfactor.books.writing import repair
 
-        return repair(self.store, self.idle_below, progress)
+        return repair(self.store, self.idle_below, progress, take)
+
+    def plan_repair(self, progress: "Progress" = _quiet) -> "RepairPlan":
+        """What a repair could take, and what each would keep, without the live rows that are in no file; nothing changes."""
+        from loadfactor.books.repair_plan import plan_repair
+
+        return plan_repair(self.store, self.idle_below, progress)
 
     def close_month(
         self,

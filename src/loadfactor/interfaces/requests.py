@@ -614,6 +614,14 @@ class RetainRequest(StoreRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RepairRequest(StoreRequest):
+    """Options of `loadfactor repair`."""
+
+    plan: bool = option("Say which generations of the books are there and what each keeps, and change nothing.", False)
+    take: int | None = option("Take this generation, as --plan lists them. [default: the one that --plan says]", None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MergeRequest(StoreRequest):
     other: Path = option("The other store, a folder or the URL of a bucket; it stays as it is.", is_argument=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadfactor.base.paths import list_folders
+from loadfactor.base.small_json import read_json
 from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
 
@@ -92,7 +93,7 @@ def write_running(folder: Path, digests: dict[str, str]) -> None:
 def read_running(folder: Path) -> dict[str, str]:
     """The digests kept last; none where no server ever ran."""
     try:
-        return dict(json.loads((folder / RUNNING).read_text()))
+        return dict(read_json(folder / RUNNING))
     except (OSError, ValueError, TypeError):
         return {}
 
@@ -107,8 +108,8 @@ def read_statuses(folder: Path) -> list[SourceStatus]:
     """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
     found = []
     for of in list_folders(folder):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            found += [_read_status(one) for one in json.loads((of / NAME).read_text())]
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            found += [_read_status(one) for one in read_json(of / NAME)]
     return found
 
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import duckdb
 
+from loadfactor.base.small_json import parse_json
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
@@ -85,8 +86,15 @@ class Writer(Session):
         return replace(file, bytes=path.stat().st_size, crc32=checksum_file(path))
 
     def footer(self, file: StoredFile, replaces: Iterable[StoredFile] = ()) -> str:
-        """JSON in a file about itself and the books: description, what it replaces, currency, which live batches are in files."""
-        of_books = {"currency": self.currency, "live_through": self.manifest.live_through}
+        """JSON in a file about itself and the books: description, what it replaces, currency, which live batches are in files.
+
+        `generation`: the first one that it can be part of, so that files newer than a manifest are known as such.
+        """
+        of_books = {
+            "currency": self.currency,
+            "live_through": self.manifest.live_through,
+            "generation": self._before.generation + 1,
+        }
         return json.dumps(asdict(file) | {"replaces": [f.name for f in replaces]} | of_books)
 
     def copy_ledger(self, sql: str) -> list[StoredFile]:
@@ -135,7 +143,7 @@ def read_footer(path: Path) -> dict[str, Any] | None:
 
     try:
         written = (_read_metadata(path).metadata or {}).get(FOOTER.encode())
-        found = json.loads(written) if written else None
+        found = parse_json(written) if written else None
     except (OSError, ValueError, ArrowException):
         return None
     return found if isinstance(found, dict) else None

@@ -242,9 +242,13 @@ _OFF: Final = f"""
 
 
 def check_files(session: Session) -> None:
-    """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are."""
+    """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are.
+
+    So it does if an older manifest was put in place of the newest.
+    """
     damaged = []
     for of in list_sessions(session):
+        of.place.refuse_older(of.manifest)
         for file in of.manifest.files:
             try:
                 of.place.locate([file], again=True)

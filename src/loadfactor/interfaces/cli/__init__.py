@@ -492,10 +492,10 @@ COMMANDS = (
     CommandEntry(
         "repair",
         "Put damaged files into quarantine and make good what can be.\n\n"
-        "A lost manifest is rebuilt from the files. Exits with 1 where something is lost, and says which imports "
-        "would bring it again.",
+        "Takes the newest generation of the books of which nothing is lost, also if an older manifest was put back; a lost one is "
+        "rebuilt from the files. Exits with 1 if something is lost, and says which imports would bring it again.",
         "loadfactor.interfaces.pages.books.build_repair",
-        "loadfactor.interfaces.requests.StoreRequest",
+        "loadfactor.interfaces.requests.RepairRequest",
     ),
     CommandEntry(
         "backup",
