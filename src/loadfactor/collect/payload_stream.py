@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from loadfactor.base.errors import SourceError, StoreError, say_why
-from loadfactor.collect.skipped import SkippedCounts
+from loadfactor.collect.skipped import Shortfall, SkippedCounts
 from loadfactor.sources.base import Gap, Rows, Skip
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.live_database import quarantine_body
@@ -82,9 +82,9 @@ class PayloadStream(ABC):
         del now_ms
         return 0
 
-    def describe_ahead(self) -> str:
-        """In words, how far samples came ahead of our clock lately; empty where they did not."""
-        return ""
+    def find_ahead(self) -> Shortfall | None:
+        """Find how far samples came ahead of our clock lately; None if they did not."""
+        return None
 
     @property
     def waiting(self) -> int:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loadfactor import __version__
+from loadfactor.base.health import HealthReason
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.books import Books
 from loadfactor.catalog.facts import digest_catalog
@@ -51,6 +52,10 @@ class Receiver(Protocol):
 
     def health(self) -> dict[str, Any]:
         """`{"status", "sources": [{"name", "status", "last_sample", "error"}], "lag_s"}`; never waits for a lock."""
+        ...
+
+    def reasons(self) -> list[HealthReason]:
+        """List what is wrong with collecting and booking; never waits for a lock."""
         ...
 
     def counts(self) -> ReceiverCounts:

@@ -19,6 +19,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
@@ -126,6 +127,7 @@ class LiveBooks:
         self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
         self.digests = DigestService(books, settings, address, leading)
         live.heard = self.alerts.arrivals.hear
+        self._retention = RetentionService(books, write_line)
         self.gate = make_app(
             books,
             self.service,
@@ -135,8 +137,8 @@ class LiveBooks:
             digests=self.digests,
             leading=leading if settings.pair.peer else None,
             quota=quota,
+            retention=self._retention,
         )
-        self._retention = RetentionService(books, write_line)
         self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
@@ -206,6 +208,10 @@ class AtRest:
     def health(self) -> dict[str, Any]:
         """Well, without sources."""
         return {"status": "ok", "sources": [], "lag_s": 0.0}
+
+    def reasons(self) -> list[HealthReason]:
+        """None of anything."""
+        return []
 
     def counts(self) -> ReceiverCounts:
         """None of anything."""
