@@ -222,11 +222,13 @@ def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool 
     """The guard of a server, and what to warn of."""
     tokens, given = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, given.trusted_proxies, given.tls_cert is not None)
-    return Guard(tokens, host, given.trusted_proxies, read_users(given), is_read_only=is_read_only), warning
+    users, allowed = read_users(given), given.allowed_hosts
+    guard = Guard(tokens, host, given.trusted_proxies, users, is_read_only=is_read_only, allowed_hosts=allowed)
+    return guard, warning
 
 
 def _take_access(guard: Guard, settings: Settings) -> None:
-    guard.take(settings.server.trusted_proxies, read_users(settings.server))
+    guard.take(settings.server.trusted_proxies, read_users(settings.server), settings.server.allowed_hosts)
 
 
 def name_address(host: str, listening: socket.socket, settings: Settings) -> str:
