@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from loadfactor.base.clock import ClockWatch, format_utc, now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.health import HealthReason, Severity, Trouble, derive_status
 from loadfactor.base.units import MS_PER_MIN, MS_PER_S, S_PER_DAY, S_PER_HOUR
@@ -469,12 +470,7 @@ class LiveService:
             try:
                 await work()
             except Exception as error:  # a defect of ours must not stop collection
-                self._log(
-                    level="error",
-                    event="a repeated task failed",
-                    task=work.__name__,
-                    error=f"{type(error).__name__}: {error}",
-                )
+                DEFECTS.explain(work.__name__.strip("_"), error)
             await asyncio.sleep(max(0.05, began + every_s - time.monotonic()))
 
     async def _ingest(self) -> None:
@@ -484,8 +480,8 @@ class LiveService:
         try:
             self._flush.rows += await asyncio.to_thread(self.collector.ingest)
             self._ingest_trouble.note("")
-        except LoadfactorError as error:
-            self._ingest_trouble.note(str(error))
+        except Exception as error:  # also a defect of ours: /health has to say that nothing is booked
+            self._ingest_trouble.note(DEFECTS.explain("ingest", error))
         for path in self.collector.quarantined[self._logged_quarantined :]:
             self._logged_quarantined += 1
             self._aside_s, self._aside_ms = time.monotonic(), now_ms()
@@ -503,11 +499,12 @@ class LiveService:
                 self._live.discard_through(self._flush_books())
                 self._flush = _Flush(time.monotonic())
                 self._flush_trouble.note("")
-            except LoadfactorError as error:
+            except Exception as error:  # also a defect of ours: rows stay live, and readers see them
                 again_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
                 self._flush = _Flush(again_s)
-                self._flush_trouble.note(str(error))
-                self._log(level="warning", event="live rows stay live for now", error=str(error))
+                why = DEFECTS.explain("flush", error)
+                self._flush_trouble.note(why)
+                self._log(level="warning", event="live rows stay live for now", error=why)
 
     async def _keep_statuses(self) -> None:
         now = self.statuses()

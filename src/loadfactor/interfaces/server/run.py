@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,6 +46,8 @@ BACKLOG = 1024
 LOOK_EVERY_S = 1.0
 LEAST_FILES = 96
 """Open files of a process; with fewer, questions fail beside the connections that wait."""
+LAST_CALLS = 20
+"""Of an error, in the log."""
 LONGEST_REQUEST_S = 10
 """So long requests that are under way may take after a signal."""
 
@@ -303,6 +306,9 @@ class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         facts = {"error": f"{type(error).__name__}: {error}"} if error else {}
+        facts |= getattr(record, "facts", {})
+        if error is not None:
+            facts["traceback"] = "".join(traceback.format_exception(error, limit=-LAST_CALLS))
         write_line(level=record.levelname.lower(), by=record.name, message=record.getMessage(), **facts)
 
 

@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
 from loadfactor.books.books import Books
 from loadfactor.collect.live import ReceiverCounts
@@ -152,8 +153,7 @@ class Tenant:
                 try:
                     self.error = await (self._serve_live() if self._is_live else self._serve_at_rest())
                 except Exception as error:  # whatever it is, the others go on
-                    ours = isinstance(error, LoadfactorError)
-                    self.error = str(error) if ours else f"{type(error).__name__}: {say_why(error)}"
+                    self.error = DEFECTS.explain(f"tenant {self.given.name}", error)
                 write_line(level="error", event="a tenant is not served", error=self.error)
                 await asyncio.sleep(AGAIN_S)
 
