@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loadfactor.base.clock import format_utc
+from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import list_folders
 from loadfactor.base.small_json import read_json
 from loadfactor.sources.base import SKIPPED
@@ -61,7 +63,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), degraded or failing.
+    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), absent, degraded or failing.
+
+    A source that is ok has an `error` if its samples are ahead of the clock: they are kept, and booked later.
 
     A group of exporters has `targets`, of which `answering` answered last; `gaps` are of those that did not. `unknown`: what a
     group of serving engines could not tell, and how often.
@@ -78,6 +82,40 @@ class SourceStatus:
     answering: int | None = None
     unknown: tuple[tuple[str, int], ...] = ()
     skipped: tuple[Skipped, ...] = ()
+
+
+BACKUP = "backup"
+"""Sources of this name are backups, which a server lists with what it fetches."""
+SET_CLOCKS = "set the clocks of both machines by NTP: `chronyc tracking` on each says how far they are off"
+_ACTIONS = {
+    "absent": "nothing, unless you use it",
+    "silent": "see whether it still runs and sends here",
+    "degraded": "see to what the cause names; the rest of the source is collected",
+    "ok": "see to what sends it; the rest of the source is collected",
+}
+
+
+def explain_status(status: SourceStatus) -> HealthReason | None:
+    """Explain a source that is not well; None if nothing is to be said. What is odd at a source that is ok is a note."""
+    if not status.error:
+        return None
+    kind = status.name.partition(" ")[0]
+    if "clock" in status.error:
+        action = SET_CLOCKS
+    elif kind == BACKUP:
+        action = "see that the target exists and can be written; it is tried again every five minutes"
+    else:
+        action = _ACTIONS.get(
+            status.status, "see that it runs and can be reached from here; it is asked again by itself"
+        )
+    return HealthReason(
+        kind if kind in (BACKUP, "clock") else "collector",
+        status.name,
+        "note" if status.status in ("ok", "waiting", "absent") else "degraded",
+        status.error,
+        format_utc(status.since_ms),
+        action,
+    )
 
 
 def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:

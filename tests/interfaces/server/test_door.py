@@ -34,7 +34,13 @@ def open_browser(
     books: Books, base: str = LOCAL, client: str = "127.0.0.1", bounds: Bounds | None = None, **about: object
 ) -> TestClient:
     """A browser at another address that keeps its cookies and follows nothing."""
-    guard = Guard(TokenFile(books.store.folder), "0.0.0.0", [PROXY], **about)  # type: ignore[arg-type]
+    guard = Guard(
+        TokenFile(books.store.folder),
+        "0.0.0.0",
+        [PROXY],
+        allowed_hosts=["books.example"],
+        **about,  # type: ignore[arg-type]
+    )
     app = make_app(books, Remembering(), guard, bounds)
     return TestClient(app, base, headers=BROWSER, client=(client, 50_000), follow_redirects=False)
 

@@ -7,10 +7,11 @@ from dataclasses import is_dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from loadfactor.base.health import HealthReason
 from loadfactor.interfaces.pages.lists import MetricEntry
 from loadfactor.interfaces.render.json import names_of
 
@@ -141,9 +142,10 @@ class SourceHealth(BaseModel):
 
 
 class HealthAnswer(BaseModel):
-    """How the server does."""
+    """How the server does. `status` is that of the most severe reason; notes leave it ok."""
 
-    status: str
+    status: Literal["ok", "degraded", "failing"]
+    reasons: list[describe_shape(HealthReason)]  # type: ignore[valid-type]
     sources: list[SourceHealth]
     lag_s: float
     model_config = ConfigDict(extra="allow")

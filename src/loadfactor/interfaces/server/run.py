@@ -6,6 +6,8 @@ import logging
 import resource
 import signal
 import socket
+import sys
+import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
@@ -44,6 +47,8 @@ BACKLOG = 1024
 LOOK_EVERY_S = 1.0
 LEAST_FILES = 96
 """Open files of a process; with fewer, questions fail beside the connections that wait."""
+LAST_CALLS = 20
+"""Of an error, in the log."""
 LONGEST_REQUEST_S = 10
 """So long requests that are under way may take after a signal."""
 
@@ -122,6 +127,7 @@ class LiveBooks:
         self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
         self.digests = DigestService(books, settings, address, leading)
         live.heard = self.alerts.arrivals.hear
+        self._retention = RetentionService(books, write_line)
         self.gate = make_app(
             books,
             self.service,
@@ -131,8 +137,8 @@ class LiveBooks:
             digests=self.digests,
             leading=leading if settings.pair.peer else None,
             quota=quota,
+            retention=self._retention,
         )
-        self._retention = RetentionService(books, write_line)
         self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
@@ -203,6 +209,10 @@ class AtRest:
         """Well, without sources."""
         return {"status": "ok", "sources": [], "lag_s": 0.0}
 
+    def reasons(self) -> list[HealthReason]:
+        """None of anything."""
+        return []
+
     def counts(self) -> ReceiverCounts:
         """None of anything."""
         return ReceiverCounts(0, 0, {}, errors={})
@@ -212,11 +222,13 @@ def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool 
     """The guard of a server, and what to warn of."""
     tokens, given = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, given.trusted_proxies, given.tls_cert is not None)
-    return Guard(tokens, host, given.trusted_proxies, read_users(given), is_read_only=is_read_only), warning
+    users, allowed = read_users(given), given.allowed_hosts
+    guard = Guard(tokens, host, given.trusted_proxies, users, is_read_only=is_read_only, allowed_hosts=allowed)
+    return guard, warning
 
 
 def _take_access(guard: Guard, settings: Settings) -> None:
-    guard.take(settings.server.trusted_proxies, read_users(settings.server))
+    guard.take(settings.server.trusted_proxies, read_users(settings.server), settings.server.allowed_hosts)
 
 
 def name_address(host: str, listening: socket.socket, settings: Settings) -> str:
@@ -291,6 +303,9 @@ class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         facts = {"error": f"{type(error).__name__}: {error}"} if error else {}
+        facts |= getattr(record, "facts", {})
+        if error is not None:
+            facts["traceback"] = "".join(traceback.format_exception(error, limit=-LAST_CALLS))
         write_line(level=record.levelname.lower(), by=record.name, message=record.getMessage(), **facts)
 
 
