@@ -18,6 +18,7 @@ from loadfactor.collect.peer import STORE_FILES
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.clock_service import ClockService
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
 from loadfactor.interfaces.server.endpoints import (
@@ -95,13 +96,14 @@ def make_app(
     leading: Leading | None = None,
     is_live: bool = True,
     quota: Quota | None = None,
+    clock: ClockService | None = None,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
 
     `is_live`: whether the books go on, so that pages without a window show the last days. `quota`: of a tenant, what it may send;
     nothing of it is open to who has no token.
     """
-    bounds = bounds or Bounds()
+    bounds, clock = bounds or Bounds(), clock or ClockService(books.store.place)
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
     long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
     plan_pool = QuestionPool(bounds.plans, bounds.waiting_plans, bounds.retry_after_s)
@@ -152,6 +154,9 @@ def make_app(
         if digests is not None:
             answer |= {"digests": digests.health()}
             answer["status"] = "degraded" if answer["status"] == "ok" and digests.error else answer["status"]
+        answer |= {"clock": clock.health()}
+        if (reason := clock.reason) is not None and reason.severity == "degraded" and answer["status"] == "ok":
+            answer["status"] = "degraded"
         return JSONResponse(answer)
 
     add_door(app, bounds, guard, lambda: [("", guard, books.store.place.beside)])

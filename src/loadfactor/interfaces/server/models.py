@@ -140,12 +140,22 @@ class SourceHealth(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class ClockHealth(BaseModel):
+    """The clock of the server beside the newest time that its store recorded; `ahead_s` is negative if it is behind."""
+
+    now_utc: str
+    newest_trusted_utc: str | None
+    ahead_s: float
+    deletions: str
+
+
 class HealthAnswer(BaseModel):
     """How the server does."""
 
     status: str
     sources: list[SourceHealth]
     lag_s: float
+    clock: ClockHealth
     model_config = ConfigDict(extra="allow")
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.errors import ClockError, LoadfactorError
 from loadfactor.base.units import S_PER_DAY, S_PER_MIN
 from loadfactor.books.books import Books
 
@@ -17,9 +17,14 @@ AGAIN_S: Final = 15.0 * S_PER_MIN
 class RetentionService:
     """Has the books drop what is too old, once a UTC day; says in the log what that was."""
 
-    def __init__(self, books: Books, log: Callable[..., None]) -> None:
-        self._books, self._log = books, log
+    def __init__(
+        self, books: Books, log: Callable[..., None], read_witnessed_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`read_witnessed_ms` gives the newest sample of senders that have a clock of their own."""
+        self._books, self._log, self._read_witnessed_ms = books, log, read_witnessed_ms
         self._day = -1
+        self._is_stopped = False
+        """Whether the clock kept the last attempt from dropping anything, which was logged."""
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -32,12 +37,18 @@ class RetentionService:
         if today == self._day:
             return True
         try:
-            done = self._books.retain()
+            done = self._books.retain(witnessed_ms=self._read_witnessed_ms())
+        except ClockError as error:
+            if not self._is_stopped:
+                self._log(level="warning", event="nothing is dropped while the clock is not trusted", error=str(error))
+            self._is_stopped = True
+            return False
         except Exception as error:  # books that cannot be written now, or a defect of ours, must not stop the server
             why = str(error) if isinstance(error, LoadfactorError) else repr(error)
             self._log(level="warning", event="what is older than [retention] stays for now", error=why)
             return False
         self._day = today
+        self._is_stopped = False
         for of in done.dropped:
             facts = {"table": of.table, "rows": of.rows, "bytes": of.bytes, "days": of.days}
             self._log(level="info", event="rows older than [retention] were dropped", **facts)
