@@ -1,12 +1,12 @@
 """Dropping what is older than [retention] keeps it, while a server runs: at its start, and after each midnight UTC."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import ClockError, LoadfactorError
-from loadfactor.base.units import S_PER_DAY, S_PER_MIN
+from loadfactor.base.units import MS_PER_DAY, S_PER_MIN
 from loadfactor.books.books import Books
 
 LOOK_EVERY_S: Final = float(S_PER_MIN)
@@ -33,7 +33,7 @@ class RetentionService:
 
     def drop(self) -> bool:
         """Drop what is too old, unless that was done today; False where it could not be done."""
-        today = int(time.time()) // S_PER_DAY
+        today = now_ms() // MS_PER_DAY
         if today == self._day:
             return True
         try:
