@@ -6,6 +6,7 @@
     │   └── PlanError       a what-if that cannot be: names the constraint and the nearest thing that works
     ├── StoreError          the books on disk cannot be read or written
     │   ├── DamageError     a file of the books is not what was written
+    │   ├── ClockError      the clock is too far from what was recorded: nothing is deleted
     │   └── BusyError       so much waits that no more is taken for now
     │       └── LimitError  it is more than somebody may ask or send
     └── CatalogError        a fact in the catalog is missing or malformed
@@ -40,6 +41,10 @@ class StoreError(LoadfactorError):
 
 class DamageError(StoreError):
     """A file of the books is missing or not what was written; with it in quarantine, the rest still answers."""
+
+
+class ClockError(StoreError):
+    """The clock is too far from the newest time that the store recorded, so nothing is deleted."""
 
 
 class BusyError(StoreError):

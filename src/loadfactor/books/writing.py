@@ -64,7 +64,13 @@ def add_files(
 
 
 def add_rows(
-    store: Store, idle_below: float, source: Source, items: Iterable[Rows | Gap], name: str, progress: Progress
+    store: Store,
+    idle_below: float,
+    source: Source,
+    items: Iterable[Rows | Gap],
+    name: str,
+    progress: Progress,
+    has_source_times: bool = True,
 ) -> Receipt:
     """As `Books.add_rows`."""
 
@@ -72,7 +78,7 @@ def add_rows(
         for record in list_imports(writer, f"digest = {quote(name)}"):
             gaps = tuple(Gap(*gap) for gap in record.gaps)
             return Receipt(source.name, record.rows, gaps, already=True, number=record.number)
-        receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress)
+        receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress, has_source_times)
         if receipt.rows:
             _finish(writer, progress, idle_below)
         return receipt
@@ -126,10 +132,11 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
     return forgotten
 
 
-def flush(store: Store, idle_below: float) -> int:
+def flush(store: Store, idle_below: float, witnessed_ms: int = 0) -> int:
     """As `Books.flush`."""
 
     def work(writer: Writer) -> int:
+        writer.witnessed_ms = witnessed_ms
         if flush_live(writer):
             _finish(writer, quiet, idle_below)
         return writer.manifest.live_through

@@ -338,6 +338,12 @@ class LiveService:
             since_utc = format_utc(self._aside_ms if now else None)
             yield HealthReason("collector", None, severity, cause, since_utc, action)
 
+    @property
+    def witnessed_ms(self) -> int:
+        """The newest sample of senders and servers that have a clock of their own; 0 if there is none."""
+        stream_ids = [REMOTE_WRITE, *(pull.name for pull in self._pulls)]
+        return max((at for name in stream_ids for at in self.collector.stream(name).last_sample_ms.values()), default=0)
+
     def note_clock(self, what: str) -> None:
         """The clock is, or was, not right: health and `doctor` say so for a while."""
         self._clock, self._clock_s = PartStatus().fail(what, "degraded"), time.monotonic()

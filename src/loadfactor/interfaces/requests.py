@@ -611,6 +611,9 @@ class RetainRequest(StoreRequest):
     """Options of `loadfactor retain`."""
 
     dry_run: bool = option("Say what would be dropped, and drop nothing.", False)
+    confirm: bool = option(
+        "The clock is right: drop, although it is more than a day from the newest time that the store recorded.", False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,9 +86,14 @@ def import_rows(
     digest: str,
     files: Iterable[Path],
     progress: Progress,
+    has_source_times: bool = True,
 ) -> Receipt:
-    """Add rows to the books as one import with a record of it; nothing is added where there are no rows."""
+    """Add rows to the books as one import with a record of it; nothing is added where there are no rows.
+
+    `has_source_times`: False for rows that this machine's clock stamped.
+    """
     number = writer.manifest.last_import + 1
+    writer.has_source_times = has_source_times
     origin = Origin(source.name, source.default_step_s, source.watches)
     receipt = add_rows(writer, origin, items, options, number, progress)
     if not receipt.rows:

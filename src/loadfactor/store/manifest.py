@@ -177,6 +177,7 @@ class Manifest:
     live_through: int = 0  # batches of the live log up to this number are in files
     losses: tuple[Loss, ...] = ()
     dropped: Dropped = Dropped()
+    trusted_ms: int = 0  # the newest time that the clock may be measured by (`trusted_time`); 0: it is not known
 
     def of(self, table: str) -> tuple[StoredFile, ...]:
         """The files of one table that questions read."""

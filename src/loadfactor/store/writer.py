@@ -17,6 +17,7 @@ from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge
 from loadfactor.store.place import Place
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session
+from loadfactor.store.trusted_time import advance_trusted_ms
 from loadfactor.tables.schema import Span
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Writer(Session):
         self.work = place.files / f"staging-{uuid4().hex}"
         self._before = manifest
         self._made: set[str] = set()
+        self.has_source_times = False
+        """Whether the new rows carry times of their source, which this machine's clock did not write."""
+        self.witnessed_ms = 0
+        """The newest time of senders that have a clock of their own."""
 
     @property
     def has_changes(self) -> bool:
@@ -132,7 +137,8 @@ class Writer(Session):
     def publish(self) -> Manifest:
         """Move the new files into the store and swap the manifest."""
         made = sorted(self._made & {f.name for f in self.manifest.files})
-        new = replace(self.manifest, currency=self.currency)
+        trusted_ms = advance_trusted_ms(self._before, self.manifest, self.has_source_times, self.witnessed_ms)
+        new = replace(self.manifest, currency=self.currency, trusted_ms=trusted_ms)
         self.manifest = self.place.commit(self.work, made, self._before, new)
         return self.manifest
 

@@ -161,7 +161,7 @@ def record(
     with tempfile.TemporaryDirectory(prefix="loadfactor-record-") as folder:
         run = record_command(command, every_s, Path(folder))
         if run.gpus:
-            books.add_rows(SOURCE, list(run.read_rows(price_per_gpu_hour)), run.job)
+            books.add_rows(SOURCE, list(run.read_rows(price_per_gpu_hour)), run.job, has_source_times=False)
     with books.snapshot() as snapshot:
         page = build_document(run, snapshot)
     present(page, "json" if json else output_format, output, brief)

@@ -39,6 +39,7 @@ from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss
 from loadfactor.store.place import Place
 from loadfactor.store.scheduled_backups import back_up_when_due, restore
+from loadfactor.store.trusted_time import ACTION
 from loadfactor.tables.charges import CHARGES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
@@ -183,7 +184,7 @@ def build_compaction(request: StoreRequest) -> Document:
 def build_retention(request: RetainRequest) -> Document:
     """Drop what is older than [retention] keeps it; of which table how much that was."""
     with ProgressBar() as bar:
-        data = request.own_books.retain(bar, is_dry_run=request.dry_run)
+        data = request.own_books.retain(bar, is_dry_run=request.dry_run, is_confirmed=request.confirm)
     listed = table(
         data.dropped,
         col("table", "table"),
@@ -194,7 +195,10 @@ def build_retention(request: RetainRequest) -> Document:
     )
     kept = settings().retention
     words = ", ".join(f"{name} {age}" for name, age in kept.as_json().items())
-    note = Section(lead=f"Kept are: {words}. Days without samples keep their ledger as it was booked.")
+    lead = f"Kept are: {words}. Days without samples keep their ledger as it was booked."
+    if data.clock and request.dry_run:
+        lead += f" But {data.clock}; {ACTION}."
+    note = Section(lead=lead)
     if not data.dropped:
         return Document("Nothing is older than it is kept.", (note,), data=data)
     headline = f"{data.words[0].upper()}{data.words[1:]}."

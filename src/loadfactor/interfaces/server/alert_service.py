@@ -69,8 +69,11 @@ class AlertService:
         note_clock: Callable[[str], None] = lambda _what: None,
         clock_ms: Callable[[], int] = now_ms,
         leading: Leading | None = None,
+        find_expiry_ms: Callable[[int], int] = int,
     ) -> None:
         """`address`: where links lead unless settings say it. `note_clock` hears that the clock was ahead.
+
+        `find_expiry_ms`: the time by which silences end, of the time that the clock says.
 
         `leading` says while which this server judges and tells: always unless it is given.
 
@@ -84,6 +87,7 @@ class AlertService:
         self._books, self._address = books, address
         self._leading = leading or Leading()
         self._note_clock, self._clock_ms = note_clock, clock_ms
+        self._find_expiry_ms = find_expiry_ms
         self._clock, self._steady_s = ClockWatch(), time.monotonic()
         self._taken = self._next = self.read(settings)
         self._changed = asyncio.Event()
@@ -230,7 +234,7 @@ class AlertService:
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _open(self) -> Outbox:
-        outbox = Outbox(self._books.store.folder)
+        outbox = Outbox(self._books.store.folder, self._find_expiry_ms)
         outbox.begin(self._taken.receivers, self._clock_ms())
         return outbox
 

@@ -20,6 +20,7 @@ from loadfactor.collect.peer import STORE_FILES
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.clock_service import ClockService
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
 from loadfactor.interfaces.server.endpoints import (
@@ -99,13 +100,14 @@ def make_app(
     is_live: bool = True,
     quota: Quota | None = None,
     retention: RetentionService | None = None,
+    clock: ClockService | None = None,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
 
     `is_live`: whether the books go on, so that pages without a window show the last days. `quota`: of a tenant, what it may send;
     nothing of it is open to who has no token.
     """
-    bounds = bounds or Bounds()
+    bounds, clock = bounds or Bounds(), clock or ClockService(books.store.place)
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
     long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
     plan_pool = QuestionPool(bounds.plans, bounds.waiting_plans, bounds.retry_after_s)
@@ -142,7 +144,7 @@ def make_app(
     add_insight(app, served)
     add_pair(app, served, leading or Leading())
     reason_lists: list[Callable[[], list[HealthReason]]] = [receiver.reasons]
-    reason_lists += [service.reasons for service in (alerts, digests, retention) if service is not None]
+    reason_lists += [service.reasons for service in (alerts, digests, retention, clock) if service is not None]
 
     @app.get(
         "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}
@@ -158,6 +160,7 @@ def make_app(
             answer |= {"leads": leading.leads}
         if digests is not None:
             answer |= {"digests": digests.health()}
+        answer |= {"clock": clock.health()}
         return JSONResponse(answer)
 
     add_door(app, bounds, guard, lambda: [("", guard, books.store.place.beside)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hmac import compare_digest
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from time import time
+from time import monotonic
 from typing import Final, Literal
 
 from loadfactor.base.errors import InputError, StoreError
@@ -149,7 +149,7 @@ class Guard:
         host: str = "127.0.0.1",
         trusted_proxies: Sequence[str] = (),
         users: ProxyUsers | None = None,
-        clock_s: Callable[[], float] = time,
+        clock_s: Callable[[], float] = monotonic,
         is_read_only: bool = False,
         is_closed: bool = False,
         allowed_hosts: Sequence[str] = (),

@@ -141,6 +141,15 @@ class SourceHealth(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class ClockHealth(BaseModel):
+    """The clock of the server beside the newest time that its store recorded; `ahead_s` is negative if it is behind."""
+
+    now_utc: str
+    newest_trusted_utc: str | None
+    ahead_s: float
+    deletions: str
+
+
 class HealthAnswer(BaseModel):
     """How the server does. `status` is that of the most severe reason; notes leave it ok."""
 
@@ -148,6 +157,7 @@ class HealthAnswer(BaseModel):
     reasons: list[describe_shape(HealthReason)]  # type: ignore[valid-type]
     sources: list[SourceHealth]
     lag_s: float
+    clock: ClockHealth
     model_config = ConfigDict(extra="allow")
 
 

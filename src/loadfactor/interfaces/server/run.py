@@ -6,7 +6,6 @@ import logging
 import resource
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.notices import write_notice
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
+from loadfactor.interfaces.server.clock_service import ClockService
 from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
@@ -120,14 +120,33 @@ class LiveBooks:
         merge = partial(_bring_over, books) if settings.pair.peer else None
         is_alone = of_tenant is None
         back_up = partial(_back_up, books, list_own_files())
+
+        def read_witnessed_ms() -> int:
+            return self.service.witnessed_ms
+
         self.service = LiveService(
-            folder, books.flush, live, settings, write_line, merge, back_up, samples_own=is_alone
+            folder,
+            lambda: books.flush(read_witnessed_ms()),
+            live,
+            settings,
+            write_line,
+            merge,
+            back_up,
+            samples_own=is_alone,
         )
+        self._clock = ClockService(books.store.place, read_witnessed_ms)
         leading = Leading(not settings.pair.peer)
-        self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
+        self.alerts = AlertService(
+            books,
+            settings,
+            address,
+            self.service.note_clock,
+            leading=leading,
+            find_expiry_ms=self._clock.find_expiry_ms,
+        )
         self.digests = DigestService(books, settings, address, leading)
         live.heard = self.alerts.arrivals.hear
-        self._retention = RetentionService(books, write_line)
+        self._retention = RetentionService(books, write_line, read_witnessed_ms)
         self.gate = make_app(
             books,
             self.service,
@@ -138,13 +157,14 @@ class LiveBooks:
             leading=leading if settings.pair.peer else None,
             quota=quota,
             retention=self._retention,
+            clock=self._clock,
         )
         self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Inside, everything runs; at the end it leaves everything kept."""
-        works = [self.service.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
+        works = [self.service.run(), self._clock.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
         works += [self._following.run()] if self._following else []
         tasks = [asyncio.create_task(work) for work in works]
         try:

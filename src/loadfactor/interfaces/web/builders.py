@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
@@ -35,6 +34,7 @@ from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
 from loadfactor.settings.config import settings
+from loadfactor.store.trusted_time import read_clock
 
 OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
@@ -315,7 +315,7 @@ def build_money(ask: Ask) -> Document:
 
 def build_alerts(ask: Ask) -> Document:
     """What fires, and since when."""
-    page = build_board(ask.books.store.folder, AlertsRequest(team=ask.team))
+    page = build_board(ask.books.store.place, AlertsRequest(team=ask.team))
     return replace(page, sections=[s for s in page.sections if ask.team is None or s.title != UNSENT])
 
 
@@ -445,7 +445,8 @@ def _list_wastes(inquiry: Inquiry, is_priced: bool) -> Section | None:
 
 
 def _list_firing(ask: Ask) -> Section | None:
-    board = read_board(ask.books.store.folder, now_ms(), LIVING)
+    store = ask.books.store
+    board = read_board(store.folder, read_clock(store.place).expiry_ms, LIVING)
     firing = [a.alert for a in board.alerts if a.alert.state == "firing" and belongs_to(a.alert, ask.team)]
     if not firing:
         return None
