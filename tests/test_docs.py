@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,24 @@ def test_the_commands_of_a_page_run(
         settings.cache_clear()
     if is_skipped:
         find_shared(REAL_TRACE["TRACE"])  # it is not there: this skips or fails
+
+
+FLEETS = ("october", "tables", "gpu.csv", "dmon.txt", "scrape.prom", "sacct.txt", "cluster.json")
+"""Examples that say which GPUs there are: each is of a fleet of its own."""
+
+
+def test_each_example_fleet_has_a_store_of_its_own() -> None:
+    """Who types one page after the other never adds a second fleet to books: examples/gpu.csv is not of examples/october."""
+    fleets_by_store: dict[str, set[str]] = defaultdict(set)
+    for page in (*RUN_PAGES, ROOT / "examples" / "README.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            imported = re.search(r"loadfactor import [\w-]+ examples/([\w.-]+)([^`#]*)", line)
+            if imported and imported[1] in FLEETS:
+                store = re.search(r"--store (\S+)", imported[2])
+                fleets_by_store[store[1] if store else "books"].add(imported[1])
+    mixed = {store: fleets for store, fleets in fleets_by_store.items() if len(fleets) > 1}
+    assert not mixed
+    assert fleets_by_store["books"] == {"october"}
 
 
 def place_real_data(word: str) -> str | None:
