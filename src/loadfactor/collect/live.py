@@ -515,8 +515,9 @@ class LiveService:
     async def _keep_statuses(self) -> None:
         now = self.statuses()
         if [replace(s, last_sample_ms=None) for s in now] != [replace(s, last_sample_ms=None) for s in self._written]:
-            await asyncio.to_thread(write_statuses, self._folder, now)
-            self._written = now
+            with suppress(OSError):  # on a full disk, of which /health speaks: they are written again at the next turn
+                await asyncio.to_thread(write_statuses, self._folder, now)
+                self._written = now
 
 
 def _describe(source: SourceStatus) -> dict[str, Any]:

@@ -158,6 +158,8 @@ class Guard:
         self._is_read_only, self._is_closed = is_read_only, is_closed
         self._tokens = tokens
         self._host, self._is_local = host, is_loopback(host)
+        self.unwritable = ""
+        """Why nothing can be written now; empty if it can."""
         self.take(trusted_proxies, users, allowed_hosts)
         self.sessions = Sessions(tokens, clock_s)
 
@@ -177,15 +179,20 @@ class Guard:
             return None
 
     def admit(self, caller: Caller, need: Need) -> Access:
-        """The access of a request. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
+        """The access of a request.
+
+        Raises RefusedError if it is not enough, StoreError if tokens cannot be read, or what it writes cannot be written now.
+        """
         by_proxy = self.trusts(caller.peer)
         self.check_host(caller)
         self._check_origin(caller, by_proxy)
         if need == "nothing":
             return Access("open")
-        access = replace(self._identify(caller, by_proxy), is_at_rest=self._is_read_only)
+        access = replace(self._identify(caller, by_proxy), is_at_rest=self._is_read_only or bool(self.unwritable))
         if self._is_read_only and need in WRITING:
             raise RefusedError(403, AT_REST)
+        if self.unwritable and need in WRITING:
+            raise StoreError(self.unwritable)
         if not access.grants(need):
             needed = {
                 "fleet": "a token that reads everything",

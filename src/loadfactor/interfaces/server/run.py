@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.errors import InputError, LoadfactorError, StoreError, is_disk_fault, say_why
 from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
@@ -35,6 +35,7 @@ from loadfactor.interfaces.server.pair import Following, Leading
 from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
+from loadfactor.interfaces.server.unopened import SwitchedApp, UnopenedReceiver, find_scratch_folder
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.settings.config import Settings, list_own_files
 from loadfactor.settings.server import BackupSettings
@@ -56,7 +57,13 @@ LONGEST_REQUEST_S = 10
 def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
-    opened = open_live(folder, settings)  # first: a second server hears of the first
+    try:
+        opened = open_live(folder, settings)  # first: a second server hears of the first
+    except StoreError as error:
+        if not is_disk_fault(error):
+            raise
+        serve_unopened(folder, host, port, settings, str(error))
+        return
     with contextlib.ExitStack() as open_now:
         open_now.callback(opened.live.close)
         guard, warning = _make_guard(opened.books.store.folder, host, settings)
@@ -72,6 +79,65 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
             write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_run(server, kept, listening, reload))
+
+
+def serve_unopened(folder: Path, host: str, port: int, settings: Settings, why: str) -> None:
+    """Serve books that cannot be written now, and collect once they can, until SIGTERM or SIGINT. Raises as `serve`."""
+    find_scratch_folder()
+    books = Books(folder, settings.idle_below)
+    store_folder = books.store.folder
+    guard, warning = _make_guard(store_folder, host, settings)
+    with bind(host, port) as listening:
+        prepare()
+        address = name_address(host, listening, settings)
+        receiver = UnopenedReceiver(guard, why)
+        app = SwitchedApp(make_app(books, receiver, guard))
+        server = make_server(app, guard, settings)
+
+        async def keep_current() -> str:
+            """Collect once the books can be written, until they could not be for too long; why."""
+            opened = await receiver.open(partial(open_live, folder, settings))
+            try:
+                kept = LiveBooks(opened, guard, settings, address)
+            except BaseException:
+                opened.live.close()
+                raise
+            check_access = partial(_make_guard, store_folder, host)
+            reload = Reload(store_folder, settings, kept, check_access, partial(_take_access, guard))
+            reload.watch(server.config.ssl)
+            app.app = kept.gate
+            try:
+                async with kept.running():
+                    return await kept.wait_until_given_up()
+            finally:
+                kept.gate.close()
+
+        _greet(address, books.store.name, settings)
+        print(
+            f"loadfactor: {why}; questions are answered, and collecting begins once it can be written",
+            file=sys.stderr,
+            flush=True,
+        )
+        if warning:
+            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(_run_beside(server, listening, keep_current()))
+
+
+async def _run_beside(server: uvicorn.Server, listening: socket.socket, work: Coroutine[Any, Any, str]) -> None:
+    """Serve until a signal, or until `work` ends. Raises StoreError with what it ended with, or what it raised."""
+    server.config.load()
+    waits = "the configuration is read again when the books can be written"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: write_line(level="warning", event=waits))
+    working = asyncio.create_task(work)
+    working.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    await server.serve(sockets=[listening])  # until a signal
+    if not working.done():
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+        return
+    raise StoreError(working.result())
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -104,7 +170,10 @@ def open_live(folder: Path, settings: Settings) -> OpenBooks:
     """Books that receive. Raises InputError or StoreError where they cannot, as where another server keeps them."""
     books = Books(folder, settings.idle_below)
     store = books.store
-    store.place.claim_live()
+    try:
+        store.place.claim_live()
+    except OSError as error:
+        raise StoreError(f"{store.folder} cannot be written ({say_why(error)})") from error
     return OpenBooks(books, LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry))
 
 
