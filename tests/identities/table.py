@@ -428,22 +428,6 @@ def print_waited(face: str) -> Reader:
     return read
 
 
-def read_top(fleet: Fleet) -> Values:
-    """What `top` says of the last hour before the last sample."""
-    return {name: row[name] for row in (fleet.page("top", last="1h", once=True)["fleet"],) for name in TOP}
-
-
-TOP: Final = {"cost_per_hour": "cost", "utilization": "utilization", "gpus": "paid_gpu_hours"}
-
-
-def read_hour_of_top(fleet: Fleet) -> Values:
-    """What `show` says of that hour."""
-    page = fleet.page("top", last="1h", once=True)
-    found = fleet.page("show", metrics=tuple(TOP.values()), start=page["start"], end=page["end"])
-    known = {of["metric"]: of["value"] for of in found}
-    return {name: known.get(of) for name, of in TOP.items()}
-
-
 def read_owned(fleet: Fleet) -> Values:
     """What `owned` says that owned GPUs cost."""
     return {"": sum(of["cost"] for of in fleet.page("owned"))} if fleet.has_owned else {}
@@ -872,7 +856,6 @@ WAYS: Final = (
             "page `/alerts`": lambda fleet: judged.list_values(fleet, judged.see_alerts(fleet)),
         },
     ),
-    Quantity("the last hour", {"`show`": read_hour_of_top, "`top`": read_top}),
     Quantity(
         "GPU-hours paid, by state, as exported",
         {

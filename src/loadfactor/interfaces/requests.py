@@ -523,25 +523,6 @@ class SourcesRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopRequest(Request):
-    by: Literal["gpu", "node", "job", "team"] = option("What a row is.", "node")
-    sort: str | None = option(
-        "Order by name, gpus, utilization, sm_activity, memory, power_w, temperature_c or cost_per_hour; -NAME: largest first.",
-        None,
-    )
-    filter: str = option("Only rows whose names have this in them.", "")
-    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
-    gpu: str | None = option("The last hour of one GPU, by the beginning of its name.", None)
-    last: str = option("The window: 1min, 5min, 1h, before the last sample.", "5min")
-    limit: int | None = option("Print at most so many rows.", None, at_least=1)
-    every: str = option("How often to look again.", "2s")
-    once: bool = option("Print one page.", False)
-    server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
-    token_file: Path | None = option("File with the token that server asks for.", None)
-    store: Path | None = option(STORES_HELP, None, joins=True)
-
-
-@dataclass(frozen=True, kw_only=True)
 class TablesRequest(Request):
     write: Path | None = option("Write an empty CSV of each table into this folder.", None)
 

@@ -291,14 +291,6 @@ COMMANDS = (
         },
     ),
     CommandEntry(
-        "top",
-        "Show live what GPUs, nodes, jobs and teams do.\n\n"
-        "Reads the books of a folder, live rows among them, or a server. With --once, or into a pipe, it prints one "
-        "page.",
-        "loadfactor.interfaces.cli.actions.build_top",
-        "loadfactor.interfaces.requests.TopRequest",
-    ),
-    CommandEntry(
         "metrics",
         "List every metric with its unit and meaning.",
         "loadfactor.interfaces.pages.lists.build_metrics",
