@@ -70,7 +70,6 @@ WITH_SETTINGS = (
     "follow-budgets.md",
     "price-owned-gpus.md",
     "where-the-money-went.md",
-    "stop-idle-holders.md",
 )
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""
 MAY_SAY_NO = ("plan", "validate", "check")

@@ -43,7 +43,6 @@ COMMANDS_WITHOUT = {
     "tables": NO_NUMBER,
     "settings": NO_NUMBER,
     "users": "metrics of `show --by user`, which it asks for, and the rule of [wasteful] (tests/insight/test_wasteful.py)",
-    "enforce": "a metric of `show --by job`, which it asks for, and what policies make of it (tests/interfaces/enforcement)",
     "digest": "metrics of `show`, steps of `waterfall`, parts of `why-changed`, which it asks for (tests/interfaces/digests)",
     "catalog": "list prices of the catalog as they are",
     "retag": KEEPS,

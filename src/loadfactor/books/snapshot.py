@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
     from loadfactor.books.job_summary import HeldPart, JobSummary, ReportedUse
-    from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
@@ -634,12 +633,6 @@ class Snapshot:
         return find_credits(
             self._session, self.show, self._ledger.view_span, settings().sla, month, self.span, timezone, basis
         )
-
-    def open_jobs(self) -> "list[OpenJob]":
-        """The jobs that hold GPUs at the end of the books, as far as anybody reported."""
-        from loadfactor.books.open_holders import list_open_jobs
-
-        return list_open_jobs(self._session)
 
     def targets(self, timezone: tzinfo = UTC) -> "tuple[TargetStatus, ...]":
         """Where the targets of loadfactor.toml stand at the end of the books. Raises InputError for a metric that is none."""

@@ -444,14 +444,6 @@ class UsersRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnforceRequest(StoreRequest):
-    """Options of `loadfactor enforce`."""
-
-    dry_run: bool = option("List what would be done, and do nothing.", False)
-    log: bool = option("List what was done, every step.", False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DigestRequest(MonthRequest):
     """Options of `loadfactor digest`."""
 

@@ -22,7 +22,6 @@ from loadfactor.base.removed import find_removal
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
 from loadfactor.settings.energy import EnergySettings
-from loadfactor.settings.enforcement import Policies
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
@@ -123,7 +122,6 @@ class Settings(SettingsTable):
     digest: Digests = Field(default=(), description="What is sent to whom each day, week or month.")
     notices: NoticesTable = Field(default=NoticesTable(), description="Whom notices of their own jobs reach.")
     wasteful: WastefulRule = Field(default=WastefulRule(), description="Which users `users --wasteful` names.")
-    enforce: Policies = Field(default=(), description="What `loadfactor enforce` does to idle holders.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")

@@ -59,14 +59,6 @@ COMMANDS = (
         "loadfactor.interfaces.requests.UsersRequest",
     ),
     CommandEntry(
-        "enforce",
-        "Warn holders of idle GPUs by mail, and after a grace end those that are idle still; --dry-run lists it.\n\n"
-        "By the policies [[enforce]] of loadfactor.toml alone, each of teams that it names. Run it by a timer: it judges once, does"
-        " what is due, and logs each step. Unobserved time is never idle; who works again is let go.",
-        "loadfactor.interfaces.enforcement.page.build_page",
-        "loadfactor.interfaces.requests.EnforceRequest",
-    ),
-    CommandEntry(
         "digest",
         "Show what people get sent of the last day, week or month: what it cost, the largest wastes, what changed.\n\n"
         "For whoever runs the fleet, a team or a user. What is sent to whom, and when, are tables [[digest]] of"
