@@ -350,17 +350,6 @@ class CommitmentsRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditsRequest(MonthRequest):
-    """Options of `loadfactor bill credits`."""
-
-    month: str | None = option("The month: 2026-10. [default: the last one that the books know whole]", None)
-    sla: str | None = option("Only this contract, by its name or provider.", None)
-    basis: str | None = option(
-        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class BridgeRequest(MonthRequest):
     """Options of `loadfactor bill bridge`."""
 

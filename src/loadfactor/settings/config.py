@@ -27,7 +27,6 @@ from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.retention import RetentionSettings
 from loadfactor.settings.server import BackupSettings, PairSettings, ServerSettings
-from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
     ExporterGroup,
@@ -126,7 +125,6 @@ class Settings(SettingsTable):
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")
     target: Targets = Field(default=(), description="What metrics are to be, by when.")
-    sla: Slas = Field(default=(), description="Availability that providers promised, and what they owe.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     energy: EnergySettings = Field(

@@ -169,14 +169,6 @@ COMMANDS = (
                 "loadfactor.interfaces.requests.BillRequest",
             ),
             CommandEntry(
-                "credits",
-                "State what providers owe for outages of a month, with every outage as evidence.\n\n"
-                "Contracts are tables [[sla]] of loadfactor.toml: availability promised, steps of credit, what does not "
-                "count. Outages that overlap count once; what nobody knows is not claimed.",
-                "loadfactor.interfaces.pages.credits.build_page",
-                "loadfactor.interfaces.requests.CreditsRequest",
-            ),
-            CommandEntry(
                 "bridge",
                 "Walk from the bill to what a budget has spent, each step with its amount.\n\n"
                 "The bill, its lines of known GPUs, the cost of GPU-hours, what is charged directly and with shares of "
