@@ -413,12 +413,6 @@ COMMANDS = (
         ),
     ),
     CommandEntry(
-        "warm-up",
-        "Compile ahead what the first questions, plans and requests would compile.\n\n"
-        "Into the cache folder of whoever runs it ($XDG_CACHE_HOME, else ~/.cache); once for each version that is installed.",
-        "loadfactor.interfaces.cli.warm_up.build_page",
-    ),
-    CommandEntry(
         "compact",
         "Merge the files of the books that belong together.\n\nNo answer changes.",
         "loadfactor.interfaces.pages.books.build_compaction",
@@ -501,7 +495,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "generate",
-        "Write dashboards for Grafana, alerting rules for Prometheus, and man pages.",
+        "Write dashboards for Grafana, and alerting rules for Prometheus.",
         commands=(
             CommandEntry(
                 "grafana",
@@ -517,11 +511,6 @@ COMMANDS = (
                 "They are the rules of `loadfactor alerts`, with what [[alert]] in loadfactor.toml changes and "
                 "adds.",
                 function="loadfactor.interfaces.cli.actions.prometheus_rules",
-            ),
-            CommandEntry(
-                "man",
-                "Write a man page of every command into a folder.",
-                function="loadfactor.interfaces.cli.manual.write_manual",
             ),
         ),
     ),
