@@ -37,7 +37,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_each_page_says_what_to_do_next() -> None:
     """Its last line names other pages; those that are written by the program are lists."""
-    lists = {"index.md", "alerts.md", "configuration.md", "one-number.md", "sources.md"}
+    lists = {"index.md", "alerts.md", "configuration.md", "one-number.md", "removed.md", "sources.md"}
     last = {page.name: page.read_text(encoding="utf-8").splitlines()[-1] for page in DOCS.glob("*.md")}
     assert {name for name, line in last.items() if not line.startswith("Next: [")} == lists
 
@@ -68,11 +68,9 @@ RUNS_ON = (["up"], ["serve"], ["mcp"], ["demo", "--serve"], ["agent"], ["record"
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
 WITH_SETTINGS = (
     "charge-teams.md",
-    "claim-credits.md",
     "follow-budgets.md",
     "price-owned-gpus.md",
     "where-the-money-went.md",
-    "stop-idle-holders.md",
 )
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""
 MAY_SAY_NO = ("plan", "validate", "check")

@@ -18,16 +18,15 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path, read_store
+from loadfactor.base.removed import find_removal
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
 from loadfactor.settings.energy import EnergySettings
-from loadfactor.settings.enforcement import Policies
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.retention import RetentionSettings
 from loadfactor.settings.server import BackupSettings, PairSettings, ServerSettings
-from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
     ExporterGroup,
@@ -122,12 +121,10 @@ class Settings(SettingsTable):
     digest: Digests = Field(default=(), description="What is sent to whom each day, week or month.")
     notices: NoticesTable = Field(default=NoticesTable(), description="Whom notices of their own jobs reach.")
     wasteful: WastefulRule = Field(default=WastefulRule(), description="Which users `users --wasteful` names.")
-    enforce: Policies = Field(default=(), description="What `loadfactor enforce` does to idle holders.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")
     target: Targets = Field(default=(), description="What metrics are to be, by when.")
-    sla: Slas = Field(default=(), description="Availability that providers promised, and what they owe.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     energy: EnergySettings = Field(
@@ -297,6 +294,10 @@ def read_settings(path: Path) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == UNKNOWN_SETTING:
+            tables = [part for part in first["loc"] if isinstance(part, str)]
+            removal = find_removal("settings", ".".join([*tables, first["ctx"]["name"]]))
+            if removal is not None:
+                raise InputError(f"{path}: {removal.sentence}") from error
             raise InputError(f"{path}: {f'{name}: ' if name else ''}{message}") from error
         raise InputError(f"setting {name!r} in {path} or LOADFACTOR_{name.upper()}: {message}") from error
 
