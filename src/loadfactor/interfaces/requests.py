@@ -689,7 +689,7 @@ class LedgerPlanRequest(StoreRequest):
 @dataclass(frozen=True, kw_only=True)
 class RebuildRequest(StoreRequest):
     engine: str | None = option(
-        "Where tasks run: local:N (processes here), spark, spark-sql, ray, slurm, kubernetes (prints its Job). [default: local:1]",
+        "Where tasks run: local:N (processes here), spark, ray, slurm, kubernetes (prints its Job). [default: local:1]",
         None,
     )
     master: str | None = option("Of Spark its master (spark://host:7077), of Ray its address.", None)

@@ -109,8 +109,6 @@ _starting = Lock()
 class Session:
     """The tables of one manifest in one connection (`raw`)."""
 
-    dialect: Final = "duckdb"
-
     def __init__(
         self,
         place: Place,
