@@ -716,7 +716,7 @@ class ExportRequest(StoreRequest):
         short="-o",
     )
     last: str | None = option("Of openmetrics, the last part alone: 7d, 4w.", None)
-    output_format: Literal["parquet", "csv", "delta", "iceberg"] = option("As what.", "parquet", name="--format")
+    output_format: Literal["parquet", "csv"] = option("As what.", "parquet", name="--format")
 
 
 @dataclass(frozen=True, kw_only=True)
