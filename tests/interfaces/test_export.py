@@ -183,9 +183,9 @@ def test_a_bucket_gets_what_a_folder_gets(
             objects = Objects(f"{url}/{of_table}")
             for name, _ in objects.list():
                 objects.download(name, tmp_path / "copy" / name)
-            found = duckdb.sql(f"SELECT sum(gpu_s) / 3600 FROM '{tmp_path}/copy/date=*/*.{kind}'").fetchone()
+            ((gpu_hours,),) = duckdb.sql(f"SELECT sum(gpu_s) / 3600 FROM '{tmp_path}/copy/date=*/*.{kind}'").fetchall()
             shutil.rmtree(tmp_path / "copy")
-            return float(found[0]) if found else 0.0
+            return float(gpu_hours)
 
         assert export() > 0
         (paid,) = books.show(["paid_gpu_hours"])
