@@ -1,17 +1,13 @@
-"""GPUs that a scheduler numbers are devices, and the ledger's one definition compiles for every engine."""
+"""GPUs that a scheduler numbers are devices, and the ledger's definitions compile."""
 
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import ibis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ibis.backends.sql.compilers import PySparkCompiler
-from ibis.config import Config
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, add, batch
 from tests.ledger.test_books_balance import EXAMPLES, SETTINGS, check_one
 from tests.long import rest_long
@@ -21,10 +17,9 @@ from loadfactor.books.books import Books
 from loadfactor.ledger.columns import WITHOUT
 from loadfactor.ledger.scope import NUMBERS
 from loadfactor.ledger.steps import HOLDING_COLUMNS, Activity, Facts, Holders, compile_steps, list_steps
-from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.base import ReadOptions
-from loadfactor.tables.schema import MEASUREMENTS, columns_of, measured_bit
+from loadfactor.tables.schema import MEASUREMENTS, measured_bit
 
 START = 1_767_225_600_000
 
@@ -262,35 +257,17 @@ def test_numbered_fleets_are_what_the_oracle_says(examples: int) -> None:
 
 EVERYTHING = (1 << len(MEASUREMENTS)) - 1
 BUSY = measured_bit("busy_share")
-DIALECTS = ("duckdb", "pyspark", "clickhouse")
 
 
-class SparkOptions(Config):
-    """What Ibis' Spark backend sets when it is imported."""
-
-    treat_nan_as_null: bool = False
-
-
-def sql(expr: Any, dialect: str) -> str:
-    """SQL of an engine; Spark's compiler is used directly, so that pyspark need not be installed."""
-    if dialect == "pyspark":
-        with patch.object(ibis.options, "pyspark", SparkOptions()):
-            return str(PySparkCompiler().to_sqlglot(expr.unbind()).sql("databricks"))
-    return str(ibis.to_sql(expr, dialect=dialect))
-
-
-@pytest.mark.parametrize("dialect", rest_long(DIALECTS))
 @pytest.mark.parametrize(
     ("measured", "overlaps", "numbered", "filled"),
     rest_long([(BUSY, False, True, False), (EVERYTHING, True, True, True), (0, False, False, False)]),
 )
-def test_every_step_of_the_ledger_compiles(
-    dialect: str, measured: int, overlaps: bool, numbered: bool, filled: bool
-) -> None:
-    """Whatever was measured, overlapping, numbered or filled in, each step is one SELECT of the engine; the last is the book."""
+def test_every_step_of_the_ledger_compiles(measured: int, overlaps: bool, numbered: bool, filled: bool) -> None:
+    """Whatever was measured, overlapping, numbered or filled in, each step is one SELECT; the last is the book."""
     chain = (Facts(), Holders(numbered=numbered, filled=filled), Activity(measured, overlaps))
     steps = {name: step for of in chain for name, step in list_steps(of).items()}
-    texts = {name: sql(step.full, dialect) for name, step in steps.items()}
+    texts = {name: ibis.to_sql(step.full) for name, step in steps.items()}
     assert list(texts) == [key for of in chain for key in compile_steps(of) if WITHOUT not in key]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
@@ -300,7 +277,7 @@ def test_every_step_of_the_ledger_compiles(
     for step in steps.values():
         for form in step.shorter.values():
             assert form.schema() == step.full.schema()
-            assert "SELECT" in sql(form, dialect)
+            assert "SELECT" in ibis.to_sql(form)
 
 
 def test_what_nobody_says_costs_no_step() -> None:
@@ -321,15 +298,6 @@ def test_an_empty_table_is_not_read() -> None:
     for key, text in compile_steps(Holders(numbered=True)).items():
         name, _, empty = key.partition(WITHOUT)
         assert not {f'"{table}"' for table in empty.split()} & {*text.replace("\n", " ").split()}, name
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_waits_compile(dialect: str) -> None:
-    """The definition of a wait is one too."""
-    given = [ibis.table(ibis.schema(columns_of(name)), name=name) for name in ("allocations", "queue_events")]
-    text = sql(list_waits(*given), dialect)
-    assert "queue_events" in text
-    assert "wait_s" in text
 
 
 def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:

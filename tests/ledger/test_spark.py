@@ -1,7 +1,6 @@
-"""The ledger on Spark: days as tasks on a cluster, with a worker killed in the middle, and its steps as SQL."""
+"""The ledger on Spark: days as tasks on a cluster, with a worker killed in the middle; and what Spark reads of an export."""
 
 import os
-import random
 import shutil
 import signal
 import threading
@@ -14,20 +13,17 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 from tests.commands import Run
-from tests.ledger.fleets import Fleet, add, batches
 from tests.ledger.spark_cluster import SparkCluster
-from tests.ledger.test_books_balance import assert_same_ledger, ledger_of, refresh_ledger
+from tests.ledger.test_books_balance import ledger_of
 
 from loadfactor.books.books import Books
 from loadfactor.books.day_tasks import FOLDER
 from loadfactor.interfaces.engines.spark import run_spark
-from loadfactor.interfaces.engines.spark_sql import book_days, run_spark_sql
 from loadfactor.interfaces.engines.worker import name_books
 from loadfactor.interfaces.pages.ledger_tasks import list_planned, publish
 from loadfactor.simulator import DEMO, simulate, write_tables
 
 pytestmark = pytest.mark.long
-FLEETS = range(int(os.environ.get("SPARK_FLEETS", "20")))
 
 
 @pytest.fixture(scope="module")
@@ -107,37 +103,3 @@ def test_spark_reads_what_is_exported(demo_books: Books, tmp_path: Path, run: Ru
         if reading.by["team"] in here:
             index = ("allocated_gpu_hours", "utilization", "idle_cost").index(reading.metric)
             assert here[reading.by["team"]][index] == pytest.approx(reading.value, rel=1e-9), reading
-
-
-@pytest.mark.timeout(1800)  # a day takes Spark a quarter of a minute, and more beside other tests
-@pytest.mark.usefixtures("cluster")  # its settings
-def test_fleets_in_spark_sql_are_those_of_duckdb(tmp_path: Path) -> None:
-    """Random fleets, a day of each in one session: the steps as SQL on Spark give every sum that DuckDB gives, to 1e-9."""
-    session = SparkSession.builder.master("local[1]").config("spark.sql.shuffle.partitions", "1").getOrCreate()
-    session.conf.set("spark.sql.codegen.wholeStage", "false")  # a few rows are done before code for them is compiled,
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    session.conf.set("spark.sql.adaptive.enabled", "false")  # and before a plan is thought over
-    try:
-        for seed in FLEETS:
-            folder = tmp_path / str(seed)
-            folder.mkdir()
-            books = Books(folder / "books")
-            add(books, batches(Fleet(random.Random(seed)).tables), "all", folder)
-            whole = Books(shutil.copytree(books.store.folder, folder / "whole"))
-            refresh_ledger(whole)
-            name = random.Random(seed).choice(list_planned(books, is_all=True)).task
-            book_days(session, name_books(books.store.folder), [name])
-            assert publish(books).tasks == 1, seed
-            assert_same_ledger(ledger_of(books), ledger_of(whole))
-    finally:
-        session.stop()
-
-
-def test_days_in_spark_sql_are_the_whole(cluster: SparkCluster, demo_books: Books, tmp_path: Path) -> None:
-    """Two days of the demo on the cluster, the steps as SQL: the ledger of DuckDB, to 1e-9."""
-    books = Books(shutil.copytree(demo_books.store.folder, tmp_path / "books"))
-    names = [task.task for task in list_planned(books, is_all=True)][8:10]
-    run_spark_sql(name_books(books.store.folder), names, cluster.master, lambda _what, _share: None)
-    found = publish(books)
-    assert (found.tasks, found.dropped) == (len(names), 0)
-    assert_same_ledger(ledger_of(books), ledger_of(demo_books))

@@ -259,9 +259,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert found.schema.equals(ON_DISK)
     assert found.equals(normalized.rows)
     assert pq.read_metadata(path).metadata[b"loadfactor"] == b"described"
-    totals = duckdb.sql(
+    (totals,) = duckdb.sql(
         f"SELECT count(*), count(DISTINCT device_id), sum(to_utc) FROM '{path}' WHERE late_ms = 0"
-    ).fetchone()
+    ).fetchall()
     assert totals == (100, 3, sum(r["sampled_utc"] for r in rows))
 
 

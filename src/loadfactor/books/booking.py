@@ -6,9 +6,9 @@ whichever hours are booked, is found once a session; where it changes, booked ho
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import describe_bills, has_bills, materialize_billed_prices
@@ -44,41 +44,6 @@ INPUTS: Final = ("allocations", "devices", "outages", "prices", "exchange_rates"
 MOST_NAMED: Final = 1000
 """Of more GPUs hardly a part of a file has none."""
 _HAS_DOMAIN: Final = "count(*) FILTER (contains(node, '.'))"
-
-
-class StepTables(Protocol):
-    """Where steps of the ledger are worked out: a session of the store, or tables of another engine with the same inputs."""
-
-    @property
-    def dialect(self) -> str:
-        """Of its SQL, as Ibis names it."""
-
-    def view_table(self, name: str, table: str) -> None:
-        """Give a table of the store another name, too."""
-
-    def create_view(self, name: str, sql: str) -> None:
-        """Give a query a name."""
-
-    def materialize(self, name: str, sql: str) -> int:
-        """Work a query out into a table; how many rows it has."""
-
-    def put(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Put a few texts or whole numbers into a table; columns without values are of whole numbers."""
-
-    def put_once(
-        self, name: str, columns: Mapping[str, str], list_rows: Callable[[], list[Any]], key: object = None, /
-    ) -> None:
-        """Put rows into a table, unless it stands there already, made with the same key."""
-
-
-class OtherTables(StepTables, Protocol):
-    """Those of another engine, which is given what a session of the store alone can say."""
-
-    def take(self, name: str, session: Session) -> None:
-        """Take a table of a session, under its name."""
-
-    def settle(self, name: str) -> None:
-        """Name the samples of what is booked, whose intervals DuckDB worked out (`settle_samples`)."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +103,7 @@ def _find_facts(session: Session) -> LedgerFacts:
     return LedgerFacts(renamed, bool(numbers), filled, bool(runs), devices + int(estimated), frozenset(empty))
 
 
-def _work_out_facts(session: StepTables, empty: set[str], names: tuple[str, ...], renamed: bool) -> None:
+def _work_out_facts(session: Session, empty: set[str], names: tuple[str, ...], renamed: bool) -> None:
     work_out(session, f"facts {names} {renamed}", lambda: ledger_steps().Facts(renamed), empty, names)
 
 
@@ -178,7 +143,7 @@ def has_stated_payers(session: Session) -> bool:
 
 
 def work_out(
-    session: StepTables,
+    session: Session,
     shape: str,
     find: Callable[[], Any],
     empty: set[str],
@@ -190,8 +155,6 @@ def work_out(
     `find`: what they depend on, which `shape` says (see `ledger.steps`). `empty`: tables and features without rows, to which steps
     without rows are added. Of most steps one form is ever used: each is compiled when it first is.
     """
-    if session.dialect != Session.dialect:
-        shape = f"{session.dialect} {shape}"
     queries = recall(shape, lambda: dict.fromkeys(ledger_steps().list_forms(find(), names), ""))
     forms: dict[str, list[tuple[set[str], str]]] = {}
     for key in queries:
@@ -201,7 +164,7 @@ def work_out(
     for name in forms:
         key = next(key for without, key in forms[name] if without <= empty)
         if not queries[key]:
-            queries[key] = ledger_steps().compile_form(find(), key, session.dialect)
+            queries[key] = ledger_steps().compile_form(find(), key)
             is_more = True
         if name in _READ_ONCE:  # a table of it would only cost memory
             session.create_view(name, queries[key])
@@ -252,30 +215,6 @@ def book(
     session.view_table("allocations", "allocations")
 
 
-def book_elsewhere(
-    session: Session, tables: OtherTables, spans: tuple[Span, ...], idle_below: float, owned: OwnedPrices
-) -> None:
-    """The same on another engine, in its tables; `session` says what it shows of the books, and settles samples."""
-    facts = list_facts(session)
-    tables.put("bounds", {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]})
-    tables.put("cuts", {"at_utc": []})
-    _put_estimates(tables, owned)
-    for name in INPUTS:
-        tables.view_table(name, name)
-    empty = {*facts.empty, "cuts"}
-    _work_out_facts(tables, empty, (*_FACTS, *(_OF_NUMBERS if facts.numbered else ())), facts.renamed)
-    view_placed(tables, spans)
-    if billed := has_bills(session):
-        materialize_billed_prices(session, spans)
-        tables.take("billed_prices", session)
-    shape = (facts.renamed, facts.numbered, facts.filled, facts.tracked, billed, session.currency)
-    work_out(tables, f"holders {shape}", lambda: ledger_steps().Holders(*shape), empty)
-    parts = session.parts(session.covering("samples", *spans))
-    if parts:
-        tables.settle("samples")
-    _work_out_activity(tables, parts, idle_below)
-
-
 def book_held(
     session: Session,
     spans: tuple[Span, ...],
@@ -307,38 +246,19 @@ def book_held(
             session.materialize("samples_of_held", f"SELECT {columns} FROM ({chosen})")
             chosen = "SELECT * FROM samples_of_held"
         session.create_view("samples", chosen)
-    _work_out_activity(session, parts, idle_below, signals, by_sample, idle_alone)
-
-
-def _work_out_activity(
-    tables: StepTables,
-    parts: list[SamplePart],
-    idle_below: float,
-    signals: int = -1,
-    by_sample: bool = False,
-    idle_alone: bool = False,
-) -> None:
-    """Work out the steps from `holdings` and `samples`, which are of these parts, to the book."""
-    suspects = find_suspects(parts)
     measured = 0
     for part in parts:
         measured |= part.facts.measured
     hours = {hour for start, end in suspects for hour in range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)}
-    tables.put("suspects", {"hour_utc": sorted(hours)})
+    session.put("suspects", {"hour_utc": sorted(hours)})
     shape = (measured & signals, bool(suspects), idle_below, by_sample, idle_alone)
-    tables.put_once("links", LINK_COLUMNS, list_link_peaks)
+    session.put_once("links", LINK_COLUMNS, list_link_peaks)
     work_out(
-        tables,
+        session,
         f"activity {shape}",
         lambda: ledger_steps().Activity(*shape),
         set() if parts else {"samples"},
     )
-
-
-def settle_samples(session: Session, spans: tuple[Span, ...]) -> str:
-    """SQL: the samples that `book` reads of these spans, each with its interval."""
-    session.view_table("samples_of_hours", "samples", session.covering("samples", *spans), spans)
-    return _choose_touching(spans)
 
 
 def _choose_touching(spans: tuple[Span, ...]) -> str:
@@ -379,11 +299,11 @@ def _list_devices(session: Session, where: str) -> list[str]:
     return sorted(session.fetch_columns(f"SELECT DISTINCT device_id FROM holdings WHERE {where}")["device_id"])
 
 
-def _put_estimates(session: StepTables, owned: OwnedPrices) -> None:
+def _put_estimates(session: Session, owned: OwnedPrices) -> None:
     session.put_once("estimates", columns_of("prices"), lambda: [*list_estimates(), *owned.list_prices()], owned)
 
 
-def view_placed(session: StepTables, spans: tuple[Span, ...], among: str | None = None) -> None:
+def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = None) -> None:
     """Name the GPUs, and the allocations of these spans: of a year of jobs, a booking of a few days reads those few.
 
     `among`: see `book`.

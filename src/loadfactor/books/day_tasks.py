@@ -96,27 +96,16 @@ class TaskList:
 
     def book(self, task: DayTask) -> None:
         """Work out the rows of a task and put them into a file of its name, unless that is there."""
-        session = self.session
-        if session.place.has(name_output(task.name)):
-            return
-        book(session, self.find_spans([task]), idle_below=self.idle_below, owned=self.owned)
-        self.keep(task, "book")
-
-    def find_spans(self, tasks: Iterable[DayTask]) -> tuple[Span, ...]:
-        """What these tasks book of the time that the books know of."""
-        return intersect(merge([span for task in tasks for span in task.hours]), (self.session.span(),))
-
-    def keep(self, task: DayTask, rows: str) -> None:
-        """Put rows, a table or view of the session's, into the file of a task, unless it is there."""
         place, session, name = self.session.place, self.session, name_output(task.name)
         if place.has(name):
             return
+        book(session, intersect(task.hours, (session.span(),)), idle_below=self.idle_below, owned=self.owned)
         footer = quote(json.dumps({"digest": task.digest, "hours": task.hours}))
         beside = place.files / FOLDER / f"{task.name}.{uuid4().hex}.tmp"
         disk.make_folder(beside.parent)
         try:
             options = f"{LEDGER_OPTIONS}, KV_METADATA {{{FOOTER}: {footer}}}"
-            session.raw.execute(f"COPY (SELECT * FROM {rows}) TO {quote(str(beside))} ({options})")
+            session.raw.execute(f"COPY (SELECT * FROM book) TO {quote(str(beside))} ({options})")
             disk.sync_file(beside)
             place.put_new(beside, name)
         finally:

@@ -217,7 +217,7 @@ def default_basis(session: Session) -> str:
 
 def _is_booked_in(session: Session, basis: str) -> bool:
     sql = f"SELECT 1 FROM ledger WHERE price_per_gpu_hour_{basis} IS NOT NULL LIMIT 1"
-    return session.raw.execute(sql).fetchone() is not None
+    return bool(session.fetch_one(sql))
 
 
 def _divide(days: list[int], longest: int) -> list[list[int]]:

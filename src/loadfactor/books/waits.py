@@ -212,11 +212,11 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
     """
     _view_waits(session, window, {})
     columns = ("queued_utc", "ended_utc", "started", "coalesce(gpus, 1)", "size", "queue", "team", "reason")
-    found = session.raw.execute(
+    found = session.fetch_one(
         f"SELECT {', '.join(columns)} FROM waits WHERE job_id = {quote(job)} AND queued_utc < {window.end_ms}"
         " ORDER BY queued_utc DESC LIMIT 1"
-    ).fetchone()
-    if found is None:
+    )
+    if not found:
         raise InputError(f"the books know of no wait of a job {job!r}; `loadfactor waits` lists who waits")
     queued, ended, started, gpus, size, queue, team, reason = found
     if ended is not None and ended < window.end_ms:

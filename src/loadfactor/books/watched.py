@@ -331,10 +331,10 @@ def find_imported(session: Session, after: int) -> int | None:
     for table, column in FIRST_INSTANT.items():
         files = [f for f in session.manifest.logs_of(table) if any(f.holds_import(n) for n in numbers)]
         if files:
-            (first,) = session.raw.execute(
+            (first,) = session.fetch_one(
                 f"SELECT min({column}) FROM {read(session.paths(files))}"
                 f" WHERE import_no IN ({', '.join(map(str, numbers))})"
-            ).fetchone() or (None,)
+            )
             found.append(first)
     return min((at for at in found if at is not None), default=None)
 

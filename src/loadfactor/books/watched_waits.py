@@ -134,10 +134,7 @@ def _read(session: Session, span: Span) -> tuple[QueuedJobs, set[str]]:
 def _read_held(session: Session) -> NDArray[np.int64]:
     """When the waits in `waits` had a reason with which none starts."""
     named = ", ".join(quote(reason) for reason in NOT_YET)
-    any_held = session.raw.execute(
-        f"SELECT 1 FROM queue_events WHERE split_part(reason, ':', 1) IN ({named}) LIMIT 1"
-    ).fetchone()
-    if any_held is None:
+    if not session.fetch_one(f"SELECT 1 FROM queue_events WHERE split_part(reason, ':', 1) IN ({named}) LIMIT 1"):
         return np.zeros((0, 3), dtype=np.int64)
     session.create_view("wait_reasons", recall("waits", lambda: expressions().write_waits())["wait_reasons"])
     rows = session.raw.execute(

@@ -662,7 +662,7 @@ class LedgerPlanRequest(StoreRequest):
 @dataclass(frozen=True, kw_only=True)
 class RebuildRequest(StoreRequest):
     engine: str | None = option(
-        "Where tasks run: local:N (processes here), spark, spark-sql, ray, slurm, kubernetes (prints its Job). [default: local:1]",
+        "Where tasks run: local:N (processes here), spark, ray, slurm, kubernetes (prints its Job). [default: local:1]",
         None,
     )
     master: str | None = option("Of Spark its master (spark://host:7077), of Ray its address.", None)
@@ -689,7 +689,7 @@ class ExportRequest(StoreRequest):
         short="-o",
     )
     last: str | None = option("Of openmetrics, the last part alone: 7d, 4w.", None)
-    output_format: Literal["parquet", "csv", "delta", "iceberg"] = option("As what.", "parquet", name="--format")
+    output_format: Literal["parquet", "csv"] = option("As what.", "parquet", name="--format")
 
 
 @dataclass(frozen=True, kw_only=True)

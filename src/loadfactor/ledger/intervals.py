@@ -1,6 +1,6 @@
 """Intervals in Ibis: the few operations that every definition of the ledger is made of.
 
-Everything is int64 milliseconds: no engine rounds them, one expression runs on DuckDB and compiles for Spark and ClickHouse.
+Everything is int64 milliseconds: nothing rounds them.
 """
 
 from collections.abc import Sequence

@@ -140,14 +140,12 @@ class Steps(dict[str, Step]):
         return ibis.table(self[name].full.schema(), name=name)
 
 
-def compile_steps(
-    of: Facts | Holders | Activity, names: Iterable[str] | None = None, dialect: str = "duckdb"
-) -> dict[str, str]:
-    """The ledger as SQL of an engine: what to work out under which name, in order; the last step of `Activity` is the book.
+def compile_steps(of: Facts | Holders | Activity, names: Iterable[str] | None = None) -> dict[str, str]:
+    """The ledger as SQL: what to work out under which name, in order; the last step of `Activity` is the book.
 
     Shorter forms come before the full one, called `name without table table`. `names`: of these steps alone.
     """
-    return {key: _write(expr, dialect) for key, expr in list_forms(of, names).items()}
+    return {key: _write(expr) for key, expr in list_forms(of, names).items()}
 
 
 def list_forms(of: Facts | Holders | Activity, names: Iterable[str] | None = None) -> dict[str, Expr]:
@@ -160,13 +158,13 @@ def list_forms(of: Facts | Holders | Activity, names: Iterable[str] | None = Non
     return forms
 
 
-def compile_form(of: Facts | Holders | Activity, key: str, dialect: str = "duckdb") -> str:
+def compile_form(of: Facts | Holders | Activity, key: str) -> str:
     """SQL of one of `list_forms`."""
-    return _write(list_forms(of)[key], dialect)
+    return _write(list_forms(of)[key])
 
 
 def list_steps(of: Facts | Holders | Activity) -> Steps:
-    """The same as Ibis expressions, for an engine's own compiler."""
+    """The same as Ibis expressions, each with its shorter forms."""
     if isinstance(of, Facts):
         return _list_facts(of)
     return _list_holders(of) if isinstance(of, Holders) else _list_activity(of)
@@ -178,27 +176,27 @@ def ledger_columns() -> dict[str, str]:
     return {name: str(of) for name, of in _list_activity(Activity())["book"].full.schema().items()}
 
 
-def compile_stated(dialect: str = "duckdb") -> dict[str, str]:
+def compile_stated() -> dict[str, str]:
     """SQL of `stated`: the allocations of labels that tell payers which lists do not, see `pick_stated`."""
     allocations = _input("allocations")
-    return {"stated": _write(pick_stated(pick_labelled(allocations), pick_listed(allocations)), dialect)}
+    return {"stated": _write(pick_stated(pick_labelled(allocations), pick_listed(allocations)))}
 
 
-def compile_changed_sources(dialect: str = "duckdb") -> dict[str, str]:
+def compile_changed_sources() -> dict[str, str]:
     """SQL of `changed`: the hours of `kept_ledger` in which `has_source` or `by_list` is another than `sources` make it."""
     kept = _kept_ledger("device_id", "node", "pool", "hour_utc", "has_source", "by_list")
     kept = kept.rename(before="has_source", before_list="by_list")
     marked = mark_sources(kept, _list_facts(Facts()).result("sources"))
     changed = marked.filter((marked.before != marked.has_source) | (marked.before_list != marked.by_list))
-    return {"changed": _write(changed.select("hour_utc").distinct(), dialect)}
+    return {"changed": _write(changed.select("hour_utc").distinct())}
 
 
-def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
+def compile_repriced(currency: str) -> dict[str, str]:
     """SQL: prices of bills in the reporting currency, and the hours that they change, see `find_repriced`, of `kept_ledger`."""
     worth = convert_prices(_billed_prices(), _input("exchange_rates"), currency)
     kept = _kept_ledger("node", "hour_utc", *PRICE_COLUMNS)
     repriced = find_repriced(kept, ibis.table(worth.schema(), name="billed_worth"))
-    return {"billed_worth": _write(worth, dialect), "repriced": _write(repriced, dialect)}
+    return {"billed_worth": _write(worth), "repriced": _write(repriced)}
 
 
 @cache
@@ -370,11 +368,11 @@ def _no_rows(like: Expr) -> Expr:
     return nothing.select(**{name: ibis.null(of) for name, of in like.schema().items()})
 
 
-def _write(expr: Expr, dialect: str) -> str:
+def _write(expr: Expr) -> str:
     """An expression as SQL: steps that are the same in several chains are compiled once."""
-    return _compile(expr.op(), dialect)
+    return _compile(expr.op())
 
 
 @cache
-def _compile(op: Any, dialect: str) -> str:
-    return str(ibis.to_sql(op.to_expr(), dialect=dialect))
+def _compile(op: Any) -> str:
+    return str(ibis.to_sql(op.to_expr(), dialect="duckdb"))

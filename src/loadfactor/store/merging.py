@@ -141,7 +141,7 @@ class _Import:
             sql = self._select_samples() if kept is SAMPLES else self._select_small(kept, leave_out)
             if sql is None:
                 continue
-            for batch in reader.execute(sql).to_arrow_reader(ROWS_AT_ONCE):
+            for batch in reader.sql(sql).to_arrow_reader(ROWS_AT_ONCE):
                 rows = pa.Table.from_batches([batch])
                 inferred = "watched" in rows.column_names and not is_watched and pc.any(rows["watched"]).as_py()
                 data = rows.select([name for name in kept.schema.names if name in rows.column_names])

@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["AlreadyExistsError", "Objects", "PreconditionError", "Version", "allows_plain_http"]
+__all__ = ["AlreadyExistsError", "Objects", "PreconditionError", "Version"]
 
 Version = dict[str, str]
 """How the content of an object is known: its e_tag, and its version where there are some."""
@@ -127,7 +127,7 @@ class Objects:
             ) from error
 
 
-def allows_plain_http() -> bool:
+def _allows_plain_http() -> bool:
     """True where a variable names an endpoint without TLS."""
     return any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
 
@@ -138,7 +138,7 @@ def _version(meta: Any) -> Version:
 
 def _open(url: str) -> "ObjectStore":
     """A client with the credentials, region and endpoint that environment, profiles and the machine give."""
-    options: dict[str, Any] = {"client_options": {"allow_http": True}} if allows_plain_http() else {}
+    options: dict[str, Any] = {"client_options": {"allow_http": True}} if _allows_plain_http() else {}
     if url.startswith("s3://"):
         options |= _find_profile()
     return from_url(url, **options)

@@ -109,8 +109,6 @@ _starting = Lock()
 class Session:
     """The tables of one manifest in one connection (`raw`)."""
 
-    dialect: Final = "duckdb"
-
     def __init__(
         self,
         place: Place,
@@ -291,7 +289,7 @@ class Session:
 
     def fetch(self, sql: str) -> "pa.Table":
         """The rows of a query."""
-        return self.raw.execute(sql).to_arrow_table()
+        return self.raw.sql(sql).to_arrow_table()  # after execute DuckDB 2 would copy them, and warn
 
     def fetch_columns(self, sql: str) -> dict[str, Any]:
         """The columns of a query as NumPy arrays, masked where null. Unlike Arrow's values they need no pandas."""
@@ -299,8 +297,13 @@ class Session:
         return columns
 
     def fetch_one(self, sql: str) -> tuple[Any, ...]:
-        """The first row of a query that has one. Values stand in its text (`quote`): for parameters DuckDB imports pandas."""
-        return self.raw.execute(sql).fetchone() or ()
+        """Fetch the first row of a query; an empty tuple if it has none.
+
+        Values stand in its text (`quote`): for parameters DuckDB imports pandas.
+        """
+        # fetchone leaves the result open, and DuckDB 2 refuses the next statement of a connection while one is
+        rows = self.raw.execute(sql).fetchall()
+        return rows[0] if rows else ()
 
 
 def connect_reader(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:

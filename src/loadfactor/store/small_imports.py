@@ -248,9 +248,11 @@ def tag_relation(session: Session, name: str, rows: str, tag: ChangeRows | None,
 def write_tagged(session: Session, name: str, rows: str, tag: ChangeRows, path: Path) -> int:
     """Write rows of a table, SQL, to a new file as rules tag them; how many of them that changes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    reader = session.raw.execute(f"SELECT * FROM {rows}").to_arrow_reader(ROWS_AT_ONCE)
     changed = 0
-    with pq.ParquetWriter(path, reader.schema, compression="lz4") as writer:
+    with (
+        session.raw.sql(f"SELECT * FROM {rows}").to_arrow_reader(ROWS_AT_ONCE) as reader,
+        pq.ParquetWriter(path, reader.schema, compression="lz4") as writer,
+    ):
         for batch in reader:
             before = pa.Table.from_batches([batch])
             after = tag(name, before)

@@ -257,7 +257,7 @@ class TinySession:
 
     def fetch_one(self, sql: str) -> Any:
         """As `Session.fetch_one`."""
-        return self.raw.execute(sql).fetchone()
+        return self.raw.execute(sql).fetchall()[0]
 
 
 def open_session(charges: list[dict[str, Any]], ledger: list[dict[str, Any]]) -> Any:

@@ -40,7 +40,7 @@ def test_refusals_are_a_line(run: Run, store: Path) -> None:
     """Engines and tasks that there are not, and combinations that mean nothing."""
     name = json.loads(run("ledger", "plan", "--all", "--store", store, "--json")[1])["tasks"][0]["task"]
     for words, expected in {
-        ("book", "--all", "--engine", "hadoop"): "take local:N, spark, spark-sql, ray, slurm or kubernetes",
+        ("book", "--all", "--engine", "hadoop"): "take local:N, spark, ray, slurm or kubernetes",
         ("book", "--all", "--engine", "local:0"): "whole number of processes",
         ("book", "--all", "--engine", "local:x"): "local:N",
         ("book", "--task", "2026-10-05"): "`loadfactor ledger plan` lists",

@@ -61,11 +61,10 @@ def add_up(session: Session, totals: Mapping[str, Reading]) -> Balance:
     """
     basis = default_basis(session)
     book(session, subtract((session.span(),), session.manifest.dropped.hours), until="segments")
-    ask = session.raw.execute(
+    installed_gpu_hours, installed_cost = session.fetch_one(
         f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
         f" sum(share * (to_utc - from_utc) * price_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
-    ).fetchone()
-    installed_gpu_hours, installed_cost = ask or (0.0, None)
+    )
     if frozen := _sum_frozen(session, basis):
         installed_gpu_hours += frozen[0]
         installed_cost = (

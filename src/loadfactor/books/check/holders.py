@@ -20,7 +20,7 @@ def find_excess(books: Examined) -> Iterator[Finding]:
     start, end = session.span()
     for name in ("allocations", "devices"):
         session.view_table(name, name)
-    requested = session.raw.execute(
+    (requested_gpu_hours,) = session.fetch_one(
         f"""WITH asking AS (
               SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
               FROM allocations WHERE from_utc < {end} AND {IS_LISTED}
@@ -32,9 +32,9 @@ def find_excess(books: Examined) -> Iterator[Finding]:
             SELECT coalesce(sum(coalesce(gpus, 1) * coalesce(a.share, 1) * coalesce(d.share, 1)
               * greatest(0, until - greatest(since, coalesce(before, since)))), 0) / {MS_PER_HOUR}
             FROM again a LEFT JOIN (SELECT device_id, min(share) AS share FROM devices GROUP BY ALL) d USING (device_id)"""
-    ).fetchone()
-    excess = (requested or (0.0,))[0] - books.total("allocated_gpu_hours")
-    if excess > ROUNDING * max(1.0, (requested or (0.0,))[0]):
+    )
+    excess = requested_gpu_hours - books.total("allocated_gpu_hours")
+    if excess > ROUNDING * max(1.0, requested_gpu_hours):
         yield Finding(
             "missing",
             "allocations ask for more than was installed, because they overlap or name GPUs not installed then",

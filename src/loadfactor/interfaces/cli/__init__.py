@@ -486,7 +486,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "export",
-        "Write the ledger, sums, readings or statements for other systems: Parquet, CSV, Delta Lake, Iceberg.\n\n"
+        "Write the ledger, sums, readings or statements for other systems, as Parquet or CSV.\n\n"
         "A UTC day a part. Days whose rows are as they were are not written again, and a run that was ended goes on.\n\n"
         "`export openmetrics` writes what /metrics would have shown at each full hour into a file, for promtool to make "
         "blocks of: dashboards then start filled.",

@@ -4,7 +4,6 @@ Executors read the books under the same path as this process, and have loadfacto
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,22 +12,12 @@ from loadfactor.interfaces.engines.worker import TaskBooks, book_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from loadfactor.store.importing import Progress
 
 
 def run_spark(books: TaskBooks, names: Sequence[str], master: str | None, progress: "Progress") -> None:
     """Book tasks on a cluster, a partition each. Raises InputError without PySpark, StoreError where Spark gives up."""
-    with open_session(master, progress) as session:
-        rows = session.sparkContext.parallelize([(name,) for name in names], len(names))
-        frame = session.createDataFrame(rows, "name string")
-        frame.mapInArrow(partial(_book_batches, books), "name string").collect()
-
-
-@contextmanager
-def open_session(master: str | None, progress: "Progress") -> "Iterator[SparkSession]":
-    """A session of Spark that books days. Raises InputError without PySpark, StoreError where Spark gives up."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -39,7 +28,9 @@ def open_session(master: str | None, progress: "Progress") -> "Iterator[SparkSes
     session = (builder.master(master) if master else builder).getOrCreate()
     try:
         progress("booking days on Spark", 0.0)
-        yield session
+        rows = session.sparkContext.parallelize([(name,) for name in names], len(names))
+        frame = session.createDataFrame(rows, "name string")
+        frame.mapInArrow(partial(_book_batches, books), "name string").collect()
     except PySparkException as error:
         raise StoreError(
             f"Spark gave up: {str(error).strip().splitlines()[0]}; `loadfactor ledger plan` has what is left"

@@ -33,13 +33,6 @@ _opened: Final[dict[tuple[TaskBooks, int], tuple[ExitStack, TaskList]]] = {}
 
 def book_task(books: TaskBooks, name: str) -> str:
     """Book one task; its name. Raises as `TaskList.find`."""
-    tasks = open_tasks(books)
-    tasks.book(tasks.find(name))
-    return name
-
-
-def open_tasks(books: TaskBooks) -> TaskList:
-    """The tasks of these books as they are, opened once a process and generation."""
     if Path(books.config) != chosen().path.absolute():
         choose_file(Path(books.config))
     store = Books(books.store, settings().idle_below).store
@@ -53,4 +46,5 @@ def open_tasks(books: TaskBooks) -> TaskList:
         stack.callback(session.close)
         _opened[books, session.manifest.generation] = stack, TaskList(session, settings().idle_below)
     ((_, tasks),) = _opened.values()
-    return tasks
+    tasks.book(tasks.find(name))
+    return name

@@ -3,26 +3,16 @@
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path, read_url
-from loadfactor.interfaces.exports.lake_tables import (
-    DeltaTable,
-    FolderTable,
-    IcebergTable,
-    LakeTable,
-    ObjectsTable,
-    TableFormat,
-)
+from loadfactor.interfaces.exports.day_tables import DayTable, FolderTable, ObjectsTable, TableFormat
 from loadfactor.store import disk
 
-if TYPE_CHECKING:
-    pass
-
 STATE: Final = "_loadfactor.json"
-"""What was written; formats of lakes skip what begins with a stroke."""
+"""What was written; readers of folders skip what begins with a stroke."""
 
 
 class Output(ABC):
@@ -43,8 +33,8 @@ class Output(ABC):
         """Put a note in place of the one there is, in one step."""
 
     @abstractmethod
-    def open_table(self, name: str, kind: TableFormat) -> LakeTable:
-        """The table of this name. Raises InputError without its library."""
+    def open_table(self, name: str, kind: TableFormat) -> DayTable:
+        """The table of this name."""
 
 
 class FolderOutput(Output):
@@ -68,13 +58,8 @@ class FolderOutput(Output):
         disk.rename(beside, self._folder / STATE)
         disk.sync_folder(self._folder)
 
-    def open_table(self, name: str, kind: TableFormat) -> LakeTable:
-        folder = self._folder if name == "ledger" else self._folder / name
-        if kind == "delta":
-            return DeltaTable(str(folder))
-        if kind == "iceberg":
-            return IcebergTable(self._folder, name)
-        return FolderTable(folder, kind)
+    def open_table(self, name: str, kind: TableFormat) -> DayTable:
+        return FolderTable(self._folder if name == "ledger" else self._folder / name, kind)
 
 
 class BucketOutput(Output):
@@ -95,16 +80,8 @@ class BucketOutput(Output):
     def write_state(self, content: bytes) -> None:
         self._objects.put(STATE, content)
 
-    def open_table(self, name: str, kind: TableFormat) -> LakeTable:
-        folder = "" if name == "ledger" else f"{name}/"
-        if kind == "delta":
-            return DeltaTable(f"{self.name}/{folder}".rstrip("/"))
-        if kind == "iceberg":
-            raise InputError(
-                f"--output {self.name}: the catalog of an Iceberg export is a file beside it; write it into a folder, or take"
-                " --format delta"
-            )
-        return ObjectsTable(self._objects, folder, kind)
+    def open_table(self, name: str, kind: TableFormat) -> DayTable:
+        return ObjectsTable(self._objects, "" if name == "ledger" else f"{name}/", kind)
 
 
 def find_output(text: str) -> Output:

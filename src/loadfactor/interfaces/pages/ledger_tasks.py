@@ -36,7 +36,7 @@ from loadfactor.interfaces.requests import (
 from loadfactor.interfaces.tables import col, table
 from loadfactor.tables.schema import ALWAYS, Span
 
-ENGINES = "local:N, spark, spark-sql, ray, slurm or kubernetes"
+ENGINES = "local:N, spark, ray, slurm or kubernetes"
 MOST_ROUNDS = 3
 """Booking may change the load of owned GPUs, and with it the prices of hours that were booked."""
 
@@ -204,10 +204,6 @@ def _run(engine: str, books: Books, store: Path, names: Sequence[str], master: s
         from loadfactor.interfaces.engines.spark import run_spark
 
         run_spark(of, names, master, bar)
-    elif engine == "spark-sql":
-        from loadfactor.interfaces.engines.spark_sql import run_spark_sql
-
-        run_spark_sql(of, names, master, bar)
     elif engine == "ray":
         from loadfactor.interfaces.engines.ray import run_ray
 

@@ -6,6 +6,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import replace
