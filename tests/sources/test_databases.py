@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -85,10 +85,8 @@ def test_endless_view_in_nsight_is_not_read(tmp_path: Path) -> None:
         write_database(path, f"ALTER TABLE {table} RENAME TO kept", f"CREATE VIEW {table.upper()} {ENDLESS}")
         for of in (path, forge(path)):
             began_s = monotonic()
-            try:
+            with suppress(SourceError):
                 list(read_trace(of))
-            except SourceError as error:
-                assert "\n" not in str(error), table
             assert monotonic() - began_s < ENOUGH_S, table
 
 
