@@ -1,7 +1,9 @@
 """`loadfactor up` on a disk that takes nothing when it starts: it answers, says why, and goes on by itself."""
 
+import errno
 import json
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from tests.live.test_kills import BEGAN_MS, NO_CONTENT, check_books, fill
 from tests.live.up_process import UpProcess
 from tests.small_disk import mounted_disk
 from tests.waiting import LONGEST_S, wait_until
+
+from loadfactor.interfaces.server.unopened import MEMORY, find_scratch_folder
 
 REFUSED = httpx.codes.SERVICE_UNAVAILABLE
 
@@ -86,6 +90,20 @@ def test_a_server_that_starts_on_an_ill_disk_answers_and_goes_on_by_itself(
             up.wait_for_health(lambda said: said["status"] == "ok")
             assert up.stop() == 0
         check_books(up.store, fleet, 40)
+
+
+def test_temporary_files_lie_in_memory_if_no_disk_takes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With every temporary folder full, live rows are read from a copy in memory; a folder that takes files stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    find_scratch_folder()
+    assert tempfile.tempdir == str(tmp_path)
+
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    find_scratch_folder()
+    assert tempfile.tempdir == MEMORY
 
 
 def test_a_signal_ends_a_server_that_waits_for_room(tmp_path: Path) -> None:

@@ -282,12 +282,13 @@ class LiveService:
 
     def health(self) -> dict[str, Any]:
         """The answer of GET /health; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
-        reasons = self.reasons()
+        statuses = self.statuses()
+        reasons = self._explain(statuses)
         error = self._describe_fault() or self._ingest_trouble.cause or self._flush_trouble.cause
         return {
             "status": derive_status(reasons),
             "reasons": [asdict(reason) for reason in reasons],
-            "sources": [_describe(source) for source in self.statuses()],
+            "sources": [_describe(status) for status in statuses],
             "lag_s": round(self.collector.lag_s, 3),
             "error": error or None,
             "set_aside": self._quarantined_before + len(self.collector.quarantined),
@@ -295,7 +296,10 @@ class LiveService:
 
     def reasons(self) -> list[HealthReason]:
         """List why something is not collected or booked; it asks neither the disk nor the books."""
-        explained = (explain_status(status) for status in self.statuses())
+        return self._explain(self.statuses())
+
+    def _explain(self, statuses: Sequence[SourceStatus]) -> list[HealthReason]:
+        explained = map(explain_status, statuses)
         return [
             *self._explain_store(),
             *(reason for reason in explained if reason is not None),

@@ -58,6 +58,7 @@ LONGEST_REQUEST_S = 10
 def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
+    find_scratch_folder()
     try:
         opened = open_live(folder, settings)  # first: a second server hears of the first
     except StoreError as error:
@@ -84,7 +85,6 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
 
 def serve_unopened(folder: Path, host: str, port: int, settings: Settings, why: str) -> None:
     """Serve books that cannot be written now, and collect once they can, until SIGTERM or SIGINT. Raises as `serve`."""
-    find_scratch_folder()
     books = Books(folder, settings.idle_below)
     store_folder = books.store.folder
     guard, warning = _make_guard(store_folder, host, settings)
@@ -115,7 +115,7 @@ def serve_unopened(folder: Path, host: str, port: int, settings: Settings, why: 
 
         _greet(address, books.store.name, settings)
         print(
-            f"loadfactor: {why}; questions are answered, and collecting begins once it can be written",
+            f"loadfactor: {why}; questions are answered, and collecting begins when it can be written",
             file=sys.stderr,
             flush=True,
         )

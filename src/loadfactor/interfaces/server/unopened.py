@@ -27,6 +27,8 @@ OpenedT = TypeVar("OpenedT")
 
 def find_scratch_folder() -> None:
     """Have temporary files lie in memory if no disk takes one: live rows are read from a copy."""
+    if tempfile.tempdir == MEMORY:
+        tempfile.tempdir = None  # has it looked for again
     try:
         tempfile.gettempdir()
     except FileNotFoundError:
@@ -66,7 +68,7 @@ class UnopenedReceiver:
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             else:
                 self._guard.unwritable = ""
-                tempfile.tempdir = None  # looked for again
+                find_scratch_folder()
                 write_line(event="the books can be written: collecting begins")
                 return opened
 
