@@ -276,6 +276,8 @@ class Chain:
         name = rnd.choice(
             ("live", "retain", "retain", "backup", "backup", "silence", "lift", "alerts", "token", "close")
         )
+        if name == "lift" and not tally.silences:
+            name = "silence"
         do = partial(self.work_in_child, may_die, shown_ms)
         done: Outcome | None = None
         if name == "live":
@@ -298,7 +300,7 @@ class Chain:
             else:
                 done = do(silence, self.store)
                 tally.silences |= {done.result} - {None}
-        elif name == "lift" and tally.silences:
+        elif name == "lift":
             chosen = rnd.choice(sorted(tally.silences))
             tally.silences.discard(chosen)  # killed, it may be lifted or not
             done = do(lift, self.store, chosen)
