@@ -183,6 +183,7 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "retain": retain,
     "repair": repair,
     "rebuild": repair,
+    "older": repair,
     "format-1": migrate,
     "format-2": migrate,
 }
