@@ -18,7 +18,6 @@ from loadfactor.store.federation import name_regions
 from loadfactor.store.live import LiveBatch, LiveLog
 from loadfactor.store.tokens import TokenFile
 
-EARLIER = Path(__file__).parents[1] / "store" / "earlier_formats" / "format-2"
 METRICS = ("paid_gpu_hours", "effective_gpu_hours", "cost")
 QUEUE = "job_id,at_utc,event,gpus\nrun-1,2026-02-28T23:{}:00Z,submitted,8\nrun-1,2026-03-01T00:00:00Z,started,8\n"
 
@@ -105,10 +104,9 @@ def test_live_rows_and_books_without_any_are_among_them(regions: Path, tmp_path:
 
 
 def test_what_cannot_be_read_as_one_is_refused(regions: Path, tmp_path: Path, run: Run, write: Write) -> None:
-    """A store twice, a copy, another currency, an earlier version and no store: a line that says which, and what to do."""
-    eu, copy, old = regions / "eu", tmp_path / "copy", tmp_path / "old"
+    """A store twice, a copy, another currency and no store: a line that says which, and what to do."""
+    eu, copy = regions / "eu", tmp_path / "copy"
     shutil.copytree(eu, copy)
-    shutil.copytree(EARLIER, old)
     (tmp_path / "link").symlink_to(eu)
     write('currency = "EUR"\n')
     Books(tmp_path / "euros").add("tables", [worked_example(tmp_path / "tables")])
@@ -118,7 +116,6 @@ def test_what_cannot_be_read_as_one_is_refused(regions: Path, tmp_path: Path, ru
         (tmp_path / "link", "given twice"),
         (copy, "copy is a copy of eu"),
         (tmp_path / "euros", "different currencies (eu in USD, euros in EUR)"),
-        (old, f"bring them up to date first: `loadfactor imports --store {old}`"),
         (tmp_path / "none", "no books in"),
         (tmp_path / "x*", "no folder fits"),
     ):

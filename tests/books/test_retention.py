@@ -1,6 +1,5 @@
 """What is older than it is kept goes, and what was booked of it stays: no later row changes a number of a day without samples."""
 
-import json
 import random
 import shutil
 from dataclasses import replace
@@ -23,8 +22,6 @@ from loadfactor.base.paths import join_stores
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books import rebuild
 from loadfactor.books.books import Books
-from loadfactor.ledger.columns import HISTOGRAM
-from loadfactor.ledger.sums import ADDITIVE
 from loadfactor.metrics import METRICS
 from loadfactor.sources import find_source
 from loadfactor.store.backup import back_up
@@ -83,7 +80,6 @@ def test_numbers_of_days_without_samples_stay(tmp_path: Path, write: Write) -> N
     assert done.words.startswith("dropped 386 rows of samples (4 days")
     assert {f.day for f in books.store.manifest.of("samples")} == {START // DAY + n for n in range(4, 12)}
     assert books.retain(now_ms=now).words == "dropped nothing"
-    assert json.loads((books.store.folder / "manifest.json").read_bytes())["format"] == 4  # earlier versions refuse it
     assert ask(books, *whole) == before
     assert ask(Books(tmp_path / "store"), *old) == of_old
     add(
@@ -174,26 +170,18 @@ def test_another_definition_leaves_days_without_samples(
 
 
 def rewrite_as_before(books: Books) -> None:
-    """The ledger of days without samples as versions wrote it whose rows were of one twentieth of activity each."""
-    divided = ", ".join(f"{c} * part AS {c}" for c in ADDITIVE if c not in HISTOGRAM)
-    of_bins = f"SELECT *, unnest(range(20)) AS activity_bin, unnest([{', '.join(HISTOGRAM)}]) / gpu_s AS part"
-    rest = "SELECT *, NULL AS activity_bin, 1.0 AS part"
-    counted = "state IN ('idle', 'busy')"
+    """The ledger of days without samples as a version writes it that knows no `nvlink_bytes`."""
     with books.store.write() as writer:
         for file in writer.manifest.of("ledger"):
             if intersect(file.booked, writer.manifest.dropped.hours):
-                rows = read(writer.paths([file]))
-                sql = (
-                    f"SELECT * EXCLUDE (part, {', '.join(HISTOGRAM)}) REPLACE ({divided}) FROM ({of_bins} FROM {rows}"
-                    f" WHERE {counted} UNION ALL BY NAME {rest} FROM {rows} WHERE NOT {counted}) WHERE part > 0"
-                )
+                sql = f"SELECT * EXCLUDE (nvlink_bytes) FROM {read(writer.paths([file]))}"
                 made = writer.copy(sql, replace(file, name=name_file("ledger", file.day)))
                 writer.swap([file], [replace(made, from_ms=file.from_ms, to_ms=file.to_ms)])
         writer.manifest = replace(writer.manifest, ledger_key="that of an earlier version")
 
 
-def test_days_of_an_earlier_version_keep_their_histogram(tmp_path: Path, write: Write) -> None:
-    """Its rows say the bin, those of now have columns: read with others, booked with others, found again, brought to a peer."""
+def test_days_of_an_earlier_version_keep_their_numbers(tmp_path: Path, write: Write) -> None:
+    """Its rows lack a column: read with others, booked with others, found again, brought to a peer."""
     write('[retention]\nsamples = "7d"\n')
     books = make_books(tmp_path)
     old, cut = (START, START + 4 * DAY), (START + HOUR // 2, START + 5 * DAY)

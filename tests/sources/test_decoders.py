@@ -1,13 +1,11 @@
-"""Decoders give the same rows whatever brings the bytes; states that earlier versions of live decoders stored are read."""
+"""Decoders give the same rows whatever brings the bytes."""
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.sources.kubernetes.test_live_decoder import EVENTS as CLUSTER_EVENTS
 
 import loadfactor.sources
 from loadfactor.base.errors import SourceError
@@ -15,11 +13,8 @@ from loadfactor.sources import dcgm, nvidia_smi, price_lists
 from loadfactor.sources.base import Decoder, Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.demand_files import decode_demand
-from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 from loadfactor.sources.nvidia_smi.sections import decode_logs
 from loadfactor.sources.price_lists import decode_price_lists
-from loadfactor.sources.progress_records.live_decoder import LiveProgressDecoder
-from loadfactor.sources.slurm.live_decoder import LiveSlurmDecoder
 
 AT_MS = 1_700_000_000_000
 LOG = b"timestamp, index, name, utilization.gpu [%]\n" + b"".join(
@@ -123,82 +118,3 @@ def test_only_readers_open_files() -> None:
         if name not in READERS:
             assert not {module.partition(".")[0] for module in imported} & OUTSIDE, name
             assert "open" not in called, name
-
-
-STATES = Path(__file__).parent / "earlier_states"
-STATE_AT_MS = 1_790_000_000_000
-BEGIN = {
-    "kind": "begin",
-    "format": 1,
-    "id": "f1",
-    "job": "j",
-    "at": STATE_AT_MS,
-    "run": "r",
-    "host": "h",
-    "pid": 4,
-    "rank": 0,
-}
-
-
-def spent(kind: str, number: int, from_s: int, to_s: int, **more: Any) -> dict[str, Any]:
-    """A record of an interval of the run."""
-    return {"kind": kind, "n": number, "from": STATE_AT_MS + 1000 * from_s, "to": STATE_AT_MS + 1000 * to_s, **more}
-
-
-RUN = [
-    BEGIN,
-    spent("work", 1, 0, 9, step=1, steps=3, samples=[4, None, 5], tokens=9),
-    {"kind": "epoch", "n": 2, "at": STATE_AT_MS + 9500, "epoch": 1, "step": 3},
-    spent("section", 3, 10, 12, us=1500000, section="checkpoint"),
-    spent("work", 4, 12, 19, step=4, steps=2),
-    {**BEGIN, "id": "f2", "at": STATE_AT_MS + 30_000},
-    spent("work", 1, 40, 50, step=3, steps=3),
-]
-JOB = {"job_id": "7", "submitted": 9_990_000_000, "asked": "gres/gpu=2", "user": "u", "cluster": "c1"}
-RUNNING = {**JOB, "started": 10_000_050_000, "state": "running", "nodes": "n1", "held": "gres/gpu=2"}
-WAITING = {
-    **JOB,
-    "job_id": "8",
-    "submitted": 10_000_055_000,
-    "asked": "gres/gpu=1",
-    "state": "pending",
-    "reason": "Priority",
-}
-STARTED = {**WAITING, "state": "running", "started": 10_000_070_000, "nodes": "n1", "held": "gres/gpu=1"}
-JOBS = [
-    [10_000_000_000, "nodes", [["n1", "gpu:h100:8", ["down"], "bad fan", 9_000_000_000, ["p"], 10_000_000_000]]],
-    [10_000_000_000, "queue", [{**JOB, "state": "pending", "reason": "Resources"}]],
-    [10_000_060_000, "queue", [RUNNING]],
-    [10_000_060_000, "queue", [WAITING]],
-    [10_000_090_000, "nodes", [["n1", "gpu:h100:8", ["idle"], None, None, ["p"], 10_000_090_000]]],
-    [10_000_090_000, "accounting", [{**RUNNING, "state": "completed", "ended": 10_000_080_000}]],
-    [10_000_090_000, "queue", [STARTED]],
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "stored", "events", "before", "unknown"),
-    [
-        (LiveKubernetesDecoder, "prod", "kubernetes-2", CLUSTER_EVENTS, 12, "devices"),
-        (LiveSlurmDecoder, "c1", "slurm-1", JOBS, 4, ""),
-        (LiveProgressDecoder, "x", "progress-1", RUN, 5, ""),
-    ],
-)
-def test_a_state_of_an_earlier_version_is_read(
-    kind: Callable[..., Any], name: str, stored: str, events: list[Any], before: int, unknown: str
-) -> None:
-    """A decoder that read the first events and stored its state then, and one of today that read all, emit the same.
-
-    But for a table that the earlier version did not emit (`unknown`): it follows when its things are next listed.
-    """
-    went_on, restored = kind(name), kind(name, (STATES / f"{stored}.state").read_bytes())
-    went_on.feed(events[:before])
-    assert list(went_on.drain())
-    assert not list(restored.drain())
-    rows = []
-    for decoder in (went_on, restored):
-        decoder.feed(events[before:])
-        drained = [item for item in decoder.drain() if isinstance(item, Rows) and item.table != unknown]
-        rows.append([(item.table, item.data.to_pylist()) for item in drained])
-    assert rows[0] == rows[1]
-    assert rows[0]

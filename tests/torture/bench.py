@@ -104,10 +104,8 @@ BEFORE_EACH = {
     "repair": 4,
     "rebuild": "live",
     "older": 4,
-    **{name: name for name in ("format-1", "format-2")},
 }
 """How many parts of the fleet are in the store when an operation begins; or which store it is."""
-EARLIER = Path(__file__).parents[1] / "store" / "earlier_formats"
 OLDER = "older.json"
 """The manifest of before the last import, which is put back before a repair."""
 LOST = "outages"
@@ -129,8 +127,6 @@ class Bench:
                 self._do(import_part, folder / f"store{count}", self.parts / part)
             if count == BEFORE_EACH["import"]:
                 self._do(close_month, folder / f"store{count}")
-        for name in ("format-1", "format-2"):
-            shutil.copytree(EARLIER / name, folder / f"store{name}")
         live = shutil.copytree(folder / "store4", folder / "storelive")
         self._do(acknowledge, live, self.parts)
         self._do(flush, live, self.parts)  # what is in files now stays in the log as well
@@ -164,7 +160,6 @@ class Bench:
         if operation not in self._made:
             store = self.copy(operation, self.folder / "once")
             before = ask_in_child(store, self.idle_below(operation))
-            store = self.copy(operation, store)  # to ask a store of an earlier version migrates it
             done = run(counted, operation, store, self.parts)
             assert done.code == 0, done.said
             self._made[operation] = before, ask_in_child(store, self.idle_below(operation)), done.result

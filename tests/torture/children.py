@@ -167,11 +167,6 @@ def repair(store: Path, _parts: Path) -> None:
     Books(store).repair()
 
 
-def migrate(store: Path, _parts: Path) -> None:
-    """Open a store of an earlier version, which brings it to today's format."""
-    Books(store)
-
-
 OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "first": import_first,
     "import": import_last,
@@ -184,8 +179,6 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "repair": repair,
     "rebuild": repair,
     "older": repair,
-    "format-1": migrate,
-    "format-2": migrate,
 }
 
 

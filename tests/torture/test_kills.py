@@ -1,6 +1,6 @@
 """Kills, power loss and full disks at every durable step of whatever changes a store, and several processes at one.
 
-That is imports, a refresh, compaction, forgetting, retagging, a flush of live batches, migrations, and repairs, also after an older
+That is imports, a refresh, compaction, forgetting, retagging, a flush of live batches, and repairs, also after an older
 manifest was put back.
 
 The model of a power loss promises no more than POSIX does: bytes of a file are certain once it is synced, names in a folder once
@@ -191,21 +191,16 @@ def _rename(names: dict[str, int], naming: Naming) -> None:
         names[naming.path] = naming.file
 
 
-MIGRATIONS = ("format-1", "format-2")
-
-
 def check_aftermath(bench: Bench, operation: str, store: Path) -> None:
     """As before or as after; doctor is content and changes nothing; then the operation works and leaves nothing of a dead one."""
     before, after, _ = bench.states(operation)
     threshold = bench.idle_below(operation)
-    if operation in MIGRATIONS:  # who opens the store completes it
-        check_one_of(store, after)
     there = sorted(p.name for p in store.iterdir()) if store.exists() else []
     reached = (before, after)[check_one_of(store, before, after, idle_below=threshold)]
     checked = run(command, "doctor", "--store", store)
     assert checked.code == (2 if reached is None else int(reached == DAMAGED)), checked.said
     assert (sorted(p.name for p in store.iterdir()) if store.exists() else []) == there
-    again = run(OPERATIONS["compact" if operation in MIGRATIONS else operation], store, bench.parts)
+    again = run(OPERATIONS[operation], store, bench.parts)
     if operation == "forget" and reached == after:
         assert again.code == 1, again.said
         assert "no import 3" in again.said
@@ -283,8 +278,7 @@ def test_a_disk_a_little_too_small(bench: Bench, round_: int, disk: Path) -> Non
     tried = run(OPERATIONS[operation], store, bench.parts)
     if tried.code:
         assert says_full(tried), tried.said
-    if not operation.startswith("format"):  # books of an earlier format are brought to today's before they are asked
-        check_one_of(store, before if tried.code else after, idle_below=threshold)
+    check_one_of(store, before if tried.code else after, idle_below=threshold)
     subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
     again = run(OPERATIONS[operation if tried.code else "compact"], store, bench.parts)
     assert again.code == 0, again.said

@@ -53,17 +53,13 @@ class Books:
     """The books of one fleet, kept in a folder or a bucket. Ask them from as many threads as you like, while others write."""
 
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
-        """Raises InputError when the books are kept in another currency than the one requested, StoreError when they are newer."""
+        """Raises InputError when the books are in another currency than the one requested, StoreError when of another format."""
         found = settings()
         self.store = open_store(
             Path(folder), currency or found.currency, found.memory, EntryRules(), found.local_folder, found.cache_gb
         )
         self.idle_below = idle_below
         with suppress(DamageError):  # the first question says it, and `repair` is for that
-            if self.store.place.needs_migration():
-                from loadfactor.books.writing import migrate_books
-
-                migrate_books(self.store, idle_below)
             self.store.currency_of(self.store.manifest)
 
     @classmethod

@@ -1,27 +1,19 @@
-"""Inputs of the booked hours of the ledger besides rows that were touched, as the manifest keeps them: written and read here.
-
-Manifests of before kept it as words: three digests, bills behind a stroke at the last of them, and prices of owned GPUs as JSON.
-"""
+"""Inputs of the booked hours of the ledger besides rows that were touched, as the manifest keeps them: written and read here."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.ledger.columns import HISTOGRAM, OBSERVED
 from loadfactor.store.manifest import StoredFile, intersect, merge
-from loadfactor.store.sample_files import quote_all, read
+from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session, empty_of
 from loadfactor.tables.schema import PRICES, Span
 
 BASIS: Final = "owned"
-_BIN: Final = "activity_bin"
-"""The twentieth of activity that rows of the ledger were of until version 11 of `rebuild.DEFINITION`."""
-_DIGESTS: Final = 3
-"""So many digests stood at the beginning of the words."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +99,12 @@ class LedgerInputs:
 def read_inputs(text: str) -> LedgerInputs:
     """Parse the inputs in a manifest; empty ones of a ledger that was never booked.
 
-    >>> read_inputs(LedgerInputs("a", "b", "c").write()) == read_inputs("a b c")
-    True
-    >>> read_inputs("a b c|r,n,0a1b@5--7").bills
-    BookedBills(rules='r', nodes='n', files=(BookedFile(checksum='0a1b', from_ms=5, to_ms=-7),))
-    >>> read_inputs('a b c {"written": "w", "rows": []}').owned, read_inputs("") == LedgerInputs()
-    (OwnedPrices(written='w', rows=()), True)
+    >>> inputs = LedgerInputs("a", "b", "c", BookedBills("r", "n", (BookedFile("0a1b", 5, -7),)), OwnedPrices("w"))
+    >>> read_inputs(inputs.write()) == inputs, read_inputs("") == LedgerInputs()
+    (True, True)
     """
-    if not text.startswith("{"):
-        return _read_words(text)
+    if not text:
+        return LedgerInputs()
     reported = json.loads(text)
     bills = reported.get("bills")
     return LedgerInputs(
@@ -128,31 +117,15 @@ def read_inputs(text: str) -> LedgerInputs:
             bills["nodes"],
             tuple(BookedFile(file["checksum"], file["from_ms"], file["to_ms"]) for file in bills["files"]),
         ),
-        _read_owned(reported.get("owned"), lambda row: OwnedPrice(**row)),
+        _read_owned(reported.get("owned")),
         reported.get("waits", ""),
     )
 
 
-def _read_words(text: str) -> LedgerInputs:
-    words = text.split(" ", _DIGESTS)
-    sources, unlisted, last = [*words[:_DIGESTS], *[""] * _DIGESTS][:_DIGESTS]
-    names, _, reported = last.partition("|")
-    bills = None
-    if reported:
-        rules, nodes, *files = reported.split(",")
-        bills = BookedBills(rules, nodes, tuple(sorted(map(_read_file, files))))
-    owned = json.loads(words[_DIGESTS]) if len(words) > _DIGESTS else None
-    return LedgerInputs(sources, unlisted, names, bills, _read_owned(owned, lambda row: OwnedPrice(*row)))
-
-
-def _read_file(text: str) -> BookedFile:
-    checksum, _, extent = text.partition("@")
-    start, _, end = extent[1:].partition("-")  # the first sign may be a minus
-    return BookedFile(checksum, int(extent[:1] + start), int(end))
-
-
-def _read_owned(reported: Mapping[str, Any] | None, read_row: Callable[[Any], OwnedPrice]) -> OwnedPrices:
-    return OwnedPrices(reported["written"], tuple(map(read_row, reported["rows"]))) if reported else OwnedPrices()
+def _read_owned(reported: Mapping[str, Any] | None) -> OwnedPrices:
+    if not reported:
+        return OwnedPrices()
+    return OwnedPrices(reported["written"], tuple(OwnedPrice(**row) for row in reported["rows"]))
 
 
 def select_ledger(session: Session, files: Iterable[StoredFile], are_earlier: bool = False) -> str:
@@ -180,21 +153,13 @@ def _select_booked(session: Session, files: Iterable[StoredFile], options: str =
 
 
 def _select_earlier(session: Session, files: Iterable[StoredFile]) -> str:
-    """SQL: files as an earlier version wrote them, with the columns of now: unknown where it had none.
-
-    Its rows were of one bin of activity each, where they have the histogram now.
-    """
+    """SQL: files as an earlier version wrote them, with the columns of now: unknown where it had none."""
     from loadfactor.ledger.steps import ledger_columns  # slow to import
 
     known = f"({_select_booked(session, files, ', union_by_name = true')})"
     columns = ledger_columns()
     there = {name for name, *_ in session.raw.execute(f"DESCRIBE SELECT * FROM {known}").fetchall()}
-    given = {c: c for c in columns if c in there}
-    if _BIN in there:
-        for number, name in enumerate(HISTOGRAM):
-            seconds = f"if(state IN ({quote_all(OBSERVED)}) AND {_BIN} = {number}, gpu_s, 0.0)"
-            given[name] = f"coalesce({name}, {seconds})" if name in there else seconds
-    chosen = ", ".join(f"{of} AS {name}" for name, of in given.items())
+    chosen = ", ".join(name for name in columns if name in there)
     return f"SELECT {chosen} FROM {known} UNION ALL BY NAME {empty_of(columns)}"
 
 

@@ -17,21 +17,11 @@ from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import Loss, Manifest
 from loadfactor.store.merging import merge_store
 from loadfactor.store.place import Place
-from loadfactor.store.repair import find_choices, migrate, repair_store, start_migration, start_repair
+from loadfactor.store.repair import find_choices, repair_store, start_repair
 from loadfactor.store.sample_files import quote
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
 from loadfactor.tables.schema import SAMPLES, STATEMENTS
-
-
-def migrate_books(store: Store, idle_below: float) -> None:
-    """Bring books of an earlier format into today's."""
-
-    def work(writer: Writer) -> None:
-        migrate(writer)
-        refresh(writer, quiet, idle_below)
-
-    store.change(work, start_migration)
 
 
 def add_files(
@@ -106,11 +96,6 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
         found = list_imports(writer, f"import_no = {number}")
         if not found:
             raise InputError(f"no import {number} in {store.name}; `loadfactor imports` lists them")
-        if found[0].at_ms is None:
-            raise InputError(
-                f"import {number} was read by an earlier version, which did not keep its rows apart; import what is to"
-                " stay into a new store"
-            )
         if found[0].source == STATEMENTS.name:
             raise InputError(
                 f"import {number} holds the statements of a closed month, which stay; `loadfactor chargeback --close` adds the"

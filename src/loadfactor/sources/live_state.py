@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
@@ -26,15 +25,10 @@ def pack_state(state: Any) -> bytes:
     return zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), _QUICK)
 
 
-def unpack_state(
-    kind: type[State], packed: bytes, name: str, upgrade: Callable[[Any], Any] = lambda stored: stored
-) -> State:
-    """The state of `name` in bytes. `upgrade` gives what earlier versions stored the fields of this one.
-
-    Raises SourceError where it is damaged or of a later version.
-    """
+def unpack_state(kind: type[State], packed: bytes, name: str) -> State:
+    """The state of `name` in bytes. Raises SourceError where it is damaged or of another version."""
     try:
-        found: State = _adapter(cast(Any, kind)).validate_python(upgrade(json.loads(zlib.decompress(packed))))
+        found: State = _adapter(cast(Any, kind)).validate_python(json.loads(zlib.decompress(packed)))
         return found
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         why = " ".join(str(error).splitlines()[:3])

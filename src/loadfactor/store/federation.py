@@ -354,8 +354,3 @@ def _check(places: Iterable[Place]) -> None:
         seen.add(real)
         if not place.has_books():
             raise InputError(f"no books in {place.name}; name the books to be read as one with --store")
-        if place.needs_migration():
-            raise InputError(
-                f"the books in {place.name} are of an earlier version; bring them up to date first:"
-                f" `loadfactor imports --store {quote_word(place.name)}`"
-            )

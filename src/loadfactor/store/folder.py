@@ -32,15 +32,12 @@ from loadfactor.store.disk import take_lock
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import (
-    FORMAT,
     NAME,
-    OLDEST,
     OWN_NAME,
     Manifest,
     StoredFile,
     checksum_file,
     damaged,
-    read_format,
     understand,
     write_down,
 )
@@ -75,9 +72,6 @@ class Folder(Place):
 
     def has_books(self) -> bool:
         return has_books(self.folder)
-
-    def needs_migration(self) -> bool:
-        return OLDEST <= (read_format(self.folder / NAME) or FORMAT) < FORMAT
 
     def locate(self, files: Iterable[StoredFile], again: bool = False) -> list[Path]:
         return [check_file(self.folder, file, again) for file in files]

@@ -47,7 +47,7 @@ class ImportRecord:
     rows: dict[str, int]
     gaps: tuple[tuple[str, str, int], ...] = ()
     held_by: str | None = None
-    at_ms: int | None = None  # when, UTC
+    at_ms: int = 0  # when, UTC; 0 where its record was lost
 
     @property
     def is_live(self) -> bool:

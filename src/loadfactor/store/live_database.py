@@ -1,4 +1,4 @@
-"""The database of live batches: how it is made, brought to the newest format, opened for writing, and read without touching it."""
+"""The database of live batches: how it is made, opened for writing, and read without touching it."""
 
 import sqlite3
 import zlib
@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from loadfactor.base.errors import DamageError, InputError, StoreError, no_such, say_why
+from loadfactor.base.errors import DamageError, InputError, no_such, say_why
 from loadfactor.base.paths import DIGEST_DIGITS
 from loadfactor.sources.base import Rows
 from loadfactor.store import disk
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, LogMark, has_live, name_damage, open_marked_copy
+from loadfactor.store.manifest import refuse_format
 from loadfactor.store.row_checks import validate_rows
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.schema import TABLES
@@ -201,8 +202,6 @@ def open_database(folder: Path, after: int) -> sqlite3.Connection:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             span = read_span(connection)
-            if _read_format(connection) < FORMAT:
-                _run(connection, ("DROP TABLE span", *_format_two(span)))
             write_span(connection, discard(connection, span, after))
         give_back(connection)
         disk.sync_folder(folder)  # the transaction made the write-ahead log: its name lasts as well
@@ -213,13 +212,13 @@ def open_database(folder: Path, after: int) -> sqlite3.Connection:
 
 
 def read_span(connection: sqlite3.Connection) -> LogSpan:
-    """Range of numbers in the database. Raises StoreError for a newer format, DamageError for what nobody wrote."""
-    version = _read_format(connection)
-    if version > FORMAT:
-        raise StoreError(f"{NAME} has format {version}, this version reads {FORMAT}; install the newest version")
-    *numbers, crc = connection.execute(f"SELECT *{', 0' if version < FORMAT else ''} FROM span").fetchone()
+    """Range of numbers in the database. Raises StoreError for another format, DamageError for what nobody wrote."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != FORMAT:
+        raise refuse_format(NAME, version, FORMAT)
+    *numbers, crc = connection.execute("SELECT * FROM span").fetchone()
     span = LogSpan(*numbers)
-    if version == FORMAT and span.checksum() != crc:
+    if span.checksum() != crc:
         raise DamageError("its numbers are not what was written")
     return span
 
@@ -282,7 +281,7 @@ def _read(
             ]
             if [number for number, _ in found] != list(range(first + 1, span.last + 1)):
                 raise DamageError("acknowledged batches are missing")
-            if reads_all and _read_format(copy) == FORMAT:
+            if reads_all:
                 _check_received(copy, span)
             return found, mark
     except FileNotFoundError:
@@ -310,34 +309,14 @@ def _create(folder: Path) -> None:
     connection = sqlite3.connect(new, isolation_level=None)
     try:
         connection.executescript(_MADE)
-        _run(connection, (BATCHES_SQL, *_format_two(LogSpan())))
+        for statement in (BATCHES_SQL, RECEIVED_SQL, STATES_SQL, _SPAN_SQL, f"PRAGMA user_version = {FORMAT}"):
+            connection.execute(statement)
+        write_span(connection, LogSpan())
     finally:
         connection.close()
     disk.sync_file(new)
     disk.rename(new, folder / NAME)
     disk.sync_folder(folder)
-
-
-def _format_two(span: LogSpan) -> tuple[str, ...]:
-    """SQL: what format 2 has and format 1 has not: bodies, states, and numbers with a checksum."""
-    numbers = ", ".join(map(str, (*span, span.checksum())))
-    return (
-        RECEIVED_SQL,
-        STATES_SQL,
-        _SPAN_SQL,
-        f"INSERT INTO span VALUES ({numbers})",
-        f"PRAGMA user_version = {FORMAT}",
-    )
-
-
-def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        connection.execute(statement)
-
-
-def _read_format(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
 
 
 QUARANTINE = "quarantine"

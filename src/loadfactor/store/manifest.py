@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from loadfactor.base.errors import DamageError, StoreError, say_why
-from loadfactor.base.small_json import parse_json, read_small
+from loadfactor.base.errors import DamageError, StoreError
+from loadfactor.base.small_json import parse_json
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.tables.schema import REACH_STEPS, Span
 
@@ -76,11 +76,8 @@ class SampleFacts:
     settled: bool = True  # no other file holds earlier or later samples that change the reach of these
 
 
-FORMAT: Final = 3
-FORMAT_DROPPED: Final = 4
-"""That of a manifest that says what was dropped: an earlier version would book those days again, of nothing."""
-OLDEST: Final = 1
-"""The earliest format that can be brought into today's."""
+FORMAT: Final = 5
+"""The format of version 0.1.0. Versions before it, which were never released, wrote 1 to 4."""
 NAME: Final = "manifest.json"
 OWN_NAME: Final = re.compile(r"[a-z_]+(-[0-9]+)?-[0-9a-f]{32}\.parquet")
 """How the store names its files. What is called otherwise is not its own."""
@@ -206,33 +203,18 @@ def is_booked(table: str) -> bool:
 def write_down(manifest: Manifest) -> bytes:
     """The manifest as text, with its checksum."""
     body = asdict(manifest)
-    if manifest.dropped == Dropped():
-        del body["dropped"]
-    written = FORMAT_DROPPED if "dropped" in body else FORMAT
-    return json.dumps({"format": written, "crc32": _checksum(body), **body}, indent=1).encode()
-
-
-def read_format(path: Path) -> int | None:
-    """The format of a manifest; None where there is none. Raises DamageError where it cannot be read."""
-    try:
-        content = read_small(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read ({say_why(error)}); check its permissions") from error
-    except ValueError as error:
-        raise damaged(path, str(error)) from error
-    return _format(_parse(content, path), path)
+    return json.dumps({"format": FORMAT, "crc32": _checksum(body), **body}, indent=1).encode()
 
 
 def understand(content: bytes, path: Path) -> Manifest:
-    """The manifest written down in `content`. Raises DamageError where it is not what was written, StoreError where it is newer."""
+    """The manifest written down in `content`.
+
+    Raises DamageError where it is not what was written, StoreError for another format.
+    """
     raw = _parse(content, path)
     found = _format(raw, path)
-    if found not in (FORMAT, FORMAT_DROPPED):
-        raise StoreError(
-            f"{path} has format {found}, this version reads {FORMAT_DROPPED}; install the newest version of loadfactor"
-        )
+    if found != FORMAT:
+        raise refuse_format(str(path), found, FORMAT)
     body = {name: value for name, value in raw.items() if name not in ("format", "crc32")}
     try:
         if raw.get("crc32") != _checksum(body):
@@ -243,7 +225,7 @@ def understand(content: bytes, path: Path) -> Manifest:
                 "files": tuple(read_file(f) for f in raw["files"]),
                 "stale": _spans(raw["stale"]),
                 "losses": tuple(Loss(loss["name"], loss["what"], tuple(loss["digests"])) for loss in raw["losses"]),
-                "dropped": _read_dropped(raw["dropped"]) if "dropped" in raw else Dropped(),
+                "dropped": _read_dropped(raw["dropped"]),
             }
         )
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
@@ -299,6 +281,18 @@ def read_file(raw: dict[str, Any]) -> StoredFile:
             "hours": None if hours is None else _spans(hours),
         }
     )
+
+
+def refuse_format(name: str, found: int, expected: int) -> StoreError:
+    """Return the error for a file of a store in a format that this version does not read."""
+    if found > expected:
+        advice = "install the newest version of loadfactor"
+    else:
+        advice = (
+            "carry it over: `loadfactor export` of the version that wrote it keeps its ledger and statements as Parquet,"
+            " and the files that its `loadfactor imports` lists are imported into a new store"
+        )
+    return StoreError(f"{name} has format {found}, this version reads {expected}; {advice}")
 
 
 def damaged(path: Path, why: str) -> DamageError:

@@ -51,7 +51,7 @@ def merge_store(
         )
     here = {record.digest for record in list_imports(writer)}
     records = [record for record in list_imports(other) if record.source != STATEMENTS.name]  # months are closed here
-    records = [record for record in records if record.at_ms is None or record.at_ms >= since_ms]
+    records = [record for record in records if record.at_ms >= since_ms]
     receipts: list[Receipt | None] = []
     for place, record in enumerate(records):
         progress(f"import {record.number} of {other.name}", place / len(records))
@@ -100,11 +100,6 @@ def _add_import(
     writer: Writer, other: Session, record: ImportRecord, progress: Callable[[str, float], None]
 ) -> Receipt:
     """Add an import that is not here, as it was there."""
-    if record.at_ms is None:
-        raise InputError(
-            f"import {record.number} of {other.name} was read by an earlier version, which did not keep its rows apart;"
-            " import its files here"
-        )
     source, found = find_source(record.source), _Import(writer, other, record)
     options = ReadOptions(step_s=found.read_step_s(), held_by=record.held_by)
     items = found.read(_take_all, source.watches)

@@ -78,10 +78,6 @@ class Place(ABC):
     def has_books(self) -> bool:
         """True where an import has left books, or rows were taken live."""
 
-    def needs_migration(self) -> bool:
-        """True where the store is of an earlier format."""
-        return False
-
     @abstractmethod
     def locate(self, files: Iterable[StoredFile], again: bool = False) -> list[Path]:
         """Where files of the books can be read. DamageError when one is not what was written.

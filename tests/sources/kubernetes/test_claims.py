@@ -2,15 +2,12 @@
 
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from tests.sources.kubernetes.objects import container, decode, listed, ms, node, pod
 
 from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import LISTED, LISTING, LiveKubernetesDecoder
-
-STATES = Path(__file__).parents[1] / "earlier_states"
 
 GPUS = [f"GPU-0000000{i}-1111-2222-3333-444444444444" for i in range(3)]
 LAYERS = {
@@ -247,14 +244,6 @@ def test_what_was_told_and_is_not_so_is_taken_back():
     steps += [(4, "ADDED", asking("a", "both")), (4, "ADDED", asking("b", "both", bound=4)), (5, "MODIFIED", refused)]
     found = spans(follow(*steps, (9, "MODIFIED", asking("a", "both", ended=9))))
     assert found == {("a", gpu_id): hours((2, 9, 1)) for gpu_id in (None, GPUS[0])}
-
-
-def test_a_state_of_version_1_goes_on():
-    """It knew how many GPUs claims are: rows after it count the same, and end."""
-    decoder = LiveKubernetesDecoder("prod", (STATES / "kubernetes-1.state").read_bytes())
-    decoder.feed([[ms(9), "Pod", "MODIFIED", prune("Pod", asking("a", "one", ended=9))]])
-    (rows,) = decoder.drain()
-    assert spans({"allocations": rows.data.to_pylist()}) == {("a", None): hours((2, 9, 1 / 7))}
 
 
 def test_claimed_parts_sum_to_at_most_one():

@@ -1,7 +1,6 @@
 """Quotas of Kueue's ClusterQueues: how many GPUs of which flavor, borrowed and lent in a cohort, and where LocalQueues lead."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.sources.kubernetes.objects import at, condition, decode, listed, ms, node, pod, workload
@@ -256,9 +255,3 @@ def test_how_full_each_flavor_is_and_what_is_borrowed(tmp_path):
     _, flavors, cohorts = build_waits(found, "").sections[-1].tables
     assert flavors.text_rows()[1] == ["a", "h100", "4", "6", "2", "4", "2"]
     assert cohorts.text_rows()[1] == ["all", "h100", "14", "11", "2"]
-
-
-def test_a_state_of_before_flavors_goes_on():
-    """Its workloads say none."""
-    state = Path(__file__).parents[1] / "earlier_states" / "kubernetes-2-without-flavors.state"
-    LiveKubernetesDecoder("prod", state.read_bytes())

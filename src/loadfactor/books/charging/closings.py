@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S, US_PER_S
-from loadfactor.books.charging.bill_lines import EPOCH, find_extent, read_month, view_charges
+from loadfactor.books.charging.bill_lines import EPOCH, find_extent, view_charges
 from loadfactor.books.charging.fleet_chargeback import BILL, ChargedDays, FleetChargeback
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.lines import ColumnTotal, StatedHours, Statement, StatementPart, choose_column, read_hours
@@ -130,7 +130,7 @@ def _read_statement(
     by: Mapping[str, str | None], pool: str | None, amounts: Any, parts: Any, hours: dict[str, Any]
 ) -> Statement:
     held = _read_amounts(hours)
-    charged, billed = held.pop("charged"), held.pop("billed", None) or Decimal(0)
+    charged, billed = held.pop("charged"), held.pop("billed")
     listed = tuple(StatementPart(part["name"], _read_amounts(part["amounts"]), part["method"]) for part in parts)
     owner = tuple(by.values()) if any(by.values()) else None
     return Statement(owner, pool, by, _read_amounts(amounts), listed, StatedHours(**held), charged, billed)
@@ -140,8 +140,6 @@ def show_closed(closing: Closing) -> FleetChargeback:
     """The statements of a month as they were when it was closed."""
     stood, column = closing.stood_on, choose_column(closing.totals)
     start, end = (instant(ms) for ms in (stood.start_ms, stood.end_ms))
-    if not stood.end_ms:  # of a closing that was kept by an earlier version
-        start, end = (instant(ms) for ms in read_month(closing.month).limits)
     held = [s.hours for s in closing.statements if s.pool is None]
     total, unobserved = (sum((getattr(own, name) for own in held), Decimal(0)) for name in ("total", "unobserved"))
     remarks = (f"{closing.words}; this is how it was",) + ((f"missing: {stood.remark}",) if stood.remark else ())
@@ -375,7 +373,7 @@ def _explain(
             yield Reason("late data", f"{record.source}, {record.paths[0]}: came after the month was closed")
             continue
         rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in record.rows.items())
-        when = "" if record.at_ms is None else f" on {instant(record.at_ms):%Y-%m-%d %H:%M} UTC"
+        when = "" if not record.at_ms else f" on {instant(record.at_ms):%Y-%m-%d %H:%M} UTC"
         files = ", ".join(path.rsplit("/", 1)[-1] for path in record.paths[:2])
         yield Reason("import", f"import {record.number} ({record.source} {files}){when}: {rows}")
     for name in sorted({*before.prices, *now_on.prices}):

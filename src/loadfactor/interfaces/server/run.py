@@ -265,7 +265,7 @@ def bound(tenant: TenantSettings | None) -> Bounds:
 def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
     """Add what the copy of another store got since an instant; when it got the last."""
     other = Books(folder)
-    newest_ms = max((record.at_ms or 0 for record in other.imports), default=0)
+    newest_ms = max((record.at_ms for record in other.imports), default=0)
     books.merge(other, since_ms)
     return newest_ms
 

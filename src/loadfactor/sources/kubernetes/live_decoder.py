@@ -5,7 +5,7 @@ LISTED after the objects of a list, so that what is not in it is known to be gon
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadfactor.sources.base import Gap, Rows
@@ -57,7 +57,7 @@ class LiveKubernetesDecoder:
         self._listing: dict[str, tuple[int, set[str]]] = {}
         """Kinds of which a list is under way: when they were seen last before it, and what is in it so far."""
         if state:
-            self._restore(unpack_state(ClusterState, state, "a cluster", _name_fields))
+            self._restore(unpack_state(ClusterState, state, "a cluster"))
 
     def feed(self, events: Sequence[Event]) -> None:
         """Events in the order in which they came."""
@@ -126,31 +126,3 @@ class LiveKubernetesDecoder:
         decoder.inventory.slices, decoder.inventory.installed = state.slices, state.installed
         decoder.emitted, decoder.outages.open = state.emitted, state.outages
         self._last_ms, self._listing = state.last_ms, state.listing
-
-
-def _name_fields(stored: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a state that versions 1 and 2 stored: facts were lists of values there, in the order of their fields.
-
-    Version 1 knew of claims how many GPUs they are, not which: its pods of claims hold what these were given then.
-    """
-    version = stored["version"]
-    if version not in (1, 2):
-        return stored
-    named: dict[str, Any] = {"slices": [], "installed": {}, "queues": [], "local_queues": {}, "flavors": {}, **stored}
-    kinds: dict[str, type[Any]] = {
-        "pods": PodFacts, "nodes": NodeFacts, "workloads": WorkloadFacts, "claims": ClaimFacts, "owners": OwnerFacts,
-        "queues": QueueFacts,
-    }  # fmt: skip
-    if version == 1:
-        named["claims"] = [[name, given, [], True] for name, given, _ in stored["claims"]]
-        named["devices"], named["given"] = stored["shares"], {}
-    for key, kind in kinds.items():
-        names = [field.name for field in fields(kind)]
-        named[key] = {values[0]: dict(zip(names, values, strict=False)) for values in named[key]}
-    if version == 1:
-        named["held"] = {
-            uid: held for uid, held in stored["held"].items() if not named["pods"].get(uid, {}).get("claims")
-        }
-    named["devices"] = [((driver, pool, device), known) for driver, pool, device, *known in named["devices"]]
-    named["slices"] = {values[0]: values for values in named["slices"]}
-    return {**named, "emitted": stored["told"], "version": 3}

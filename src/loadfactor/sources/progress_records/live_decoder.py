@@ -87,13 +87,8 @@ class LiveProgressDecoder:
         return pack_state(ProgressState(list(self._processes.values())))
 
     def _restore(self, state: bytes) -> None:
-        stored = unpack_state(ProgressState, state, "progress", _name_fields)
+        stored = unpack_state(ProgressState, state, "progress")
         self._processes = {process.begin.file: process for process in stored.processes}
         for lineage in {p.begin.lineage for p in stored.processes}:
             rows = list_rows([p for p in stored.processes if p.begin.lineage == lineage])
             self._emitted[lineage] = {(name, *(row.get(c) for c in table(name).key)): row for name, row in rows}
-
-
-def _name_fields(stored: Any) -> Any:
-    """The fields of a state that was stored as a list: the version and the processes."""
-    return {"version": stored[0], "processes": stored[1]} if isinstance(stored, list) else stored

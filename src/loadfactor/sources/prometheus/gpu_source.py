@@ -294,7 +294,7 @@ GPUS: Final = pa.schema(
         "last_ms": _INT,
         "gaps_ms": pa.list_(_INT, GAPS),
         "told": pa.list_(_INT, len(EVENT_COLUMNS)),
-        "index": _INT,  # missing in states that earlier versions wrote, like what follows
+        "index": _INT,
         "reported_ms": pa.list_(_INT, len(EVENT_COLUMNS)),
     }
 )
@@ -367,13 +367,13 @@ def restore_gpus(source: GpuSource, gpus: pa.Table) -> None:
     for row in gpus.to_pylist():
         number = source.known.gpus.number(row["gpu"])
         facts = source.rows.gpus[number] = GpuFacts()
-        facts.read_labels(row["node"], row["model"], row.get("index"))
+        facts.read_labels(row["node"], row["model"], row["index"])
         spans = zip(row["devices"], row["shares"], row["from_ms"], strict=True)
         facts.history.open = {device: (share, from_ms) for device, share, from_ms in spans}
         facts.history.to_ms = row["seen_ms"]
         source.steps.last_ms[number], source.steps.gaps_ms[number] = row["last_ms"], row["gaps_ms"]
         source.events.last.values[number] = row["told"]
-        source.events.last.at_ms[number] = row.get("reported_ms") or row["last_ms"]
+        source.events.last.at_ms[number] = row["reported_ms"]
 
 
 def restore_places(source: GpuSource, places: pa.Table) -> None:

@@ -95,7 +95,7 @@ class LiveSlurmDecoder:
         self._through_ms = 0
         self._lost = 0
         if state:
-            stored = unpack_state(SlurmState, state, "Slurm", _upgrade)
+            stored = unpack_state(SlurmState, state, "Slurm")
             self._jobs.runs, self._emitted, self._through_ms = stored.runs, stored.emitted, stored.through
             self._nodes.nodes, self._nodes.down = {node.name: node for node in stored.nodes}, stored.down
             self._nodes.knows_all = stored.knows_all
@@ -155,26 +155,6 @@ class LiveSlurmDecoder:
         )
 
 
-def _upgrade(stored: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a state that version 1 stored: a run beside its facts, a node as a list of values."""
-    if stored["version"] != 1:
-        return stored
-    beside = {"accounted": "is_accounted", "waits": "waited_ms", "waits_for": "waits_for", "told_as": "emitted_as"}
-
-    def split(run: dict[str, Any]) -> dict[str, Any]:
-        facts = _rename_columns({name: value for name, value in run.items() if name not in beside})
-        return {"facts": facts, **{new: run[old] for old, new in beside.items() if old in run}}
-
-    runs = {job_id: [split(run) for run in runs] for job_id, runs in stored["runs"].items()}
-    nodes = [_read_node(values) for values in stored["nodes"]]
-    return {**stored, "version": 2, "runs": runs, "emitted": stored["told"], "nodes": nodes}
-
-
-def _rename_columns(report: JobReport) -> JobReport:
-    """A report with the columns that JOBS has now: the log of a server that was stopped may hold older ones."""
-    return {"requested" if name == "asked" else name: value for name, value in report.items()}
-
-
 def _read_node(values: Sequence[Any]) -> NodeRecord:
     name, gres, state, reason, since_ms, partitions, at_ms = values
     return NodeRecord(name, gres, frozenset(state), reason, since_ms, tuple(partitions), at_ms)
@@ -192,7 +172,6 @@ class KnownJobs:
 
     def put(self, report: JobReport, is_accounting: bool, at_ms: int) -> None:
         """Take what was reported at an instant."""
-        report = _rename_columns(report)
         report = self._name_task(_drop_expected(report, is_accounting, at_ms))
         runs = self.runs.setdefault(report["job_id"], [])
         known = _find_run(runs, report)
