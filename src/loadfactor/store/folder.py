@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from loadfactor.base.errors import DamageError, StoreError, say_why
+from loadfactor.base.errors import StoreError, say_why
 from loadfactor.base.paths import name_store
 from loadfactor.base.small_json import MAX_JSON_BYTES, parse_json
 from loadfactor.store import disk
@@ -91,16 +91,6 @@ class Folder(Place):
                         (self.folder / "lock").unlink()
                         if created:
                             self.folder.rmdir()
-
-    def refuse_older(self, manifest: Manifest) -> None:
-        from loadfactor.store.generations import find_newer  # it reads footers, which no question does
-
-        newer = find_newer(self.folder, manifest)
-        if newer and self.read_newest().generation <= manifest.generation:  # else a writer published meanwhile
-            raise DamageError(
-                f"{self.folder / NAME} is older than {newer[0]} beside it, and what came since would be lost; see what there is"
-                f" with `loadfactor repair --plan --store {self.folder}`, then run it without --plan"
-            )
 
     def remove_leftovers(self, manifest: Manifest) -> None:
         named = {f.name for f in manifest.files}

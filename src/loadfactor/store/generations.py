@@ -17,6 +17,7 @@ from loadfactor.base.small_json import read_small
 from loadfactor.store import disk
 from loadfactor.store.folder import (
     STAGING,
+    Folder,
     check_file,
     list_names,
     list_numbered,
@@ -37,6 +38,7 @@ from loadfactor.store.manifest import (
     read_file,
     understand,
 )
+from loadfactor.store.place import Place
 from loadfactor.store.session import LEDGER
 from loadfactor.store.writer import count_rows, read_footer
 from loadfactor.tables.schema import TABLES
@@ -116,6 +118,22 @@ def find_newer(folder: Path, manifest: Manifest) -> list[str]:
     """The names of manifests and files that are of a newer generation; none of a writer that died before it published."""
     numbered = [path.name for generation, path in list_numbered(folder).items() if generation > manifest.generation]
     return numbered or _find_newer_files(folder, manifest)
+
+
+def refuse_older(place: Place, manifest: Manifest) -> None:
+    """Raise DamageError if a folder holds something newer than the manifest: nobody may write over it.
+
+    In a bucket single files are not put back by accident.
+    """
+    if not isinstance(place, Folder):
+        return
+    folder = place.folder
+    newer = find_newer(folder, manifest)
+    if newer and place.read_newest().generation <= manifest.generation:  # else a writer published meanwhile
+        raise DamageError(
+            f"{folder / NAME} is older than {newer[0]} beside it, and what came since would be lost; see what there is"
+            f" with `loadfactor repair --plan --store {folder}`, then run it without --plan"
+        )
 
 
 def start_from(folder: Path, choice: Choice, choices: tuple[Choice, ...]) -> Manifest:

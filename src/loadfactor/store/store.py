@@ -217,13 +217,14 @@ class Store:
 
         `start` gives the manifest to begin with. Raises ConflictError where others published meanwhile, StoreError.
         """
+        from loadfactor.store.generations import refuse_older
         from loadfactor.store.writer import Writer
 
         place = self.place
         with place.writing(), self._whole_or_nothing():
             manifest = start(place)
             currency = self.currency_of(manifest)
-            place.refuse_older(manifest)
+            refuse_older(place, manifest)
             place.remove_leftovers(manifest)
             writer = Writer(place, manifest, connect_writer(self.memory), currency)
             writer.entry = self._entry()

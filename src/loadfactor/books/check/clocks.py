@@ -16,6 +16,7 @@ from loadfactor.books.dropped_days import STAYS, say_days
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.store.federation import list_sessions
+from loadfactor.store.generations import refuse_older
 from loadfactor.store.import_records import GONE, list_imports
 from loadfactor.store.session import Session
 from loadfactor.store.source_status import SET_CLOCKS, explain_status, read_statuses
@@ -246,7 +247,7 @@ def check_files(session: Session) -> None:
     """
     damaged = []
     for of in list_sessions(session):
-        of.place.refuse_older(of.manifest)
+        refuse_older(of.place, of.manifest)
         for file in of.manifest.files:
             try:
                 of.place.locate([file], again=True)
