@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path, read_store
+from loadfactor.base.removed import find_removal
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
 from loadfactor.settings.energy import EnergySettings
@@ -297,6 +298,10 @@ def read_settings(path: Path) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == UNKNOWN_SETTING:
+            tables = [part for part in first["loc"] if isinstance(part, str)]
+            removal = find_removal("settings", ".".join([*tables, first["ctx"]["name"]]))
+            if removal is not None:
+                raise InputError(f"{path}: {removal.sentence}") from error
             raise InputError(f"{path}: {f'{name}: ' if name else ''}{message}") from error
         raise InputError(f"setting {name!r} in {path} or LOADFACTOR_{name.upper()}: {message}") from error
 

@@ -30,9 +30,8 @@ class SettingsTable(BaseModel):
         known = [field.alias or name for name, field in cls.model_fields.items()]
         for name in given if isinstance(given, Mapping) else ():
             if name not in known:
-                raise PydanticCustomError(
-                    UNKNOWN_SETTING, "{message}", {"message": str(no_such("setting", name, known))}
-                )
+                message = str(no_such("setting", name, known))
+                raise PydanticCustomError(UNKNOWN_SETTING, "{message}", {"message": message, "name": name})
         return given
 
     def as_json(self) -> dict[str, Any]:

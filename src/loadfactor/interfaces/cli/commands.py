@@ -62,6 +62,7 @@ class LazyGroup(TyperGroup):
         """The command that is named first. Raises InputError suggesting the nearest."""
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
+            _refuse_removed_command(ctx, name)
             raise no_such("command", name, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
@@ -82,6 +83,15 @@ class LazyGroup(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         named = [CompletionItem(e.name, help=e.help) for e in self.entries if e.name.startswith(incomplete)]
         return named + super(TyperGroup, self).shell_complete(ctx, incomplete)
+
+
+def _refuse_removed_command(ctx: typer.Context, name: str) -> None:
+    from loadfactor.base.removed import find_removal
+
+    group = ctx.command_path.partition(" ")[2]  # empty for the program itself
+    removal = find_removal("commands", f"{group} {name}".strip())
+    if removal is not None:
+        raise InputError(removal.sentence)
 
 
 def load_command(entry: CommandEntry) -> Any:
@@ -117,13 +127,27 @@ def _make_command(entry: CommandEntry) -> Callable[..., None]:
     def run(**given: Any) -> None:
         show = {name: given.pop(name) for name in shared}
         fields = {name: value for name, value in given.items() if value is not None}
-        page = find(entry.build)(make_request(request, fields))
+        try:
+            page = find(entry.build)(make_request(request, fields))
+        except InputError:
+            _refuse_removed_values(entry.name, own, fields)
+            raise
         output_format = "json" if show.get("json") else show.get("output_format", "terminal")
         formats = {name: find(dotted) for name, dotted in entry.formats.items()}
         present(page, output_format, show.get("output"), show.get("brief", False), formats)
 
     _sign(run, [*map(_make_parameter, own), *shared.values()])
     return run
+
+
+def _refuse_removed_values(command: str, options: Sequence["Option"], fields: Mapping[str, Any]) -> None:
+    """Raise InputError if an option was given a value that it had once; only asked when the input was refused anyway."""
+    from loadfactor.base.removed import find_removed_value
+
+    for item in options:
+        removal = find_removed_value(command, item.flag, str(fields.get(item.field, "")))
+        if removal is not None:
+            raise InputError(removal.sentence)
 
 
 def _run_alone(command: Callable[..., None]) -> Callable[..., None]:

@@ -100,6 +100,11 @@ def _words_of(error: Any) -> str:
     path = ctx.command_path if ctx else "loadfactor"
     see = f"see `{path} --help`"
     if ctx and hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        from loadfactor.base.removed import find_removal
+
+        removal = find_removal("options", f"{path.partition(' ')[2]} {error.option_name}")
+        if removal is not None:
+            return removal.sentence
         known = [name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--")]
         return str(no_such("option", error.option_name, known, see))
     message: str = error.format_message()

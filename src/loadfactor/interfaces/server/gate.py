@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loadfactor.base.errors import BusyError, InputError, LimitError, LoadfactorError, StoreError
+from loadfactor.base.removed import find_removed_address
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
 from loadfactor.interfaces.reach import RefusedError
@@ -245,6 +246,12 @@ class Gate:
             raise BusyError(f"more than {bounds.requests_per_s:g} requests a second; send fewer", bounds.retry_after_s)
         if (method, path) == ("POST", LOGIN) and not self._sign_ins.take(client, self._clock_s()):
             raise BusyError("too many tries to sign in; try again in a few seconds", 1 / bounds.sign_ins_per_s)
+
+        removal = find_removed_address(
+            path
+        )  # before anybody is asked for a token: tokens of removed places are of no use
+        if removal is not None:
+            raise RefusedError(410, removal.sentence)
 
         of_one = f"{path.rpartition('/')[0]}/{{id}}"
         of_page = f"/{path[1:].partition('/')[0]}/{{id}}"  # names in addresses may hold a slash
