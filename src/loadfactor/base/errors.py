@@ -7,7 +7,6 @@
     ├── StoreError          the books on disk cannot be read or written
     │   ├── DamageError     a file of the books is not what was written
     │   └── BusyError       so much waits that no more is taken for now
-    │       └── LimitError  it is more than somebody may ask or send
     └── CatalogError        a fact in the catalog is missing or malformed
 
 Every message is one line: what is wrong, where, and what to do next.
@@ -47,14 +46,6 @@ class BusyError(StoreError):
     def __init__(self, message: str, retry_after_s: float = 5) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-
-
-class LimitError(BusyError):
-    """It is more than somebody may ask or send; `limit` is the name of what bounds it."""
-
-    def __init__(self, limit: str, message: str, retry_after_s: float) -> None:
-        super().__init__(message, retry_after_s)
-        self.limit = limit
 
 
 class CatalogError(LoadfactorError):

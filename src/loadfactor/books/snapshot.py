@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from contextvars import copy_context
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
@@ -289,7 +288,7 @@ class Snapshot:
             yield
             return
         with closing(self._session.beside()) as session, ThreadPoolExecutor(1, "check") as pool:
-            self._checked = pool.submit(copy_context().run, lambda: Snapshot(session, self._idle_below).check()).result
+            self._checked = pool.submit(lambda: Snapshot(session, self._idle_below).check()).result
             try:
                 yield
             finally:

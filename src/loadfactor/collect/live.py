@@ -94,7 +94,6 @@ class ReceiverCounts:
     lag_s: float = 0.0
     held_bytes: int = 0
     dropped: int = 0  # scraped payloads
-    series: int = 0  # that senders were taken from, since it began and before
     errors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -118,13 +117,11 @@ class LiveService:
         log: Log,
         merge: Callable[[Path, int], int] | None = None,
         back_up: Callable[[BackupSettings], int] | None = None,
-        samples_own: bool = True,
     ) -> None:
         """`flush` makes files of the live rows; it gives the number of the last batch that is in files.
 
         `merge` adds what the store in a folder got since an instant, and gives when it got the last; None without a pair.
         `back_up` makes a backup where one is due, and gives when the newest was made, in ms.
-        `samples_own`: whether this machine's GPUs are of this store where nothing else is configured.
         """
         self.collector = LiveCollector(live)
         self._ingest_trouble, self._flush_trouble = Trouble(), Trouble()
@@ -141,7 +138,7 @@ class LiveService:
         self._pools = RequestPools()
         self._merge, self._back_up = merge, back_up
         self._sources: dict[str, ScheduledPull | ScrapeGroup | PolledSource] = {}
-        self._may_sample_own, self._samples_own = samples_own, False
+        self._samples_own = False
         """Nothing is configured that samples GPUs: those of this machine are sampled."""
         self._changed = asyncio.Event()
         self.take(settings)
@@ -188,7 +185,7 @@ class LiveService:
         if self._sources:
             self._before = {status.name: status for status in self.statuses()}
         self._sources = {key: self._sources.get(key) or make() for key, make in makers.items()}
-        self._samples_own = self._may_sample_own and not self._pulls and len(engines) == len(settings.exporters)
+        self._samples_own = not self._pulls and len(engines) == len(settings.exporters)
         self._flush_every_s = settings.server.flush_every.s
         self._exit_after = settings.server.exit_after
         self._changed.set()
@@ -274,7 +271,6 @@ class LiveService:
             lag_s=self.collector.lag_s,
             held_bytes=self._held.bytes,
             dropped=self._held.dropped,
-            series=self.collector.sent.series,
             errors={pull.name: pull.errors for pull in self._pulls}
             | {group.name: group.failed for group in self._groups},
         )

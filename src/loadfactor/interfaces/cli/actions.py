@@ -103,11 +103,6 @@ def serve(
     from loadfactor.interfaces.server.run import serve_at_rest
     from loadfactor.settings.config import settings
 
-    if not store and settings().tenant:
-        from loadfactor.interfaces.server.tenants import serve_tenants
-
-        serve_tenants(listen, settings(), is_live=False)
-        return
     serve_at_rest(find_store(store), listen, settings())
 
 
@@ -186,11 +181,6 @@ def up(
 
     STYLE.choose(log_format, log_level)
     chosen = settings() if config is None else choose_file(config)
-    if not store and chosen.tenant:
-        from loadfactor.interfaces.server.tenants import serve_tenants
-
-        serve_tenants(listen, chosen, is_live=True)
-        return
     folder = find_one_store(chosen.store if not store and config is not None else store)
     serve(folder, listen, chosen)
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -141,7 +140,7 @@ class AlertService:
             self._outbox = self._judge = None
 
         self._dispatchers = ()
-        await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, leave)
+        await asyncio.get_running_loop().run_in_executor(self._thread, leave)
 
     def _begin_work(self, outbox: Outbox) -> list[Coroutine[Any, Any, None]]:
         """What judges, and what tells each receiver."""
@@ -216,7 +215,7 @@ class AlertService:
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
         """Run `work` on the thread; None where it fails, which is logged and ends nothing."""
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, work)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:  # a defect of a rule must not stop the server
             message = str(error) if not str(error) or type(error).__module__.startswith("loadfactor") else repr(error)
             if message != self._trouble.cause:

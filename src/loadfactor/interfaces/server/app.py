@@ -42,7 +42,6 @@ from loadfactor.interfaces.server.models import HealthAnswer
 from loadfactor.interfaces.server.pages import PAGE_NEEDS, add_pages
 from loadfactor.interfaces.server.pair import OUTBOX, PAIR, Leading, add_pair
 from loadfactor.interfaces.server.question_pool import QuestionPool
-from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.replies import Receiver, Served, describe_errors
 from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
@@ -78,10 +77,6 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
 }
 """Every endpoint, and what it asks for."""
 NEEDS_OF_ALL: Final = NEEDS | DOOR_NEEDS | PAGE_NEEDS
-NEEDS_OF_TENANT: Final[dict[tuple[str, str], Need]] = {
-    endpoint: "any" if need == "nothing" else need for endpoint, need in NEEDS_OF_ALL.items()
-}
-"""The same of a server of many tenants: an answer to who has no token would say that there is one of this name."""
 LONG_RETRY_S: Final = 30
 """A diagnosis or savings take so long: who finds others waiting comes back then."""
 
@@ -97,13 +92,11 @@ def make_app(
     digests: DigestService | None = None,
     leading: Leading | None = None,
     is_live: bool = True,
-    quota: Quota | None = None,
     retention: RetentionService | None = None,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
 
-    `is_live`: whether the books go on, so that pages without a window show the last days. `quota`: of a tenant, what it may send;
-    nothing of it is open to who has no token.
+    `is_live`: whether the books go on, so that pages without a window show the last days.
     """
     bounds = bounds or Bounds()
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
@@ -131,9 +124,7 @@ def make_app(
     )
     insights = StandingAnswers(long_pool, bounds.insight_fresh_s if is_live else 0.0)
     plans = StandingAnswers(plan_pool)
-    served = Served(
-        books, receiver, bounds, pool, long_pool, import_pool, insights, plans, planner, quota or Quota(), is_live
-    )
+    served = Served(books, receiver, bounds, pool, long_pool, import_pool, insights, plans, planner, is_live)
     add_intake(app, served)  # first: nothing is called as often
     add_progress_intake(app, served)
     add_readings(app, served)
@@ -160,23 +151,21 @@ def make_app(
             answer |= {"digests": digests.health()}
         return JSONResponse(answer)
 
-    add_door(app, bounds, guard, lambda: [("", guard, books.store.place.beside)])
+    add_door(app, bounds, guard, books.store.place.beside)
     add_pages(app, served)
-    gate = Gate(
-        DirectWrites(app, served), guard, bounds, NEEDS_OF_ALL if quota is None else NEEDS_OF_TENANT, close=close
-    )
+    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS_OF_ALL, close=close)
     read_verdicts = None if alerts is None else lambda: alerts.verdicts
     gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_verdicts)
-    add_scrape(app, receiver, gauges, gate, served.quota)
-    app.add_exception_handler(HTTPException, refuse_http)
+    add_scrape(app, receiver, gauges, gate)
+    app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     for kind in (LoadfactorError, RefusedError, Exception):
-        app.add_exception_handler(kind, refuse_failed)
+        app.add_exception_handler(kind, _refuse_failed)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return gate
 
 
-async def refuse_http(request: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     """The answer where there is no such address, or not this method."""
     assert isinstance(error, HTTPException)
     words = {404: "no such address; /openapi.json lists them", 405: "not this method here; /openapi.json lists them"}
@@ -184,7 +173,7 @@ async def refuse_http(request: Request, error: Exception) -> Response:
     return refuse(error.status_code, line, dict(error.headers or {}), request.scope)
 
 
-async def refuse_failed(request: Request, error: Exception) -> Response:
+async def _refuse_failed(request: Request, error: Exception) -> Response:
     """The answer where an endpoint raised this."""
     return answer_error(error, request.scope)
 

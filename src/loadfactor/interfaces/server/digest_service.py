@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any, Final
 
 from loadfactor.base.clock import format_utc
@@ -48,7 +47,7 @@ class DigestService:
                 await asyncio.sleep(LOOK_EVERY_S)
                 continue
             try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, self._look)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
                 error = self._post.error
             except Exception as failure:  # books that cannot be read now, or a defect of ours, must not stop the server
                 error = str(failure) if type(failure).__module__.startswith("loadfactor") else repr(failure)

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from time import time
 from typing import Final, Literal
 
-from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.sessions import ProxyUsers, Sessions
@@ -83,8 +83,6 @@ AT_REST: Final = (
     "these books are at rest, and only read here; `loadfactor up` takes samples, and keeps silences and views"
 )
 
-NOTHING_HERE: Final = "no such address, or not for this token; ask who runs this server"
-
 
 @dataclass(frozen=True)
 class Access:
@@ -133,7 +131,6 @@ class Guard:
     """The door of a server that listens on `host`. `trusted_proxies` are addresses or networks of proxies that check who asks.
 
     `users` says how they name who asks; without it they are believed that somebody may, for programs, and open no page.
-    One that is `closed` admits who has a token or a role, whatever machine asks, and answers others as where nothing is.
     """
 
     def __init__(
@@ -144,10 +141,9 @@ class Guard:
         users: ProxyUsers | None = None,
         clock_s: Callable[[], float] = time,
         is_read_only: bool = False,
-        is_closed: bool = False,
     ) -> None:
         """Raises InputError for a proxy that is no address."""
-        self._is_read_only, self._is_closed = is_read_only, is_closed
+        self._is_read_only = is_read_only
         self._tokens = tokens
         self._is_local = is_loopback(host)
         self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
@@ -160,13 +156,8 @@ class Guard:
         self.users = users
 
     def find(self, token: str) -> TokenRecord | None:
-        """The record of a token that is valid now. Raises StoreError where tokens cannot be read, unless it is closed."""
-        try:
-            return self._tokens.find(token)
-        except StoreError:
-            if not self._is_closed:
-                raise
-            return None
+        """The record of a token that is valid now. Raises StoreError where tokens cannot be read."""
+        return self._tokens.find(token)
 
     def admit(self, caller: Caller, need: Need) -> Access:
         """The access of a request. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
@@ -192,7 +183,7 @@ class Guard:
 
     def _identify(self, caller: Caller, by_proxy: bool) -> Access:
         """Whose request it is: of its token, of whom a trusted proxy names, of a session, or of this machine where no token is."""
-        is_known = self._is_closed or bool(self._tokens.list())
+        is_known = bool(self._tokens.list())
         if is_known and _read_bearer(caller.authorization).startswith(PREFIX):
             return self._check_token(caller.authorization)
         access = self._name_proxied(caller) if by_proxy else None
@@ -218,8 +209,6 @@ class Guard:
         if authorization is None:
             raise RefusedError(401, "a token is needed; send it as Authorization: Bearer lf_…")
         record = self.find(_read_bearer(authorization))
-        if record is None and self._is_closed:
-            raise RefusedError(404, NOTHING_HERE)
         if record is None:
             raise RefusedError(401, "this token is not known or was revoked; `loadfactor token create` makes another")
         return Access(record.right, record.team, record.id)
@@ -234,8 +223,6 @@ class Guard:
             )
         (user,) = caller.users
         found = self.users.find_role(caller.groups)
-        if found is None and self._is_closed:
-            raise RefusedError(404, NOTHING_HERE)
         if found is None:
             raise RefusedError(
                 403, f"no group of {user} is in [server.groups] of the configuration; ask who runs this server"

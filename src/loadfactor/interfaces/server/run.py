@@ -8,11 +8,10 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -30,13 +29,11 @@ from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
 from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.pair import Following, Leading
-from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.settings.config import Settings, list_own_files
 from loadfactor.settings.server import BackupSettings
-from loadfactor.settings.tenants import TenantSettings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.scheduled_backups import back_up_when_due
 from loadfactor.store.tokens import TokenFile
@@ -52,18 +49,21 @@ LONGEST_REQUEST_S = 10
 def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
-    opened = open_live(folder, settings)  # first: a second server hears of the first
+    books = Books(folder, settings.idle_below)
+    store = books.store
+    store.place.claim_live()  # first: a second server hears of the first
+    live = LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry)
     with contextlib.ExitStack() as open_now:
-        open_now.callback(opened.live.close)
-        guard, warning = _make_guard(opened.books.store.folder, host, settings)
+        open_now.callback(live.close)
+        guard, warning = _make_guard(store.folder, host, settings)
         listening = open_now.enter_context(bind(host, port))
         prepare()
         address = name_address(host, listening, settings)
-        kept = LiveBooks(opened, guard, settings, address)
+        kept = LiveBooks(books, live, guard, settings, address)
         server = make_server(kept.gate, guard, settings)
-        check_access = partial(_make_guard, opened.books.store.folder, host)
-        reload = Reload(opened.books.store.folder, settings, kept, check_access, partial(_take_access, guard))
-        _greet(address, opened.books.store.name, settings)
+        check_access = partial(_make_guard, store.folder, host)
+        reload = Reload(store.folder, settings, kept, check_access, partial(_take_access, guard))
+        _greet(address, store.name, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=Loop) as runner:
@@ -93,36 +93,15 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
             runner.run(server.serve(sockets=[listening]))
 
 
-class OpenBooks(NamedTuple):
-    """Books, and the log of what they receive."""
-
-    books: Books
-    live: LiveLog
-
-
-def open_live(folder: Path, settings: Settings) -> OpenBooks:
-    """Books that receive. Raises InputError or StoreError where they cannot, as where another server keeps them."""
-    books = Books(folder, settings.idle_below)
-    store = books.store
-    store.place.claim_live()
-    return OpenBooks(books, LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry))
-
-
 class LiveBooks:
     """Books that are kept current: what collects, judges alerts and sends digests, and the app over all of it."""
 
-    def __init__(
-        self, opened: OpenBooks, guard: Guard, settings: Settings, address: str, quota: Quota | None = None
-    ) -> None:
-        """`quota`: that of a tenant. Raises InputError where the settings are wrong."""
-        books, live = opened
-        folder, of_tenant = books.store.folder, None if quota is None else quota.settings
+    def __init__(self, books: Books, live: LiveLog, guard: Guard, settings: Settings, address: str) -> None:
+        """Raises InputError where the settings are wrong."""
+        folder = books.store.folder
         merge = partial(_bring_over, books) if settings.pair.peer else None
-        is_alone = of_tenant is None
         back_up = partial(_back_up, books, list_own_files())
-        self.service = LiveService(
-            folder, books.flush, live, settings, write_line, merge, back_up, samples_own=is_alone
-        )
+        self.service = LiveService(folder, books.flush, live, settings, write_line, merge, back_up)
         leading = Leading(not settings.pair.peer)
         self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
         self.digests = DigestService(books, settings, address, leading)
@@ -132,11 +111,9 @@ class LiveBooks:
             books,
             self.service,
             guard,
-            bound(of_tenant),
             alerts=self.alerts,
             digests=self.digests,
             leading=leading if settings.pair.peer else None,
-            quota=quota,
             retention=self._retention,
         )
         self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
@@ -163,13 +140,6 @@ class LiveBooks:
         while not (why := self.service.given_up):
             await asyncio.sleep(LOOK_EVERY_S)
         return why
-
-
-def bound(tenant: TenantSettings | None) -> Bounds:
-    """The bounds of a server, or of one tenant of it."""
-    if tenant is None or tenant.questions is None:
-        return Bounds()
-    return replace(Bounds(), questions=tenant.questions, waiting_questions=4 * tenant.questions)
 
 
 def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
