@@ -212,7 +212,9 @@ def main() -> None:
                 raise
         else:
             sys.exit(f"the chart takes {WRONG}")
-    print(f"{checked} objects of {len(CHOICES)} choices of values and two organisations pass the schema of Kubernetes {VERSION}")
+    print(
+        f"{checked} objects of {len(CHOICES)} choices of values and two organisations pass the schema of Kubernetes {VERSION}"
+    )
 
 
 if __name__ == "__main__":
