@@ -60,7 +60,6 @@ CHOICES: list[dict[str, Any]] = [
             "tlsSecret": "loadfactor-tls",
             "annotations": {"nginx.ingress.kubernetes.io/auth-url": "https://auth.example.com/oauth2/auth"},
         },
-        "pair": {"peer": "http://loadfactor-b:9417", "tokenSecret": "loadfactor-b-reader"},
         "backup": {"to": "/backups", "schedule": "hourly", "keep": 48, "claim": "copies", "secret": "bucket-keys"},
         "retention": {"samples": "90d", "ledger": "3y"},
         "networkPolicy": {"enabled": True, "fromNamespaces": ["ingress"]},

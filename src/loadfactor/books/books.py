@@ -101,16 +101,14 @@ class Books:
 
         return add_rows(self.store, self.idle_below, source, items, name, progress)
 
-    def merge(self, other: "Books", since_ms: int = 0, progress: "Progress" = _quiet) -> "list[Receipt]":
+    def merge(self, other: "Books", progress: "Progress" = _quiet) -> "list[Receipt]":
         """Add what other books hold and these do not; a receipt of each import that brought rows. Again, it adds nothing.
-
-        `since_ms`: of imports that changed there since then, where earlier ones were brought over before.
 
         Raises InputError where they are kept in another currency, or what they say contradicts these.
         """
         from loadfactor.books.writing import merge
 
-        return merge(self.store, self.idle_below, other.store, since_ms, progress)
+        return merge(self.store, self.idle_below, other.store, progress)
 
     def forget(self, number: int, progress: "Progress" = _quiet) -> "ImportRecord":
         """Take an import out again, whole. Raises InputError where there is none of this number; its record."""

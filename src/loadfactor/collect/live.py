@@ -26,7 +26,6 @@ from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import OWN_STREAM, sample_own_gpus
 from loadfactor.collect.payload_stream import PayloadStream
 from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, REMOTE_WRITE, pack_answer, pack_engine_page, pack_events
-from loadfactor.collect.peer import PeerRows
 from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PartStatus, PolledSource
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
@@ -115,12 +114,10 @@ class LiveService:
         live: LiveLog,
         settings: Settings,
         log: Log,
-        merge: Callable[[Path, int], int] | None = None,
         back_up: Callable[[BackupSettings], int] | None = None,
     ) -> None:
         """`flush` makes files of the live rows; it gives the number of the last batch that is in files.
 
-        `merge` adds what the store in a folder got since an instant, and gives when it got the last; None without a pair.
         `back_up` makes a backup where one is due, and gives when the newest was made, in ms.
         """
         self.collector = LiveCollector(live)
@@ -136,7 +133,7 @@ class LiveService:
         self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
         self._pools = RequestPools()
-        self._merge, self._back_up = merge, back_up
+        self._back_up = back_up
         self._sources: dict[str, ScheduledPull | ScrapeGroup | PolledSource] = {}
         self._samples_own = False
         """Nothing is configured that samples GPUs: those of this machine are sampled."""
@@ -178,8 +175,6 @@ class LiveService:
             for account in settings.cloudwatch
             if account.stream
         }
-        if self._merge is not None:  # the other server stays who it is until a restart
-            makers["pair"] = partial(PeerRows, settings.pair, self._folder, self._merge, self._before)
         if settings.backup.to and self._back_up is not None:
             makers[f"{settings.backup!r}"] = partial(ScheduledBackups, settings.backup, self._back_up, self._before)
         if self._sources:

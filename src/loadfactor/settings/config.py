@@ -25,7 +25,7 @@ from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSetting
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.retention import RetentionSettings
-from loadfactor.settings.server import BackupSettings, PairSettings, ServerSettings
+from loadfactor.settings.server import BackupSettings, ServerSettings
 from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
@@ -82,9 +82,6 @@ class Settings(SettingsTable):
     )
     slurm: SlurmClusters = Field(default=(), description="Clusters of Slurm that it asks.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
-    pair: PairSettings = Field(
-        default=PairSettings(), description="The other one of two servers that receive the same."
-    )
     retention: RetentionSettings = Field(
         default=RetentionSettings(), description="How long what the books hold is kept."
     )

@@ -16,7 +16,6 @@ from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.health import HealthReason, derive_status
 from loadfactor.books.books import Books
-from loadfactor.collect.peer import STORE_FILES
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
@@ -40,7 +39,6 @@ from loadfactor.interfaces.server.guard import Bounds, Guard, Need
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
 from loadfactor.interfaces.server.pages import PAGE_NEEDS, add_pages
-from loadfactor.interfaces.server.pair import OUTBOX, PAIR, Leading, add_pair
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.replies import Receiver, Served, describe_errors
 from loadfactor.interfaces.server.retention_service import RetentionService
@@ -68,9 +66,6 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", STATEMENTS): "read",
     ("GET", BRIDGE): "read",
     ("GET", SEFF): "read",
-    ("GET", PAIR): "fleet",
-    ("GET", OUTBOX): "fleet",
-    ("GET", STORE_FILES + "/{name}"): "fleet",
     ("GET", "/api/v1/silences"): "fleet",
     ("POST", "/api/v1/silences"): "write",
     ("DELETE", "/api/v1/silences/{id}"): "write",
@@ -90,7 +85,6 @@ def make_app(
     clock_s: Callable[[], float] = time,
     alerts: AlertService | None = None,
     digests: DigestService | None = None,
-    leading: Leading | None = None,
     is_live: bool = True,
     retention: RetentionService | None = None,
 ) -> Gate:
@@ -131,7 +125,6 @@ def make_app(
     add_lists(app, served)
     add_alerts(app, served)
     add_insight(app, served)
-    add_pair(app, served, leading or Leading())
     reason_lists: list[Callable[[], list[HealthReason]]] = [receiver.reasons]
     reason_lists += [service.reasons for service in (alerts, digests, retention) if service is not None]
 
@@ -145,8 +138,6 @@ def make_app(
         answer |= {"status": derive_status(reasons), "reasons": [asdict(reason) for reason in reasons]}
         if alerts is not None:
             answer |= {"alerts": alerts.health()}
-        if leading is not None:
-            answer |= {"leads": leading.leads}
         if digests is not None:
             answer |= {"digests": digests.health()}
         return JSONResponse(answer)

@@ -28,7 +28,6 @@ from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
 from loadfactor.interfaces.server.log import write_line
-from loadfactor.interfaces.server.pair import Following, Leading
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.metrics.query.calendar import milliseconds
@@ -98,13 +97,10 @@ class LiveBooks:
 
     def __init__(self, books: Books, live: LiveLog, guard: Guard, settings: Settings, address: str) -> None:
         """Raises InputError where the settings are wrong."""
-        folder = books.store.folder
-        merge = partial(_bring_over, books) if settings.pair.peer else None
         back_up = partial(_back_up, books, list_own_files())
-        self.service = LiveService(folder, books.flush, live, settings, write_line, merge, back_up)
-        leading = Leading(not settings.pair.peer)
-        self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
-        self.digests = DigestService(books, settings, address, leading)
+        self.service = LiveService(books.store.folder, books.flush, live, settings, write_line, back_up)
+        self.alerts = AlertService(books, settings, address, self.service.note_clock)
+        self.digests = DigestService(books, settings, address)
         live.heard = self.alerts.arrivals.hear
         self._retention = RetentionService(books, write_line)
         self.gate = make_app(
@@ -113,16 +109,13 @@ class LiveBooks:
             guard,
             alerts=self.alerts,
             digests=self.digests,
-            leading=leading if settings.pair.peer else None,
             retention=self._retention,
         )
-        self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Inside, everything runs; at the end it leaves everything kept."""
         works = [self.service.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
-        works += [self._following.run()] if self._following else []
         tasks = [asyncio.create_task(work) for work in works]
         try:
             yield
@@ -140,14 +133,6 @@ class LiveBooks:
         while not (why := self.service.given_up):
             await asyncio.sleep(LOOK_EVERY_S)
         return why
-
-
-def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
-    """Add what the copy of another store got since an instant; when it got the last."""
-    other = Books(folder)
-    newest_ms = max((record.at_ms or 0 for record in other.imports), default=0)
-    books.merge(other, since_ms)
-    return newest_ms
 
 
 def _back_up(books: Books, also: Sequence[Path], backup: BackupSettings) -> int:
