@@ -24,7 +24,6 @@ from loadfactor.metrics.query.reading import Readings
 from loadfactor.money.currency import add_exactly, from_minor, round_to_minor
 from loadfactor.settings.config import FILE
 from loadfactor.settings.sla import Sla, matches
-from loadfactor.store.federation import list_sessions, unite
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import intersect, merge, subtract
 from loadfactor.store.sample_files import read
@@ -299,22 +298,15 @@ def _read_devices(session: Session) -> dict[Place, dict[str, DeviceTime]]:
 
 def _list_outages(session: Session) -> dict[tuple[str | None, str | None], list[ListedOutage]]:
     """All outages of the books, of a GPU or else of a node, under the names of the ledger, each with where it was read."""
-    numbers: dict[tuple[str | None, str | None, int], set[tuple[int, int]]] = defaultdict(set)  # by store
-    sources: dict[tuple[int, int], str] = {}
-    for place, member in enumerate(list_sessions(session)):
-        logs = member.manifest.logs_of("outages")
-        stated = f"FROM {read(member.paths(logs))} WHERE import_no > 0" if logs else f"FROM ({empty('outages')})"
-        columns = f"device_id, node, from_utc, {'import_no' if logs else '0'} AS import_no, {place} AS place"
-        member.create_view("stated_outages", f"SELECT DISTINCT {columns} {stated}")
-        listed = [
-            number for (number,) in member.raw.execute("SELECT DISTINCT import_no FROM stated_outages").fetchall()
-        ]
-        records = list_imports(member, f"import_no IN ({', '.join(map(str, listed))})") if listed else []
-        sources |= {(place, record.number): f"{record.source}, import {record.number}" for record in records}
-    unite(session, "stated_outages", ("device_id", "node"))
-    rows = session.raw.execute("SELECT device_id, node, from_utc, place, import_no FROM stated_outages").fetchall()
-    for device, node, since, *number in rows:
-        numbers[device, node, since].add((number[0], number[1]))
+    numbers: dict[tuple[str | None, str | None, int], set[int]] = defaultdict(set)
+    logs = session.manifest.logs_of("outages")
+    stated = f"FROM {read(session.paths(logs))} WHERE import_no > 0" if logs else f"FROM ({empty('outages')})"
+    columns = f"device_id, node, from_utc, {'import_no' if logs else '0'} AS import_no"
+    for device, node, since, number in session.raw.execute(f"SELECT DISTINCT {columns} {stated}").fetchall():
+        numbers[device, node, since].add(number)
+    listed = sorted({number for of_outage in numbers.values() for number in of_outage})
+    records = list_imports(session, f"import_no IN ({', '.join(map(str, listed))})") if listed else []
+    sources = {record.number: f"{record.source}, import {record.number}" for record in records}
     called = dict(session.raw.execute("SELECT node, called FROM node_names").fetchall())
     found: dict[tuple[str | None, str | None], list[ListedOutage]] = defaultdict(list)
     for device, node, since, until, reason in session.raw.execute(

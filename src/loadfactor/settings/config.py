@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.paths import read_path, read_store
+from loadfactor.base.paths import check_names_one_store, read_path, read_store
 from loadfactor.base.removed import find_removal
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
@@ -130,6 +130,12 @@ class Settings(SettingsTable):
     def exporters(self) -> tuple[ExporterGroup, ...]:
         """All groups that are scraped."""
         return (*self.dcgm, *self.scrape, *self.serving)
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _is_one(cls, written: object) -> object:
+        check_names_one_store(*(written if isinstance(written, list) else [str(written)]))
+        return written
 
     @field_validator("store")
     @classmethod

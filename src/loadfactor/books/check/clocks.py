@@ -15,7 +15,6 @@ from loadfactor.books.check.finding import Examined, Finding, add_places, name_s
 from loadfactor.books.dropped_days import STAYS, say_days
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.store.federation import list_sessions
 from loadfactor.store.import_records import GONE, list_imports
 from loadfactor.store.session import Session
 from loadfactor.store.source_status import SET_CLOCKS, explain_status, read_statuses
@@ -242,12 +241,11 @@ _OFF: Final = f"""
 def check_files(session: Session) -> None:
     """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are."""
     damaged = []
-    for of in list_sessions(session):
-        for file in of.manifest.files:
-            try:
-                of.place.locate([file], again=True)
-            except DamageError as error:
-                damaged.append(error)
+    for file in session.manifest.files:
+        try:
+            session.place.locate([file], again=True)
+        except DamageError as error:
+            damaged.append(error)
     if len(damaged) > 1:
         raise DamageError(f"{damaged[0]}; {len(damaged) - 1} more of its files are damaged")
     if damaged:

@@ -21,12 +21,10 @@ from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.requests import (
     LISTEN,
     STORE_HELP,
-    STORES_HELP,
     DemoRequest,
     SeffRequest,
     StoreRequest,
     TopRequest,
-    find_one_store,
     find_store,
 )
 
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
     from loadfactor.planner.validation.request import ServingValidationRequest, TrainingValidationRequest
 
 Format = name_formats()
-Store = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH …", help=STORES_HELP, show_default=False)]
-OneStore = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH", help=STORE_HELP, show_default=False)]
-"""Of commands that write: several are refused."""
+Store = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH", help=STORE_HELP, show_default=False)]
 DEMO_MARK = ".loadfactor-demo"
 SHORTEST_S, LONGEST_S = 1.0, 60.0
 """Between samples of `record`."""
@@ -128,7 +124,7 @@ def offer_tools(
 
 def record(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="What to run.")],
-    store: OneStore = None,
+    store: Store = None,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample, 1s to 60s.")] = "1s",
     price_per_gpu_hour: Annotated[
         float | None,
@@ -152,7 +148,7 @@ def record(
         raise InputError("--every takes 1s to 60s")
     if price_per_gpu_hour is not None and price_per_gpu_hour <= 0:
         raise InputError("--price-per-gpu-hour takes an amount above 0")
-    books = Books(find_one_store(store), settings().idle_below)
+    books = Books(find_store(store), settings().idle_below)
     with tempfile.TemporaryDirectory(prefix="loadfactor-record-") as folder:
         run = record_command(command, every_s, Path(folder))
         if run.gpus:
@@ -164,7 +160,7 @@ def record(
 
 
 def up(
-    store: OneStore = None,
+    store: Store = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
@@ -181,7 +177,7 @@ def up(
 
     STYLE.choose(log_format, log_level)
     chosen = settings() if config is None else choose_file(config)
-    folder = find_one_store(chosen.store if not store and config is not None else store)
+    folder = find_store(chosen.store if not store and config is not None else store)
     serve(folder, listen, chosen)
 
 

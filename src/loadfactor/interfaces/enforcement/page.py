@@ -42,7 +42,7 @@ class PlannedStep:
 
 def build_page(request: EnforceRequest) -> Document:
     """Do what policies say, or with --dry-run only list it. Raises InputError where there is no policy."""
-    books = request.own_books
+    books = request.books
     if request.log:
         if request.dry_run:
             raise InputError("--log lists what was done, --dry-run what would be; give one of them")

@@ -142,7 +142,7 @@ def make_app(
             answer |= {"digests": digests.health()}
         return JSONResponse(answer)
 
-    add_door(app, bounds, guard, books.store.place.beside)
+    add_door(app, bounds, guard, books.store.folder)
     add_pages(app, served)
     gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS_OF_ALL, close=close)
     read_verdicts = None if alerts is None else lambda: alerts.verdicts

@@ -76,7 +76,7 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
     """
     host, port = read_address(listen)
     books = Books.open(folder, idle_below=settings.idle_below)
-    guard, warning = _make_guard(books.store.place.beside, host, settings, is_read_only=True)
+    guard, warning = _make_guard(books.store.folder, host, settings, is_read_only=True)
     with bind(host, port) as listening:
         prepare()
         server = make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
