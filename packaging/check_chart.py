@@ -20,6 +20,8 @@ import yaml
 from helm_sdkpy import Configuration, Install, Lint
 
 CHART = Path(__file__).parent / "chart"
+ORGANISATION = CHART / "examples" / "one-organisation.yaml"
+"""Values of a release of one of several organisations."""
 VERSION = "1.31"
 RESOURCES = {
     "v1": [("configmaps", "ConfigMap"), ("services", "Service"), ("serviceaccounts", "ServiceAccount"), ("secrets", "Secret"),
@@ -58,7 +60,6 @@ CHOICES: list[dict[str, Any]] = [
             "tlsSecret": "loadfactor-tls",
             "annotations": {"nginx.ingress.kubernetes.io/auth-url": "https://auth.example.com/oauth2/auth"},
         },
-        "pair": {"peer": "http://loadfactor-b:9417", "tokenSecret": "loadfactor-b-reader"},
         "backup": {"to": "/backups", "schedule": "hourly", "keep": 48, "claim": "copies", "secret": "bucket-keys"},
         "retention": {"samples": "90d", "ledger": "3y"},
         "networkPolicy": {"enabled": True, "fromNamespaces": ["ingress"]},
@@ -136,12 +137,30 @@ class RememberingApi(BaseHTTPRequestHandler):
         pass
 
 
-def install(kubeconfig: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects that Helm makes of the chart with these values."""
+def install(kubeconfig: Path, values: dict[str, Any], release: str = "fleet") -> list[dict[str, Any]]:
+    """Return the objects that Helm makes of the chart with these values."""
     RememberingApi.made.clear()
     configuration = Configuration(namespace="books", kubeconfig=str(kubeconfig))
-    asyncio.run(Install(configuration).run("fleet", str(CHART), values=values, wait=False, timeout=30))
+    asyncio.run(Install(configuration).run(release, str(CHART), values=values, wait=False, timeout=30))
     return list(RememberingApi.made)
+
+
+def check_organisations(kubeconfig: Path) -> int:
+    """Install a release for each of two organisations and count their objects; exits with 1 if they share one."""
+    values = yaml.safe_load(ORGANISATION.read_text())
+    count, owners = 0, {}
+    for release in ("red", "blue"):
+        values["ingress"]["host"] = f"{release}.loadfactor.example.com"
+        for item in install(kubeconfig, values, release):
+            kubernetes_validate.validate(item, VERSION, strict=True)
+            name = item["kind"], item["metadata"]["name"]
+            if name in owners:
+                sys.exit(f"the releases {owners[name]} and {release} share {' '.join(name)}")
+            if item["kind"] in ("ClusterRole", "DaemonSet"):
+                sys.exit(f"the release of an organisation makes {' '.join(name)}, which sees those of others")
+            owners[name] = release
+            count += 1
+    return count
 
 
 def main() -> None:
@@ -184,6 +203,7 @@ def main() -> None:
                 read = tomllib.loads(written)
                 if not read["backup"].items() <= values["backup"].items() or read["retention"] != values["retention"]:
                     sys.exit(f"of {values['backup']} and {values['retention']} it writes {read}")
+        checked += check_organisations(kubeconfig)
         try:
             install(kubeconfig, WRONG)
         except Exception as error:
@@ -191,7 +211,9 @@ def main() -> None:
                 raise
         else:
             sys.exit(f"the chart takes {WRONG}")
-    print(f"{checked} objects of {len(CHOICES)} choices of values pass the schema of Kubernetes {VERSION}")
+    print(
+        f"{checked} objects of {len(CHOICES)} choices of values and two organisations pass the schema of Kubernetes {VERSION}"
+    )
 
 
 if __name__ == "__main__":

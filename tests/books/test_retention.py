@@ -272,7 +272,7 @@ def test_the_books_begin_where_their_ledger_does(tmp_path: Path, write: Write) -
     assert_sums_of_the_ledger(books)
 
 
-def test_servers_of_a_pair_agree_on_days_without_samples(tmp_path: Path, write: Write) -> None:
+def test_merged_stores_agree_on_days_without_samples(tmp_path: Path, write: Write) -> None:
     """What one dropped does not come back from the other; a new one takes the ledger of these days as it was booked."""
     write('[retention]\nsamples = "7d"\n')
     books, new = make_books(tmp_path), Books(tmp_path / "new")

@@ -8,7 +8,6 @@
     │   ├── DamageError     a file of the books is not what was written
     │   ├── ClockError      the clock is too far from what was recorded: nothing is deleted
     │   └── BusyError       so much waits that no more is taken for now
-    │       └── LimitError  it is more than somebody may ask or send
     └── CatalogError        a fact in the catalog is missing or malformed
 
 Every message is one line: what is wrong, where, and what to do next.
@@ -53,14 +52,6 @@ class BusyError(StoreError):
     def __init__(self, message: str, retry_after_s: float = 5) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-
-
-class LimitError(BusyError):
-    """It is more than somebody may ask or send; `limit` is the name of what bounds it."""
-
-    def __init__(self, limit: str, message: str, retry_after_s: float) -> None:
-        super().__init__(message, retry_after_s)
-        self.limit = limit
 
 
 class CatalogError(LoadfactorError):

@@ -6,17 +6,12 @@
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
-from glob import escape, glob
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.spelling import spell_out_bytes
-
-BETWEEN: Final = ","
-"""Between the folders of several stores that are read as one, where they are written as one text."""
 
 
 def read_path(text: str | Path) -> Path:
@@ -30,61 +25,23 @@ def read_path(text: str | Path) -> Path:
 
 
 def read_store(text: str | Path) -> Path:
-    """The folder of a store, as written where no symbolic link is on the way, else the folder that is linked to; a URL as it is.
-
-    Of several, with commas between, each; patterns stay as they are (`list_stores`).
-
-    >>> read_store("stores/eu,stores/us"), read_store("stores/*")
-    (PosixPath('stores/eu,stores/us'), PosixPath('stores/*'))
-    """
+    """The folder of a store, as written where no symbolic link is on the way, else the folder that is linked to; a URL as it is."""
     path = read_path(text)
     if spell_out_bytes(str(path)) != str(path):  # the query engine opens no other
         raise InputError(f"{path} is not UTF-8; a store needs a folder whose name is, choose one with --store")
-    if is_joint(path):
-        return join_stores(map(read_store, str(path).split(BETWEEN))) if BETWEEN in str(path) else path
     if read_url(path) is not None:
         return path
     real = Path(os.path.realpath(path))
     return path if real == Path(os.path.abspath(path)) else real
 
 
-def join_stores(given: Iterable[str | Path]) -> Path:
-    """Several folders, or patterns of folders, as the one path that names them all."""
-    return Path(BETWEEN.join(str(path) for path in given))
+def check_names_one_store(*paths: str | Path) -> None:
+    """Raise InputError if these are several stores, or one path names several: with commas, or * or ?."""
+    several = [path for path in paths if re.search("[,*?]", str(path)) and not Path(path).exists()]
+    if several or len(paths) > 1:
+        from loadfactor.base.removed import refuse_removed
 
-
-def is_joint(path: Path) -> bool:
-    """True where a path may name several stores: it has a comma or is a pattern, and no folder is called so."""
-    return (BETWEEN in str(path) or _is_pattern(str(path))) and not path.exists()
-
-
-def _is_pattern(text: str) -> bool:
-    """Whether a name has * or ? in it: brackets are part of names."""
-    return "*" in text or "?" in text
-
-
-def list_stores(path: Path) -> tuple[Path, ...]:
-    """The folders of stores that a path names: one, or several with commas between; a pattern is every folder that fits.
-
-    Raises InputError where none does.
-    """
-    if not is_joint(path):
-        return (path,)
-    found: list[Path] = []
-    for text in str(path).split(BETWEEN):
-        if not _is_pattern(text):
-            found.append(read_path(text))
-            continue
-        fitting = sorted(Path(name) for name in glob(text.replace("[", escape("["))) if Path(name).is_dir())
-        if not fitting:
-            raise InputError(f"no folder fits {text}; name the folders of the books with --store")
-        found += fitting
-    return tuple(found)
-
-
-def say_read_only(path: Path) -> str:
-    """Tell that several stores cannot be written to."""
-    return f"{path} names several stores, which are read as one and not written to; name one of them with --store"
+        raise refuse_removed("usages", "reading several stores as one")
 
 
 def cache_folder() -> Path:
@@ -95,11 +52,6 @@ def cache_folder() -> Path:
 def state_folder() -> Path:
     """Where what cannot be worked out again is kept, of this user, where no folder was named."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "loadfactor"
-
-
-def list_folders(path: Path) -> tuple[Path, ...]:
-    """The folder of each store that a path names: itself, or beside a bucket that of this user which goes with its URL."""
-    return tuple(of if (url := read_url(of)) is None else folder_beside(url) for of in list_stores(path))
 
 
 def folder_beside(url: str) -> Path:
@@ -150,7 +102,5 @@ def read_url(text: str | Path) -> str | None:
 
 
 def name_store(path: str | Path) -> str:
-    """A store, or several, as they are written behind --store."""
-    if is_joint(Path(path)):
-        return BETWEEN.join(read_url(of) or of for of in str(path).split(BETWEEN))
+    """A store as it is written behind --store."""
     return read_url(path) or str(path)

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.limits import Limits, shorten
-from loadfactor.base.paths import join_stores, read_path
+from loadfactor.base.paths import check_names_one_store, read_path
 from loadfactor.base.quantities import parse_number
 
 RequestT = TypeVar("RequestT", bound="Request")
@@ -41,12 +41,16 @@ class Option:
     short: str
     limits: Limits
     is_argument: bool
-    joins: bool
 
     @property
     def required(self) -> bool:
         """True when there is no default."""
         return self.default is MISSING
+
+    @property
+    def is_store(self) -> bool:
+        """True for the folder of the books, of which there is one: given several times it is refused."""
+        return self.field == "store"
 
     @property
     def shown_default(self) -> str:
@@ -71,16 +75,13 @@ def option(
     below: float | None = None,
     at_most: float | None = None,
     is_argument: bool = False,
-    joins: bool = False,
 ) -> Any:
     """A field of a Request. `name` is its flag where that is not the field's name with dashes.
-
-    `joins`: the folder of a store; given several times, it is all of them (`base.paths.join_stores`).
 
     The range is one that has a name in `limits.py` (`within`), or is given by its ends.
     """
     limits = within or Limits(above, at_least, below, at_most)
-    declared = {"help": help, "short": short, "limits": limits, "is_argument": is_argument, "joins": joins}
+    declared = {"help": help, "short": short, "limits": limits, "is_argument": is_argument}
     return field(default=default, metadata={_OPTION: declared, _NAME: name})
 
 
@@ -134,8 +135,9 @@ def _kind_of(hint: Any) -> tuple[type, bool, bool, tuple[str, ...]]:
 
 def read_value(value: Any, item: Option) -> Any:
     """The value of an option as its request has it. Raises InputError that begins with its flag, or names its choices."""
-    if item.joins and isinstance(value, (list, tuple)):
-        value = join_stores(value) if value else None
+    if item.is_store and isinstance(value, (list, tuple)):
+        check_names_one_store(*value)
+        value = value[0] if value else None
     if value is None:
         if item.optional:
             return None

@@ -17,8 +17,7 @@ from loadfactor.books.ledger_inputs import LedgerInputs, OwnedPrices, list_estim
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import LINK_COLUMNS, list_link_peaks
 from loadfactor.ledger.columns import WITHOUT
-from loadfactor.store.federation import FederatedSession
-from loadfactor.store.manifest import intersect, merge
+from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import (
@@ -193,11 +192,6 @@ def book(
     `among`: a table of the GPUs (device_id) that alone are read, with allocations that name them; None for all.
     """
     cuts = list(cuts)
-    if isinstance(session, FederatedSession) and among is None:  # every region books by its own facts
-        for member in session.members.values():
-            book(member, intersect(spans, (member.span(),)), cuts, idle_below, until, owned, with_bills)
-        session.unite(until, is_kept=until not in _READ_ONCE)
-        return
     session.put("bounds", {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]})
     session.put("cuts", {"at_utc": cuts})
     _put_estimates(session, find_owned_prices(session) if owned is None else owned)

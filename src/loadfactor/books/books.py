@@ -9,14 +9,13 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from loadfactor.base.errors import DamageError, InputError, no_such
-from loadfactor.base.paths import is_joint
 from loadfactor.books.entry_rules import EntryRules
 from loadfactor.books.known_span import find_span
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.settings.config import settings
-from loadfactor.store.federation import FederatedSession, list_sessions, open_store
 from loadfactor.store.manifest import Loss
+from loadfactor.store.store import Store
 from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
@@ -55,7 +54,7 @@ class Books:
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
         """Raises InputError when the books are in another currency than the one requested, StoreError when of another format."""
         found = settings()
-        self.store = open_store(
+        self.store = Store(
             Path(folder), currency or found.currency, found.memory, EntryRules(), found.local_folder, found.cache_gb
         )
         self.idle_below = idle_below
@@ -104,16 +103,14 @@ class Books:
 
         return add_rows(self.store, self.idle_below, source, items, name, progress, has_source_times)
 
-    def merge(self, other: "Books", since_ms: int = 0, progress: "Progress" = _quiet) -> "list[Receipt]":
+    def merge(self, other: "Books", progress: "Progress" = _quiet) -> "list[Receipt]":
         """Add what other books hold and these do not; a receipt of each import that brought rows. Again, it adds nothing.
-
-        `since_ms`: of imports that changed there since then, where earlier ones were brought over before.
 
         Raises InputError where they are kept in another currency, or what they say contradicts these.
         """
         from loadfactor.books.writing import merge
 
-        return merge(self.store, self.idle_below, other.store, since_ms, progress)
+        return merge(self.store, self.idle_below, other.store, progress)
 
     def forget(self, number: int, progress: "Progress" = _quiet) -> "ImportRecord":
         """Take an import out again, whole. Raises InputError where there is none of this number; its record."""
@@ -258,23 +255,14 @@ class Books:
         with self.store.read() as session:
             return list_imports(session)
 
-    def describe_clashes(self) -> str:
-        """The names that several stores use which are read as one, in words; empty where there are none, and of one store."""
-        if not is_joint(self.store.folder):
-            return ""
-        with self.store.read() as session:
-            return session.describe_clashes() if isinstance(session, FederatedSession) else ""
-
     @property
-    def booked_otherwise(self) -> tuple[str, ...]:
-        """The stores whose kept ledger stands on other definitions: each question then books everything there for itself."""
+    def is_booked_otherwise(self) -> bool:
+        """True if the kept ledger stands on other definitions: each question then books everything for itself."""
         from loadfactor.books.rebuild import ledger_key
 
         with self.store.read() as session:
             key = ledger_key(self.idle_below, session.currency)
-            return tuple(
-                of.name for of in list_sessions(session) if of.manifest.of("ledger") and of.manifest.ledger_key != key
-            )
+            return bool(session.manifest.of("ledger")) and session.manifest.ledger_key != key
 
     @property
     def span(self) -> tuple[datetime, datetime]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import InputError, say_why
-from loadfactor.settings.config import Settings, Signature, chosen, sign_file
+from loadfactor.settings.config import CHOSEN, Settings, Signature, sign_file
 from loadfactor.store.session import ChangeRows, Entry
 from loadfactor.tables.tagging_rules import Tagging, TagRule, read_rules
 
@@ -17,24 +17,23 @@ class EntryRules:
     """Gives the `Entry` that the settings ask for now; the last good one where somebody is just writing them."""
 
     def __init__(self) -> None:
-        self._file = chosen()  # any thread asks
         self._last: tuple[tuple[Signature, ...], Entry] | None = None
         self._mapping: Path | None = None
 
     def __call__(self) -> Entry:
         """Raises InputError where they are wrong from the beginning."""
-        files = (self._file.path, *([self._mapping] if self._mapping else []))
+        files = (CHOSEN.path, *([self._mapping] if self._mapping else []))
         if self._last is not None and self._last[0] == tuple(sign_file(file) for file in files):
             return self._last[1]
         try:
-            settings = self._file.read()
+            settings = CHOSEN.read()
             self._mapping = settings.tagging.mapping
             entry = make_entry(settings)
         except InputError:
             if self._last is None:
                 raise
             return self._last[1]
-        files = (self._file.path, *([self._mapping] if self._mapping else []))
+        files = (CHOSEN.path, *([self._mapping] if self._mapping else []))
         self._last = tuple(sign_file(file) for file in files), entry
         return entry
 
@@ -87,7 +86,7 @@ def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:
             rows = read_mapping(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             why = say_why(error) if isinstance(error, OSError) else "it is not UTF-8"
-            raise InputError(f"the mapping {path} cannot be read ({why}); see [tagging] in {chosen().path}") from error
+            raise InputError(f"the mapping {path} cannot be read ({why}); see [tagging] in {CHOSEN.path}") from error
     return Tagging(read_rules(settings.tag), rows)
 
 

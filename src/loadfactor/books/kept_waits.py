@@ -1,7 +1,7 @@
 """Waits of jobs as tables of a session, `waits` and `wait_reasons`: kept beside the ledger as files, else worked out there.
 
 They follow from the tables of `TOLD_BY` alone, as a whole, and are written anew where one of these has other files. Who reads
-live rows of these, or several stores as one, works them out.
+live rows of these works them out.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from loadfactor.books.compiled_sql import expressions, recall
 from loadfactor.books.ledger_inputs import read_inputs
 from loadfactor.ledger.columns import KEPT_WAITS
-from loadfactor.store.federation import FederatedSession
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 
@@ -46,8 +45,8 @@ def view_waits(session: Session) -> None:
     if _SHOWN in session.derived:
         return
     session.derived[_SHOWN] = True
-    is_one = not isinstance(session, FederatedSession) and not any(table in session.live for table in TOLD_BY)
-    if is_one and _is_kept(session, _digest_waits(session)):
+    has_live = any(table in session.live for table in TOLD_BY)
+    if not has_live and _is_kept(session, _digest_waits(session)):
         for name, table in KEPT_WAITS.items():
             session.create_view(name, f"SELECT * FROM {read(session.paths(session.manifest.of(table)))}")
         return

@@ -37,7 +37,6 @@ from loadfactor.books.owned_prices import find_changed_hours, find_owned_prices,
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.ledger.columns import KEPT_SUMS
 from loadfactor.settings.config import settings
-from loadfactor.store.federation import FederatedSession
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, intersect, merge, subtract
 from loadfactor.store.session import NotEnoughMemory, Session, find_span, learnt_steps
 from loadfactor.tables.schema import BASES, BILLED, IDLE_BELOW, Span
@@ -149,10 +148,6 @@ def open_ledger(session: Session, idle_below: float) -> bool:
 
     True where nothing had to be booked. What is kept of its sums for other hours is noted for `WindowLedger`.
     """
-    if isinstance(session, FederatedSession):
-        are_kept = [open_ledger(member, idle_below) for member in session.members.values()]
-        session.unite("ledger")
-        return all(are_kept)
     key = ledger_key(idle_below, session.currency)
     files = session.manifest.of("ledger")
     if is_redefined := session.manifest.ledger_key != key:
@@ -201,12 +196,7 @@ def _merge_crowded_days(writer: "Writer") -> None:
 
 
 def default_basis(session: Session) -> str:
-    """The best basis the store has a price in, its own or that of a bill; the catalog's estimates when it has none.
-
-    Of several stores: the best that one of them has.
-    """
-    if isinstance(session, FederatedSession):
-        return min(map(default_basis, session.members.values()), key=BASES.index)
+    """The best basis the store has a price in, its own or that of a bill; the catalog's estimates when it has none."""
     session.view_table("prices", "prices")
     found = {basis for (basis,) in session.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
     found |= {BASIS} if has_owned(session) else set()

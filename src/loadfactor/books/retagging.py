@@ -7,7 +7,7 @@ from pathlib import Path
 from loadfactor.books.entry_rules import make_entry, restore_said
 from loadfactor.books.rebuild import refresh
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.settings.config import chosen, read_settings
+from loadfactor.settings.config import CHOSEN, read_settings
 from loadfactor.store.compaction import retag_rows
 from loadfactor.store.disk import append_audit
 from loadfactor.store.importing import Progress
@@ -48,7 +48,7 @@ class _LeaveAsIsError(Exception):
 
 def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: bool, progress: Progress) -> Retagging:
     """As `Books.retag`."""
-    entry = make_entry(read_settings(chosen().path), mapping)
+    entry = make_entry(read_settings(CHOSEN.path), mapping)
     change: ChangeRows = entry.tag or restore_said
     names: tuple[str, ...] = TAGGED
     if entry.mask is not None:  # names that entered before pseudonyms were requested

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from contextvars import copy_context
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
@@ -41,7 +40,6 @@ from loadfactor.metrics.query.question import (
 )
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.settings.config import settings
-from loadfactor.store.federation import FederatedSession
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import BASES, DIMENSIONS, columns_of
 
@@ -287,7 +285,7 @@ class Snapshot:
             yield
             return
         with closing(self._session.beside()) as session, ThreadPoolExecutor(1, "check") as pool:
-            self._checked = pool.submit(copy_context().run, lambda: Snapshot(session, self._idle_below).check()).result
+            self._checked = pool.submit(lambda: Snapshot(session, self._idle_below).check()).result
             try:
                 yield
             finally:
@@ -327,12 +325,10 @@ class Snapshot:
         project, experiment, user and purpose. `currency` charges only the lines of bills that are in it, `timezone` says where
         months begin. Raises InputError where nothing is known of the month, or a rate of exchange is missing.
         """
-        from loadfactor.books.charging.closings import mention_closing, mention_own_closings
+        from loadfactor.books.charging.closings import mention_closing
 
         found = self.charge(month, by, currency, timezone)
         found = replace(found, remarks=(*found.remarks, *self.list_remarks(found.start, found.end)))
-        if month and isinstance(self._session, FederatedSession):
-            return mention_own_closings(found, self._session, month)
         return mention_closing(found, self.list_closings(month)) if month else found
 
     def compare_closed(
@@ -351,7 +347,6 @@ class Snapshot:
         """
         from loadfactor.books.charging.closings import compare_closed, list_imports_since, pick_closing, show_closed
 
-        self._check_is_one()
         closings = self.list_closings(month)
         before = pick_closing(closings, month, version)
         imports = list_imports_since(self._session, before)
@@ -385,7 +380,6 @@ class Snapshot:
         """The statements of a month as they were when it was closed, last or as this version. InputError where it was not."""
         from loadfactor.books.charging.closings import pick_closing, show_closed
 
-        self._check_is_one()
         return show_closed(pick_closing(self.list_closings(month), month, version))
 
     def read_statements(
@@ -661,11 +655,6 @@ class Snapshot:
         from loadfactor.books.expressions import write_sql
 
         return self._session.fetch(write_sql(rows))
-
-    def _check_is_one(self) -> None:
-        """Raise InputError where several stores are read as one: each closes months of its own."""
-        if isinstance(self._session, FederatedSession):
-            raise InputError(f"each of {', '.join(self._session.members)} closes its own months; name one with --store")
 
     @cached_property
     def _settings(self) -> str:

@@ -5,7 +5,6 @@ reads sums that are kept beside the ledger where these tell it: many times fewer
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC
 from itertools import chain, pairwise
 
@@ -16,7 +15,6 @@ from loadfactor.books.ledger_inputs import select_ledger
 from loadfactor.books.served_use import divide_ledger
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER, Question
-from loadfactor.store.federation import FederatedSession
 from loadfactor.store.manifest import merge, subtract
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
@@ -25,8 +23,6 @@ from loadfactor.tables.schema import DIMENSIONS
 _LEDGER = "SELECT * FROM ledger"
 _CUTS = "cuts"
 """The name of what is booked as `cut` among what a session derived."""
-_LOCAL = ("device_id", "node", "pool", "job_id")
-"""Columns of the ledger whose names belong to a region."""
 
 
 class WindowLedger:
@@ -37,9 +33,6 @@ class WindowLedger:
         self._idle_below = idle_below
         # hours that are booked as `cut`, and where they are cut
         self._cuts: dict[int, frozenset[int]] = session.derived.setdefault(_CUTS, {})
-        self._members: tuple[WindowLedger, ...] = ()
-        if isinstance(session, FederatedSession):
-            self._members = tuple(WindowLedger(member, idle_below) for member in session.members.values())
 
     def view_for(self, question: Question, sums: Iterable[str]) -> None:
         """Name what a question reads `window_ledger`: the smallest of `sums`, kept sums that tell it, and else the ledger."""
@@ -51,11 +44,6 @@ class WindowLedger:
         window, by_day = question.window, bool(question.periods)
         # of a job that worked elsewhere, too, no work is counted; whose a row is, is not known before it is divided
         where = () if question.units or question.divides else question.where
-        if self._members:
-            for member in self._members:
-                member._view_undivided(replace(question, where=()), sums)  # names of all are not those of a region
-            self._unite(where)
-            return
         cuts = self._find_cuts(window, by_day)
         hours = ((window.start_ms - window.start_ms % MS_PER_HOUR, window.end_ms + -window.end_ms % MS_PER_HOUR),)
         whole = subtract(hours, merge([(hour, hour + MS_PER_HOUR) for hour in cuts]))
@@ -79,11 +67,6 @@ class WindowLedger:
 
         `where` are filters to apply here already: the engine then reads the other columns of these rows alone.
         """
-        if self._members:
-            for member in self._members:
-                member.view(window, by_day)
-            self._unite(where)
-            return
         cuts = self._find_cuts(window, by_day)
         sql = f"{_LEDGER} WHERE from_utc < {window.end_ms} AND to_utc > {window.start_ms}"
         if cuts:
@@ -101,10 +84,6 @@ class WindowLedger:
         sql = " UNION ALL BY NAME ".join(parts)
         self._session.create_view("window_ledger", f"SELECT * FROM ({sql}) WHERE {_choose(where)}" if where else sql)
 
-    def _unite(self, where: Sequence[tuple[str, str]]) -> None:
-        assert isinstance(self._session, FederatedSession)
-        self._session.unite("window_ledger", _LOCAL, _choose(where))
-
     def view_span(self, window: Window | None) -> bool:
         """Name the ledger of a window `window_ledger`, of all time without one; False where the books know nothing of it.
 
@@ -119,11 +98,6 @@ class WindowLedger:
 
     def book_cuts(self, windows: Iterable[Window]) -> None:
         """Book at once all hours that these windows cut."""
-        windows = tuple(windows)
-        for member in self._members:
-            member.book_cuts(windows)
-        if self._members:
-            return
         cuts: dict[int, set[int]] = {}
         for window in windows:
             for hour, points in self._find_cuts(window, False).items():

@@ -76,12 +76,12 @@ def add_rows(
     return store.change(work, is_repeatable=iter(items) is not items)
 
 
-def merge(store: Store, idle_below: float, other: Store, since_ms: int, progress: Progress) -> list[Receipt]:
+def merge(store: Store, idle_below: float, other: Store, progress: Progress) -> list[Receipt]:
     """As `Books.merge`."""
     with other.read() as session:
 
         def work(writer: Writer) -> list[Receipt]:
-            receipts = merge_store(writer, session, progress, since_ms)
+            receipts = merge_store(writer, session, progress)
             if receipts:
                 _finish(writer, progress, idle_below)
             return receipts

@@ -27,7 +27,6 @@ from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import OWN_STREAM, sample_own_gpus
 from loadfactor.collect.payload_stream import PayloadStream
 from loadfactor.collect.payloads import EVENTS, PAGE, QUERY, REMOTE_WRITE, pack_answer, pack_engine_page, pack_events
-from loadfactor.collect.peer import PeerRows
 from loadfactor.collect.polling import CloudInstances, InstanceWatch, Keep, PartStatus, PolledSource
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import CloudMetrics, CloudPull, KeepChunk, Pull, ScheduledPull
@@ -95,7 +94,6 @@ class ReceiverCounts:
     lag_s: float = 0.0
     held_bytes: int = 0
     dropped: int = 0  # scraped payloads
-    series: int = 0  # that senders were taken from, since it began and before
     errors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -117,15 +115,11 @@ class LiveService:
         live: LiveLog,
         settings: Settings,
         log: Log,
-        merge: Callable[[Path, int], int] | None = None,
         back_up: Callable[[BackupSettings], int] | None = None,
-        samples_own: bool = True,
     ) -> None:
         """`flush` makes files of the live rows; it gives the number of the last batch that is in files.
 
-        `merge` adds what the store in a folder got since an instant, and gives when it got the last; None without a pair.
         `back_up` makes a backup where one is due, and gives when the newest was made, in ms.
-        `samples_own`: whether this machine's GPUs are of this store where nothing else is configured.
         """
         self.collector = LiveCollector(live)
         self._ingest_trouble, self._flush_trouble = Trouble(), Trouble()
@@ -140,9 +134,9 @@ class LiveService:
         self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
         self._pools = RequestPools()
-        self._merge, self._back_up = merge, back_up
+        self._back_up = back_up
         self._sources: dict[str, ScheduledPull | ScrapeGroup | PolledSource] = {}
-        self._may_sample_own, self._samples_own = samples_own, False
+        self._samples_own = False
         """Nothing is configured that samples GPUs: those of this machine are sampled."""
         self._changed = asyncio.Event()
         self.take(settings)
@@ -182,14 +176,12 @@ class LiveService:
             for account in settings.cloudwatch
             if account.stream
         }
-        if self._merge is not None:  # the other server stays who it is until a restart
-            makers["pair"] = partial(PeerRows, settings.pair, self._folder, self._merge, self._before)
         if settings.backup.to and self._back_up is not None:
             makers[f"{settings.backup!r}"] = partial(ScheduledBackups, settings.backup, self._back_up, self._before)
         if self._sources:
             self._before = {status.name: status for status in self.statuses()}
         self._sources = {key: self._sources.get(key) or make() for key, make in makers.items()}
-        self._samples_own = self._may_sample_own and not self._pulls and len(engines) == len(settings.exporters)
+        self._samples_own = not self._pulls and len(engines) == len(settings.exporters)
         self._flush_every_s = settings.server.flush_every.s
         self._exit_after = settings.server.exit_after
         self._changed.set()
@@ -275,7 +267,6 @@ class LiveService:
             lag_s=self.collector.lag_s,
             held_bytes=self._held.bytes,
             dropped=self._held.dropped,
-            series=self.collector.sent.series,
             errors={pull.name: pull.errors for pull in self._pulls}
             | {group.name: group.failed for group in self._groups},
         )

@@ -11,7 +11,6 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -112,8 +111,7 @@ class PolledSource(ABC):
         return [status.describe(self._names[part]) for part, status in self._status.items()]
 
     def _start(self) -> None:
-        run = copy_context().run
-        self._thread = threading.Thread(target=run, args=(self._repeat,), name=self.stream_id, daemon=True)
+        self._thread = threading.Thread(target=self._repeat, name=self.stream_id, daemon=True)
         self._thread.start()
 
     def _cut(self) -> None:  # noqa: B027 (most clients look at the event instead)

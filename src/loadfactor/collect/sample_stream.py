@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import BusyError, LimitError
+from loadfactor.base.errors import BusyError
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.held_payloads import HELD, HELD_BYTES, HeldPayloads, hold, is_ahead, pick_held, unhold
 from loadfactor.collect.payload_stream import Numbered, PayloadStream, Received, pick_valid
@@ -90,8 +90,6 @@ class SampleStream(PayloadStream):
         self.skew: Skew | None = None
         """Samples that came from ahead of our clock last."""
         self._opened_ms = now_ms()
-        self.most_series: int | None = None
-        """A payload with a series beyond so many is refused; those before go on."""
         self._arrived: deque[_Arrival] = deque()
         self._begin(state, payloads)
 
@@ -161,8 +159,6 @@ class SampleStream(PayloadStream):
         points, ahead = _read(readers, payload)
         samples = self._scanner.samples - before if payload.format == REMOTE_WRITE else len(points.at_ms)
         skips = self._scanner.take_skipped()
-        if held_as is None:
-            self._limit_series(points, ahead)
         if held_as is not None:
             skips = []  # they were counted when it came
         else:
@@ -195,20 +191,6 @@ class SampleStream(PayloadStream):
 
         kept.add_done_callback(end)
         return Received(samples, samples - len(points.at_ms) - len(ahead.at_ms), kept)
-
-    @property
-    def series(self) -> int:
-        """So many series came, of which something is kept; those that nobody sends any more are forgotten when they are many."""
-        return self._decoder.series if self.most_series is None else min(self._decoder.series, self.most_series)
-
-    def _limit_series(self, *given: Points) -> None:
-        """Raises LimitError where one is beyond those that may be: they are numbered as they come."""
-        most = self.most_series
-        if most is not None and any(len(points.series) and int(points.series.max()) >= most for points in given):
-            line = (
-                f"it has series beyond the {most:,} that may be sent (series); send fewer, or ask who runs this server"
-            )
-            raise LimitError("series", line, SERIES_RETRY_S)
 
     def _see_skew(self, points: Points, ahead: Points, now_ms: int) -> None:
         newest_ms = max((int(some.at_ms.max()) for some in (points, ahead) if len(some.at_ms)), default=0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.limits import WAIT_H
-from loadfactor.base.paths import is_joint, join_stores, name_store, read_store, read_url, say_read_only
+from loadfactor.base.paths import check_names_one_store, name_store, read_store, read_url
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.request import Request, option
 from loadfactor.interfaces.notices import write_notice
@@ -31,10 +31,6 @@ LISTEN = "127.0.0.1:9417"
 STORE_HELP = (
     "Folder of the books, or s3://, gs:// or az://BUCKET/PREFIX. [default: books, or what loadfactor.toml says]"
 )
-STORES_HELP = (
-    "Folder of the books, or s3://, gs:// or az://BUCKET/PREFIX; several, or a pattern, are read as one. [default: books, or what"
-    " loadfactor.toml says]"
-)
 
 KEY_HELP = "File with the key. [default: what loadfactor.toml says]"
 DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, project, purpose, tenant, state, hour, day, week, month"
@@ -45,7 +41,7 @@ DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, proj
 class StoreRequest(Request):
     """A question of the books as a whole."""
 
-    store: Path | None = option(STORES_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
 
     @property
     def books(self) -> "Books":
@@ -54,23 +50,14 @@ class StoreRequest(Request):
         from loadfactor.settings.config import settings
 
         books = Books.open(find_store(self.store), idle_below=settings().idle_below)
-        # Say on stderr what names of several stores mean, and that the books lack what was in damaged files; the first question
-        # reports a damaged manifest.
+        # Say on stderr that the books lack what was in damaged files; the first question reports a damaged manifest.
         with suppress(DamageError):
-            if clashes := books.describe_clashes():
-                write_notice(clashes)
             losses = books.store.manifest.losses
             if losses:
                 files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
                 line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
                 write_notice(line)
         return books
-
-    @property
-    def own_books(self) -> "Books":
-        """The same to write to. Raises InputError where they are several."""
-        find_one_store(self.store)
-        return self.books
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,21 +98,15 @@ def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
 def find_store(given: Path | Sequence[Path] | None) -> Path:
     """The folder of the books: the one given, else the one in the settings; what it points to where it is a link.
 
-    Several are read as one (`base.paths.list_stores`).
+    Raises InputError if several are given.
     """
     from loadfactor.settings.config import settings  # pydantic takes a while to load
 
     if not given:
         return settings().store
-    return read_store(given if isinstance(given, Path) else join_stores(given))
-
-
-def find_one_store(given: Path | Sequence[Path] | None) -> Path:
-    """The same of books to write to. Raises InputError where they are several."""
-    folder = find_store(given)
-    if is_joint(folder):
-        raise InputError(say_read_only(folder))
-    return folder
+    paths = (given,) if isinstance(given, Path) else tuple(given)
+    check_names_one_store(*paths)
+    return read_store(paths[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +116,7 @@ class SpanRequest(Request):
     start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
     end: str | None = option("End of the window, itself not included.", None, name="--to")
     last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)
-    store: Path | None = option(STORES_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
     timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
 
     @property
@@ -144,11 +125,11 @@ class SpanRequest(Request):
         books = StoreRequest(store=self.store).books
         # Say on stderr that a question takes as long as booking everything, and how to have that once.
         with suppress(DamageError):
-            for store in books.booked_otherwise:
+            if books.is_booked_otherwise:
                 line = (
                     "this ledger was booked by another version or with another idle_below: every question books it anew"
                 )
-                command = f"loadfactor compact --store {quote(store)}"
+                command = f"loadfactor compact --store {quote(books.store.name)}"
                 write_notice(f"{line}; `{command}` writes it once")
         return books
 
@@ -250,7 +231,7 @@ class ImportRequest(Request):
         "of gcp-billing bigquery://project.dataset.table, of prometheus the URL.",
         is_argument=True,
     )
-    store: Path | None = option(STORE_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
     job: str | None = option(
         "The job that the files are of: that held every GPU of a log, or made what they count.", None, short="--held-by"
@@ -417,7 +398,7 @@ class SeffRequest(StoreRequest):
         "For the output of the job itself: nothing where its user is in opt_out of [notices], and never a failure.",
         False,
     )
-    store: Path | None = option(STORES_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,7 +481,7 @@ class SourcesRequest(Request):
     """Options of `loadfactor check`."""
 
     config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
-    store: Path | None = option(STORE_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -527,7 +508,7 @@ class ChargebackRequest(MonthRequest):
     )
     diff: bool = option("Show what changed since the month was closed, and why.", False)
     as_closed: bool = option("Print the statements as they were when the month was closed.", False)
-    store: Path | None = option(STORES_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -546,7 +527,7 @@ class StatementRequest(MonthRequest):
         short="-o",
     )
     files: tuple[str, ...] = option("Kinds of files in a folder.", ("pdf", "xlsx"))
-    store: Path | None = option(STORES_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -651,7 +632,7 @@ class GrafanaRequest(Request):
     prometheus: str = option("Address under which Grafana reaches Prometheus.", "http://localhost:9090")
     runbooks: str | None = option("Address of these docs where you host them; panels then link to runbooks.", None)
     currency: str | None = option("Currency of the books: EUR. [default: that of the store]", None)
-    store: Path | None = option(STORE_HELP, None, joins=True)
+    store: Path | None = option(STORE_HELP, None)
 
 
 @dataclass(frozen=True, kw_only=True)

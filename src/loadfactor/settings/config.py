@@ -6,9 +6,7 @@ folder, that before the defaults here.
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from pathlib import Path
 from tomllib import TOMLDecodeError, loads
 from typing import Any, Final
@@ -17,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.paths import read_path, read_store
+from loadfactor.base.paths import check_names_one_store, read_path, read_store
 from loadfactor.base.removed import find_removal
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
@@ -26,7 +24,7 @@ from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSetting
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.retention import RetentionSettings
-from loadfactor.settings.server import BackupSettings, PairSettings, ServerSettings
+from loadfactor.settings.server import BackupSettings, ServerSettings
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
     ExporterGroup,
@@ -40,7 +38,6 @@ from loadfactor.settings.sources import (
 )
 from loadfactor.settings.table import UNKNOWN_SETTING, SettingsTable
 from loadfactor.settings.targets import Targets
-from loadfactor.settings.tenants import Tenants
 from loadfactor.tables.schema import CURRENCY, IDLE_BELOW
 from loadfactor.tables.tagging_rules import read_rules
 
@@ -83,12 +80,6 @@ class Settings(SettingsTable):
     )
     slurm: SlurmClusters = Field(default=(), description="Clusters of Slurm that it asks.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
-    tenant: Tenants = Field(
-        default=(), description="Books of others that one server keeps, each apart from the others."
-    )
-    pair: PairSettings = Field(
-        default=PairSettings(), description="The other one of two servers that receive the same."
-    )
     retention: RetentionSettings = Field(
         default=RetentionSettings(), description="How long what the books hold is kept."
     )
@@ -135,6 +126,12 @@ class Settings(SettingsTable):
     def exporters(self) -> tuple[ExporterGroup, ...]:
         """All groups that are scraped."""
         return (*self.dcgm, *self.scrape, *self.serving)
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _is_one(cls, written: object) -> object:
+        check_names_one_store(*(written if isinstance(written, list) else [str(written)]))
+        return written
 
     @field_validator("store")
     @classmethod
@@ -193,13 +190,10 @@ class Settings(SettingsTable):
 
 
 class SettingsFile:
-    """A file that settings come from: what they were when it was read last, and what it looked like then.
+    """A file that settings come from: what they were when it was read last, and what it looked like then."""
 
-    That of a tenant has its `tenant` and the `store` of that, which is none of the file's.
-    """
-
-    def __init__(self, path: Path, tenant: str = "", store: Path | None = None) -> None:
-        self.path, self.tenant, self._store = path, tenant, store
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.found: Settings | None = None
         self._seen: Signature = None
 
@@ -212,8 +206,7 @@ class SettingsFile:
 
     def read(self) -> Settings:
         """The same, which changes nothing."""
-        found = read_settings(self.path)
-        return found.model_copy(update={"store": self._store}) if self._store else found
+        return read_settings(self.path)
 
     def has_changed(self) -> bool:
         """True where it is another than when it was looked at."""
@@ -222,22 +215,6 @@ class SettingsFile:
 
 CHOSEN: Final = SettingsFile(Path(FILE))
 """That of this process."""
-_HERE: Final = ContextVar("settings", default=CHOSEN)
-
-
-def chosen() -> SettingsFile:
-    """The file whose settings hold here: that of this process, or of the tenant that is served."""
-    return _HERE.get()
-
-
-@contextmanager
-def of_tenant(file: SettingsFile) -> Iterator[None]:
-    """Inside, the settings of a tenant hold; tasks and threads that begin there take them along by their context."""
-    before = _HERE.set(file)
-    try:
-        yield
-    finally:
-        _HERE.reset(before)
 
 
 def sign_file(path: Path) -> Signature:
@@ -254,12 +231,11 @@ class _SettingsHere:
 
     def __call__(self) -> Settings:
         """Raises InputError naming the line or the setting that is wrong."""
-        file = chosen()
-        return file.found or file.look()
+        return CHOSEN.found or CHOSEN.look()
 
     def cache_clear(self) -> None:
         """Read them again the next time."""
-        chosen().found = None
+        CHOSEN.found = None
 
 
 settings: Final = _SettingsHere()
@@ -274,10 +250,9 @@ def choose_file(path: Path) -> Settings:
 
 def take_changes() -> None:
     """Take the settings anew where their file changed; those of before stay where it cannot be read, as while it is written."""
-    file = chosen()
-    if file.has_changed():
+    if CHOSEN.has_changed():
         with suppress(InputError):
-            file.look()
+            CHOSEN.look()
 
 
 def read_settings(path: Path) -> Settings:
@@ -310,7 +285,7 @@ def read_environment() -> dict[str, str]:
 
 def list_own_files() -> list[Path]:
     """Files of the settings of this process: loadfactor.toml, and the key of pseudonyms where one is named."""
-    return [path for path in (settings().privacy.key_file, chosen().path) if path is not None]
+    return [path for path in (settings().privacy.key_file, CHOSEN.path) if path is not None]
 
 
 def is_debugging() -> bool:

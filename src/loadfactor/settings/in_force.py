@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from loadfactor.settings.config import Settings, chosen, read_environment
+from loadfactor.settings.config import CHOSEN, Settings, read_environment
 from loadfactor.settings.money import Bearing
 from loadfactor.settings.sources import name_server
 
@@ -61,7 +61,7 @@ def _list_table(table: BaseModel, before: str, environment: dict[str, str]) -> I
             for number, entry in enumerate(value, 1):
                 yield from _list_table(entry, f"{shown}[{number}].", {})
         else:
-            origin = str(chosen().path) if name in table.model_fields_set else DEFAULT
+            origin = str(CHOSEN.path) if name in table.model_fields_set else DEFAULT
             yield SettingInForce(shown, _write(value), environment.get(name, origin), field.description or "")
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from loadfactor.settings.config import Settings
 
 AT_START: Final = frozenset(
-    {"store", "currency", "idle_below", "memory", "local_folder", "pair", "server.tls_cert", "server.tls_key"}
+    {"store", "currency", "idle_below", "memory", "local_folder", "server.tls_cert", "server.tls_key"}
 )
 """Settings that only a start takes. The files of the certificate are read again all the same."""
 

@@ -1,4 +1,4 @@
-"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server]; the other server of a pair: [pair].
+"""How `loadfactor up` and `loadfactor serve` listen, and who may ask: the table [server].
 
 Copies of the books that a server makes: [backup].
 """
@@ -7,20 +7,11 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from loadfactor.settings.sources import name_server
-from loadfactor.settings.table import URL, Duration, HomePath, SettingsTable
+from loadfactor.settings.table import Duration, HomePath, SettingsTable
 
 TEAM_ROLE: Final = "team:"
 HostName = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
 """A name or an address, an address of IPv6 in brackets."""
-
-
-def check_roles(groups: dict[str, str]) -> dict[str, str]:
-    """The role of each group. Raises ValueError for what is none."""
-    for group, role in groups.items():
-        if role not in ("everything", "read") and not role.removeprefix(TEAM_ROLE) != role != TEAM_ROLE:
-            raise ValueError(f"{group}: {role!r} is no role; write everything, read or team:NAME")
-    return groups
 
 
 class ServerSettings(SettingsTable):
@@ -55,7 +46,10 @@ class ServerSettings(SettingsTable):
     @field_validator("groups")
     @classmethod
     def _known(cls, groups: dict[str, str]) -> dict[str, str]:
-        return check_roles(groups)
+        for group, role in groups.items():
+            if role not in ("everything", "read") and not role.removeprefix(TEAM_ROLE) != role != TEAM_ROLE:
+                raise ValueError(f"{group}: {role!r} is no role; write everything, read or team:NAME")
+        return groups
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -66,25 +60,6 @@ class ServerSettings(SettingsTable):
                 "and a user without a group may see nothing; write all four"
             )
         return self
-
-
-class PairSettings(SettingsTable):
-    """The other one of two servers that receive the same: the table [pair]."""
-
-    peer: str = Field(default="", pattern=f"{URL}|^$", description="Address of the other server: http://host:9417.")
-    bearer_token_file: HomePath | None = Field(
-        default=None, description="File with a token of the other server that may read everything."
-    )
-    every: Duration = Field(default=Duration("1min"), description="How often what the other one has is brought over.")
-    take_over_after: Duration = Field(
-        default=Duration("30s"),
-        description="After so long without an answer of the one that judges alerts and sends digests this one does.",
-    )
-
-    @property
-    def label(self) -> str:
-        """Its host and port."""
-        return name_server(self.peer)
 
 
 class BackupSettings(SettingsTable):

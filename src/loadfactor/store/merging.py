@@ -1,7 +1,7 @@
 """Bringing what another store holds into this one: imports that are not here, and what came live there and did not come here.
 
-Two servers that receive the same are a pair: each brings over what the other one has. Rows that are here already are left out, so
-bringing them over again, in any order, changes nothing, and one measurement counts once.
+Two servers that receive the same have the same books once each has merged the other. Rows that are here already are left out, so
+merging again, in any order, changes nothing, and one measurement counts once.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,12 +36,8 @@ from loadfactor.tables.tagging_rules import GIVES
 ROWS_AT_ONCE: Final = 1_000_000
 
 
-def merge_store(
-    writer: Writer, other: Session, progress: Callable[[str, float], None], since_ms: int = 0
-) -> list[Receipt]:
+def merge_store(writer: Writer, other: Session, progress: Callable[[str, float], None]) -> list[Receipt]:
     """Add what `other` holds and this store does not, import by import; a receipt of each that brought rows.
-
-    `since_ms`: what changed there since then, and not what was brought over before.
 
     Raises InputError where the other books are kept in another currency, and as imports do.
     """
@@ -51,7 +47,6 @@ def merge_store(
         )
     here = {record.digest for record in list_imports(writer)}
     records = [record for record in list_imports(other) if record.source != STATEMENTS.name]  # months are closed here
-    records = [record for record in records if record.at_ms >= since_ms]
     receipts: list[Receipt | None] = []
     for place, record in enumerate(records):
         progress(f"import {record.number} of {other.name}", place / len(records))

@@ -53,11 +53,6 @@ class Place(ABC):
     files: Path
     """The local folder in which files of the books are read, and new ones are written."""
 
-    @property
-    def beside(self) -> Path:
-        """Where tokens and what digests sent are kept: of several stores, a folder that somebody named."""
-        return self.folder
-
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @abstractmethod

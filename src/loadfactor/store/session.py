@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -99,9 +98,6 @@ NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "imports", *
 LEDGER = "ledger"
 """How the names of these begin."""
 
-_TEMPORARY: Final = "temp"
-"""The schema of a connection that ends with it."""
-_numbers = count(1)
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
 
@@ -115,18 +111,12 @@ class Session:
         manifest: Manifest,
         raw: duckdb.DuckDBPyConnection,
         currency: str,
-        has_schema: bool = False,
     ) -> None:
-        """`has_schema`: what it names stands in a schema of its own (`schema`), where others of its engine read it, too."""
         self.place = place
         self.name, self.folder = place.name, place.folder
         self.manifest = manifest
         self.raw = raw
         self.currency = currency
-        self.schema = f"session_{next(_numbers)}" if has_schema else _TEMPORARY
-        self._temporary = "" if has_schema else "TEMP"
-        if has_schema:  # where names without a schema are found, and made
-            raw.execute(f"CREATE SCHEMA {self.schema}; SET search_path = '{self.schema}'")
         self.entry = Entry()
         self.derived: dict[Hashable, Any] = {}  # what was found out of these tables, to be found out once
         self._standing: dict[str, object] = {}  # views by their SQL and registered tables by their key, as they stand
@@ -140,12 +130,10 @@ class Session:
 
     def beside(self) -> "Session":
         """The files of the same generation in another connection, for another thread, to close before this one; no live rows."""
-        return Session(self.place, self.manifest, self.raw.cursor(), self.currency, self.schema != _TEMPORARY)
+        return Session(self.place, self.manifest, self.raw.cursor(), self.currency)
 
     def close(self) -> None:
         """End it, with everything temporary in it."""
-        if self.schema != _TEMPORARY:
-            self.raw.execute(f"DROP SCHEMA {self.schema} CASCADE")
         self.raw.close()
         self.overlay = None
 
@@ -233,7 +221,7 @@ class Session:
 
     def create_view(self, name: str, sql: str) -> None:
         """Give a query a name, to be worked out whenever it is read."""
-        self.raw.execute(f'CREATE OR REPLACE {self._temporary} VIEW "{name}" AS {sql}')
+        self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
         self._standing[name] = sql
 
     def read_view(self, name: str) -> str:
@@ -243,14 +231,12 @@ class Session:
     def materialize(self, name: str, sql: str) -> int:
         """Work a query out once, into a temporary table; how many rows it has."""
         self._standing.pop(name, None)
-        (rows,) = self.fetch_one(f'CREATE OR REPLACE {self._temporary} TABLE "{name}" AS {sql}')
+        (rows,) = self.fetch_one(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
         return int(rows)
 
     def rename(self, name: str, to: str) -> None:
         """Give a temporary table another name, in place of the one that has it."""
-        self.raw.execute(
-            f'DROP TABLE IF EXISTS {self.schema}."{to}"; ALTER TABLE {self.schema}."{name}" RENAME TO "{to}"'
-        )
+        self.raw.execute(f'DROP TABLE IF EXISTS temp."{to}"; ALTER TABLE temp."{name}" RENAME TO "{to}"')
 
     def put(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Put a few texts or whole numbers into a temporary table; columns without values are of whole numbers."""

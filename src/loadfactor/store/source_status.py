@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from loadfactor.base.clock import format_utc
 from loadfactor.base.health import HealthReason
-from loadfactor.base.paths import list_folders
 from loadfactor.base.small_json import read_json
 from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
@@ -144,11 +142,10 @@ def _write(path: Path, content: str) -> None:
 
 def read_statuses(folder: Path) -> list[SourceStatus]:
     """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
-    found = []
-    for of in list_folders(folder):
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            found += [_read_status(one) for one in read_json(of / NAME)]
-    return found
+    try:
+        return [_read_status(status) for status in read_json(folder / NAME)]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []
 
 
 def _read_status(one: dict[str, Any]) -> SourceStatus:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import duckdb
 
 from loadfactor.base.errors import InputError, StoreError, say_why
-from loadfactor.base.paths import read_url
+from loadfactor.base.paths import check_names_one_store, read_url
 from loadfactor.store.folder import Folder
 from loadfactor.store.live_copy import LogMark, has_live, is_as_read
 from loadfactor.store.manifest import Manifest, StoredFile
@@ -30,7 +30,11 @@ MOST_TRIES: Final = 10
 
 
 def find_place(store: Path, local: Path | None = None, cache_gb: float = CACHE_GB) -> Place:
-    """Where a store lies: a folder, or the bucket that a URL names; of that `local` is the folder beside it."""
+    """Where a store lies: a folder, or the bucket that a URL names; of that `local` is the folder beside it.
+
+    Raises InputError if it names several.
+    """
+    check_names_one_store(store)
     url = read_url(store)
     if url is None:
         return Folder(store)
@@ -80,16 +84,13 @@ class Store:
         `entry` says what becomes of rows that enter; it is requested whenever some may. `local` and `cache_gb` are of a bucket:
         the folder beside it, and the size of the cache.
         """
-        self.place = self._find_place(store, local, cache_gb)
+        self.place = find_place(store, local, cache_gb)
         self.name, self.folder = self.place.name, self.place.folder
         self.memory = memory
         self._currency = currency
         self._entry = entry
         self._laid: _Laid | None = None
         self._laying = Lock()
-
-    def _find_place(self, store: Path, local: Path | None, cache_gb: float) -> Place:
-        return find_place(store, local, cache_gb)
 
     @property
     def entry(self) -> Entry:
@@ -121,15 +122,12 @@ class Store:
         return manifest.currency or self._currency or DEFAULT_CURRENCY
 
     @contextmanager
-    def read(self, has_schema: bool = False) -> Iterator[Session]:
-        """A session on the newest generation: it stays as it is until the end. Nothing on the disk changes.
-
-        `has_schema`: see `Session`.
-        """
+    def read(self) -> Iterator[Session]:
+        """A session on the newest generation: it stays as it is until the end. Nothing on the disk changes."""
         generation, overlay = self._open_newest()
         try:
             currency = self.currency_of(generation.manifest)
-            with closing(Session(self.place, generation.manifest, overlay.connect(), currency, has_schema)) as session:
+            with closing(Session(self.place, generation.manifest, overlay.connect(), currency)) as session:
                 session.show(overlay)
                 del overlay  # it goes with the last session that shows it
                 with self._explaining(session.manifest.files):

@@ -18,7 +18,6 @@ from loadfactor.books.charging.fleet_chargeback import BILL, ChargedDays, FleetC
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.lines import ColumnTotal, StatedHours, Statement, StatementPart, choose_column, read_hours
 from loadfactor.sources.live import corrects_rows
-from loadfactor.store.federation import FederatedSession
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.store.trusted_time import ClockState
@@ -79,9 +78,7 @@ class Closing:
 
 
 def read_closings(session: Session, month: str) -> list[Closing]:
-    """The closings of a month, the first one first. None of stores that are read as one: each closes its own months."""
-    if isinstance(session, FederatedSession):
-        return []
+    """The closings of a month, the first one first."""
     session.view_table("statements", "statements")
     rows = session.raw.execute(
         "SELECT closing, month, closed_utc, replaces, currency, owner, pool, amounts, parts, hours, policy, totals, stood_on"
@@ -177,20 +174,9 @@ def pick_closing(closings: Sequence[Closing], month: str, version: int | None = 
 
 
 def list_closed_months(session: Session) -> list[str]:
-    """The months that were closed, in order; none of stores that are read as one."""
-    if isinstance(session, FederatedSession):
-        return []
+    """The months that were closed, in order."""
     session.view_table("statements", "statements")
     return [month for (month,) in session.raw.execute("SELECT DISTINCT month FROM statements ORDER BY 1").fetchall()]
-
-
-def mention_own_closings(found: FleetChargeback, session: FederatedSession, month: str) -> FleetChargeback:
-    """Statements of several stores with a remark on those that closed the month for themselves."""
-    closed = [region for region, member in session.members.items() if read_closings(member, month)]
-    if not closed:
-        return found
-    remark = f"closed for itself: {', '.join(closed)}; --as-closed with --store of one of them prints it as it was"
-    return replace(found, remarks=(*found.remarks, remark))
 
 
 def list_amounts(chargeback: FleetChargeback) -> dict[Place, Amounts]:

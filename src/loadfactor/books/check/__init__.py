@@ -35,7 +35,6 @@ from loadfactor.books.check.holders import (
     find_unlisted,
 )
 from loadfactor.books.check.joins import (
-    find_clashing_names,
     find_split_names,
     find_unheld_gpus,
     find_unlisted_jobs,
@@ -78,7 +77,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_import_gaps,
     find_inferred_holders,
     find_booked_by_number,
-    find_clashing_names,
     find_failing_sources,
 )
 """Checks, worst first."""

@@ -15,7 +15,6 @@ from loadfactor.books.check.finding import Examined, Finding, add_places, name_s
 from loadfactor.books.dropped_days import STAYS, say_days
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.store.federation import list_sessions
 from loadfactor.store.generations import refuse_older
 from loadfactor.store.import_records import GONE, list_imports
 from loadfactor.store.session import Session
@@ -246,13 +245,12 @@ def check_files(session: Session) -> None:
     So it does if an older manifest was put in place of the newest.
     """
     damaged = []
-    for of in list_sessions(session):
-        refuse_older(of.place, of.manifest)
-        for file in of.manifest.files:
-            try:
-                of.place.locate([file], again=True)
-            except DamageError as error:
-                damaged.append(error)
+    refuse_older(session.place, session.manifest)
+    for file in session.manifest.files:
+        try:
+            session.place.locate([file], again=True)
+        except DamageError as error:
+            damaged.append(error)
     if len(damaged) > 1:
         raise DamageError(f"{damaged[0]}; {len(damaged) - 1} more of its files are damaged")
     if damaged:

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Final, Literal
 
 from loadfactor.metrics.query.reading import Reading, Readings, Value
-from loadfactor.store.federation import list_sessions, unite
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session, empty
 from loadfactor.tables.schema import IS_LISTED, NUMBERED
@@ -66,13 +65,11 @@ class Examined:
     @cached_property
     def sampled(self) -> set[str]:
         """Devices with samples, as the files name them: the view of samples works out more than that."""
-        for session in list_sessions(self.session):
-            files = session.paths(session.manifest.of("samples"))
-            parts = [read(files)] * bool(files) + [part.relation for part in session.live_samples]
-            parts = parts or [f"({empty('samples')})"]
-            session.create_view("sampled", " UNION ".join(f"SELECT DISTINCT device_id FROM {part}" for part in parts))
-        unite(self.session, "sampled", ("device_id",))
-        return {device for (device,) in self.session.raw.execute("SELECT DISTINCT device_id FROM sampled").fetchall()}
+        files = self.session.paths(self.session.manifest.of("samples"))
+        parts = [read(files)] * bool(files) + [part.relation for part in self.session.live_samples]
+        parts = parts or [f"({empty('samples')})"]
+        sql = " UNION ".join(f"SELECT DISTINCT device_id FROM {part}" for part in parts)
+        return {device for (device,) in self.session.raw.execute(sql).fetchall()}
 
     @cached_property
     def nodes(self) -> set[str]:

@@ -7,7 +7,6 @@ from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.books.booking import book, has_numbers, list_facts, list_misnumbered
 from loadfactor.books.charging.instances import name_nodes
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
-from loadfactor.store.federation import list_sessions
 from loadfactor.store.manifest import subtract
 from loadfactor.tables.schema import EVEN_SPLIT, IS_LISTED, NUMBERED
 
@@ -176,19 +175,14 @@ def find_booked_by_number(books: Examined) -> Iterator[Finding]:
     session = books.session
     if not has_numbers(session):
         return
-    found = []
-    for member in list_sessions(session):
-        book(member, subtract((member.span(),), member.manifest.dropped.hours), until="claims")
-        found.append(
-            member.fetch_one(
-                f"""SELECT count(*), coalesce(sum(hours), 0) FROM (
-                      SELECT job_id, sum(gpus * (to_utc - from_utc)) / {MS_PER_HOUR} AS hours FROM (
-                        SELECT job_id, gpus, from_utc, to_utc FROM claims WHERE device_id IS NOT NULL
-                        UNION ALL SELECT job_id, -gpus, from_utc, to_utc FROM known_claims WHERE device_id IS NOT NULL)
-                      GROUP BY job_id HAVING hours > {ROUNDING})"""
-            )
-        )
-    jobs, hours = (sum(of) for of in zip(*found, strict=True))
+    book(session, subtract((session.span(),), session.manifest.dropped.hours), until="claims")
+    jobs, hours = session.fetch_one(
+        f"""SELECT count(*), coalesce(sum(hours), 0) FROM (
+              SELECT job_id, sum(gpus * (to_utc - from_utc)) / {MS_PER_HOUR} AS hours FROM (
+                SELECT job_id, gpus, from_utc, to_utc FROM claims WHERE device_id IS NOT NULL
+                UNION ALL SELECT job_id, -gpus, from_utc, to_utc FROM known_claims WHERE device_id IS NOT NULL)
+              GROUP BY job_id HAVING hours > {ROUNDING})"""
+    )
     if jobs:
         yield Finding(
             "note",

@@ -12,7 +12,6 @@ from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.books.unheld_work import list_unheld_work, say_log
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
-from loadfactor.store.federation import FederatedSession
 
 OF_A_JOB: Final = ("unobserved_gpu_hours", "unobserved_cost", "observed_gpu_hours")
 
@@ -110,13 +109,6 @@ def find_unlisted_samples(books: Examined) -> Iterator[Finding]:
             " alone",
             "import allocations that name GPUs (device_id)",
         )
-
-
-def find_clashing_names(books: Examined) -> Iterator[Finding]:
-    """Names that several stores use which are read as one."""
-    clashes = books.session.describe_clashes() if isinstance(books.session, FederatedSession) else ""
-    if clashes:
-        yield Finding("note", clashes, "nothing; one store alone calls them as it did")
 
 
 def find_split_names(books: Examined) -> Iterator[Finding]:

@@ -21,10 +21,8 @@ from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.requests import (
     LISTEN,
     STORE_HELP,
-    STORES_HELP,
     DemoRequest,
     SeffRequest,
-    find_one_store,
     find_store,
 )
 
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
     from loadfactor.planner.validation.request import ServingValidationRequest, TrainingValidationRequest
 
 Format = name_formats()
-Store = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH …", help=STORES_HELP, show_default=False)]
-OneStore = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH", help=STORE_HELP, show_default=False)]
-"""Of commands that write: several are refused."""
+Store = Annotated[list[Path] | None, typer.Option("--store", metavar="PATH", help=STORE_HELP, show_default=False)]
 DEMO_MARK = ".loadfactor-demo"
 SHORTEST_S, LONGEST_S = 1.0, 60.0
 """Between samples of `record`."""
@@ -101,11 +97,6 @@ def serve(
     from loadfactor.interfaces.server.run import serve_at_rest
     from loadfactor.settings.config import settings
 
-    if not store and settings().tenant:
-        from loadfactor.interfaces.server.tenants import serve_tenants
-
-        serve_tenants(listen, settings(), is_live=False)
-        return
     serve_at_rest(find_store(store), listen, settings())
 
 
@@ -131,7 +122,7 @@ def offer_tools(
 
 def record(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="What to run.")],
-    store: OneStore = None,
+    store: Store = None,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample, 1s to 60s.")] = "1s",
     price_per_gpu_hour: Annotated[
         float | None,
@@ -155,7 +146,7 @@ def record(
         raise InputError("--every takes 1s to 60s")
     if price_per_gpu_hour is not None and price_per_gpu_hour <= 0:
         raise InputError("--price-per-gpu-hour takes an amount above 0")
-    books = Books(find_one_store(store), settings().idle_below)
+    books = Books(find_store(store), settings().idle_below)
     with tempfile.TemporaryDirectory(prefix="loadfactor-record-") as folder:
         run = record_command(command, every_s, Path(folder))
         if run.gpus:
@@ -167,7 +158,7 @@ def record(
 
 
 def up(
-    store: OneStore = None,
+    store: Store = None,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
@@ -184,12 +175,7 @@ def up(
 
     STYLE.choose(log_format, log_level)
     chosen = settings() if config is None else choose_file(config)
-    if not store and chosen.tenant:
-        from loadfactor.interfaces.server.tenants import serve_tenants
-
-        serve_tenants(listen, chosen, is_live=True)
-        return
-    folder = find_one_store(chosen.store if not store and config is not None else store)
+    folder = find_store(chosen.store if not store and config is not None else store)
     serve(folder, listen, chosen)
 
 

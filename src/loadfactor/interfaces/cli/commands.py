@@ -217,7 +217,7 @@ def _make_parameter(item: "Option") -> inspect.Parameter:
         list[str]
         if item.many
         else list[Path]
-        if item.joins
+        if item.is_store
         else bool
         if item.kind is bool
         else Path
@@ -248,7 +248,7 @@ def _metavar(item: "Option") -> str:
         return "|".join(item.choices)
     name = {int: "N", float: "NUMBER", Path: "PATH"}.get(item.kind, "TEXT")
     if item.kind is Path:  # a comma may be part of its name: the option is repeated
-        return f"{name} …" if item.many or item.joins else name
+        return f"{name} …" if item.many else name
     return f"{name},…" if item.many else name
 
 

@@ -11,7 +11,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.requests import ImportRequest, find_one_store, read_moment, read_zone
+from loadfactor.interfaces.requests import ImportRequest, find_store, read_moment, read_zone
 
 if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
@@ -84,7 +84,7 @@ def build_page(request: ImportRequest) -> Document:
         region=request.region,
         instance_type=request.instance_type,
     )
-    books = Books(find_one_store(request.store), settings().idle_below)
+    books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:
         paths = [find_input(path, Path(folder), request.source, bar) for path in request.paths]
         receipt = books.add(request.source, paths, options, bar)
@@ -170,7 +170,7 @@ def build_history(request: ImportRequest) -> Document:
         raise InputError(
             f"nothing lies between {start:%Y-%m-%d %H:%M} and {end:%Y-%m-%d %H:%M}; give an earlier --from"
         )
-    books = Books(find_one_store(request.store), settings().idle_below)
+    books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar:
         receipt = import_history(
             books.add_rows, server, request.match or "", (milliseconds(start), milliseconds(end)), bar

@@ -74,7 +74,7 @@ def build_page(request: DigestRequest) -> Document:
         for of in chosen:
             period = find_last(of.every, snapshot.span, now, read_zone(of.timezone or request.timezone))
             messages += write_messages(snapshot, of, period, settings())
-    return _say_unsent(messages, chosen, list_sent(books.store.place.beside))
+    return _say_unsent(messages, chosen, list_sent(books.store.folder))
 
 
 def choose_every(request: DigestRequest) -> Every | None:

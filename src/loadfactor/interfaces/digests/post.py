@@ -19,7 +19,6 @@ from typing import Final
 
 from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
-from loadfactor.base.paths import is_joint
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect.http_fetch import RequestPool
@@ -99,7 +98,7 @@ class Post:
 
     def look(self) -> list[Sent]:
         """Make what is due, and send what is pending; what became of it. Nothing where another process does it."""
-        with open_alone(self._books.store.place.beside, LOCK, _TABLE) as outbox:
+        with open_alone(self._books.store.folder, LOCK, _TABLE) as outbox:
             if outbox is None:
                 return []
             now, errors = instant(self._clock_ms()), []
@@ -116,7 +115,7 @@ class Post:
 
         Raises InputError where another process sends.
         """
-        with open_alone(self._books.store.place.beside, LOCK, _TABLE) as outbox:
+        with open_alone(self._books.store.folder, LOCK, _TABLE) as outbox:
             if outbox is None:
                 raise InputError("another process sends digests of these books; try again in a minute")
             self._make(outbox, table, period)
@@ -215,10 +214,6 @@ def open_alone(folder: Path, lock: str, tables: str) -> Iterator[Outbox | None]:
 
     Raises StoreError where it cannot be written.
     """
-    if is_joint(folder):
-        raise InputError(
-            "several stores have no folder that keeps what was sent; name one as local_folder in loadfactor.toml"
-        )
     path = folder / lock
     try:
         opened = path.open("a")

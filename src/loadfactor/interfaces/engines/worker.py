@@ -11,7 +11,7 @@ from typing import Final
 from loadfactor.base.paths import read_url
 from loadfactor.books.books import Books
 from loadfactor.books.day_tasks import TaskList
-from loadfactor.settings.config import choose_file, chosen, settings
+from loadfactor.settings.config import CHOSEN, choose_file, settings
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class TaskBooks:
 
 def name_books(store: Path) -> TaskBooks:
     """These books, with the settings in force."""
-    return TaskBooks(read_url(store) or str(store.absolute()), str(chosen().path.absolute()))
+    return TaskBooks(read_url(store) or str(store.absolute()), str(CHOSEN.path.absolute()))
 
 
 _opened: Final[dict[tuple[TaskBooks, int], tuple[ExitStack, TaskList]]] = {}
@@ -33,7 +33,7 @@ _opened: Final[dict[tuple[TaskBooks, int], tuple[ExitStack, TaskList]]] = {}
 
 def book_task(books: TaskBooks, name: str) -> str:
     """Book one task; its name. Raises as `TaskList.find`."""
-    if Path(books.config) != chosen().path.absolute():
+    if Path(books.config) != CHOSEN.path.absolute():
         choose_file(Path(books.config))
     store = Books(books.store, settings().idle_below).store
     opened = books, store.manifest.generation

@@ -27,7 +27,7 @@ from loadfactor.interfaces.requests import (
     RestoreRequest,
     RetainRequest,
     StoreRequest,
-    find_one_store,
+    find_store,
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
@@ -134,7 +134,7 @@ def build_kept_backups(request: BackupRequest, store: Place, also: Sequence[Path
 
 def build_restored(request: RestoreRequest) -> Document:
     """Make books of a backup; how much there is, and how to ask it."""
-    target = find_one_store(request.store)
+    target = find_store(request.store)
     manifest = restore(request.backup, target)
     data = Backup(str(target), len(manifest.files), sum(file.bytes for file in manifest.files))
     check = Suggestion(f"loadfactor doctor --store {quote(str(target))}", "Checks the books.")
@@ -169,7 +169,7 @@ def verify_backup(folder: Path, store: Place, also: Sequence[Path]) -> Document:
 
 def build_compaction(request: StoreRequest) -> Document:
     """Merge files that belong together; how many there were and are."""
-    books = request.own_books
+    books = request.books
     before = books.store.manifest
     with ProgressBar() as bar:
         books.compact(bar)
@@ -184,7 +184,7 @@ def build_compaction(request: StoreRequest) -> Document:
 def build_retention(request: RetainRequest) -> Document:
     """Drop what is older than [retention] keeps it; of which table how much that was."""
     with ProgressBar() as bar:
-        data = request.own_books.retain(bar, is_dry_run=request.dry_run, is_confirmed=request.confirm)
+        data = request.books.retain(bar, is_dry_run=request.dry_run, is_confirmed=request.confirm)
     listed = table(
         data.dropped,
         col("table", "table"),
@@ -210,7 +210,7 @@ def build_repair(request: RepairRequest) -> Document:
     if request.plan:
         return _build_repair_plan(request)
     with ProgressBar() as bar:
-        result = request.own_books.take_generation(bar, request.take)
+        result = request.books.take_generation(bar, request.take)
     losses = result.losses
     data = RepairResult(losses, result.takes)
     others = _list_others(result)
@@ -247,7 +247,7 @@ def _list_others(result: "Repair") -> tuple[Section, ...]:
 def _build_repair_plan(request: RepairRequest) -> Document:
     """The generations that a repair can take, and what each would keep."""
     with ProgressBar() as bar:
-        plan = request.own_books.plan_repair(bar)
+        plan = request.books.plan_repair(bar)
     if not plan.choices:
         return Document("There are no books to repair.", data=plan)
     generations = table(
@@ -480,7 +480,7 @@ class ImportsList:
 def build_forget_page(request: ForgetRequest) -> Document:
     """Take an import out of the books."""
     with ProgressBar() as bar:
-        record = request.own_books.forget(request.number, bar)
+        record = request.books.forget(request.number, bar)
     kept = sum(count for _, what, count in record.gaps if what == GONE)
     notes = (
         f"{kept:,} of its rows were dropped before ([retention]): the ledger of their days stays as it was booked.",
@@ -499,8 +499,12 @@ class Merged:
 
 def build_merge_page(request: MergeRequest) -> Document:
     """Bring over what another store holds."""
+    other = Books.open(find_store(request.other))
+    books = Books(find_store(request.store), settings().idle_below)
+    if not books.store.place.has_books():  # new books are kept in the other's currency unless the settings name one
+        books = Books(find_store(request.store), books.idle_below, settings().currency or other.store.currency)
     with ProgressBar() as bar:
-        receipts = request.own_books.merge(Books.open(find_one_store(request.other)), progress=bar)
+        receipts = books.merge(other, progress=bar)
     data = Merged(str(request.other), tuple(receipts))
     if not receipts:
         return Document(f"Nothing to bring over: these books hold all that is in {request.other}.", data=data)

@@ -132,7 +132,7 @@ def build_page(request: ChargebackRequest) -> Document:
         raise InputError(f"{' and '.join(flags)} are different things to do with kept statements; use one of them")
     if chosen and request.month is None:
         raise InputError(f"{flags[0]} is of one month; name it: --month 2026-10")
-    books = request.own_books if request.close else request.books
+    books = request.books
     words, zone = request.words, request.zone
     if request.diff:
         changes = books.compare_closed(request.month or "", request.by or None, request.currency, zone)

@@ -31,7 +31,7 @@ from loadfactor.interfaces.requests import (
     LedgerPlanRequest,
     RebuildRequest,
     StoreRequest,
-    find_one_store,
+    find_store,
 )
 from loadfactor.interfaces.tables import col, table
 from loadfactor.tables.schema import ALWAYS, Span
@@ -75,7 +75,7 @@ class BookedTasks:
 
 def build_plan(request: LedgerPlanRequest) -> Document:
     """List the days that are stale, or all, as tasks."""
-    store = find_one_store(request.store)
+    store = find_store(request.store)
     planned = list_planned(request.books, request.all)
     if not planned:
         every = Suggestion(f"loadfactor ledger plan --all --store {quote(name_store(store))}", "every day as a task")
@@ -106,7 +106,7 @@ def build_plan(request: LedgerPlanRequest) -> Document:
 
 def build_booking(request: BookTasksRequest) -> Document:
     """Book tasks on an engine; their outputs wait for `publish`."""
-    store, books = find_one_store(request.store), request.books
+    store, books = find_store(request.store), request.books
     if request.task:
         if request.all or request.engine:
             raise InputError("--task books in this process: leave --all and --engine out")
@@ -125,7 +125,7 @@ def build_booking(request: BookTasksRequest) -> Document:
 
 def build_publication(request: StoreRequest) -> Document:
     """Take what tasks booked into the ledger."""
-    found = publish(request.own_books)
+    found = publish(request.books)
     dropped = f" {found.dropped:,} were booked of what has changed since, and are dropped." if found.dropped else ""
     left = (
         f" {found.stale_hours:,} hours are stale still: `loadfactor ledger plan` lists them."
@@ -138,7 +138,7 @@ def build_publication(request: StoreRequest) -> Document:
 
 def build_rebuild(request: RebuildRequest) -> Document:
     """Book every day again, on an engine, and publish it."""
-    store, books = find_one_store(request.store), request.books
+    store, books = find_store(request.store), request.books
     engine = request.engine or "local:1"
     if engine == "kubernetes":
         raise InputError(
@@ -222,7 +222,7 @@ def _say_booked(store: Path, engine: str, names: Sequence[str]) -> Document:
 def _write_job(names: Sequence[str], request: BookTasksRequest) -> Document:
     if not names:
         return Document("Nothing is stale: there is nothing for a Job to do.", data={})
-    job: dict[str, Any] = make_kubernetes_job(names, request.image, request.claim, find_one_store(request.store))
+    job: dict[str, Any] = make_kubernetes_job(names, request.image, request.claim, find_store(request.store))
     command = "loadfactor ledger book --engine kubernetes --json | kubectl create -f -"
     return Document(
         f"An indexed Job with {len(names):,} tasks; --json prints it.",

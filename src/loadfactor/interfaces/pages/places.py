@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loadfactor.interfaces.requests import find_one_store
+from loadfactor.interfaces.requests import find_store
 from loadfactor.settings.config import settings
 from loadfactor.store.place import Place
 from loadfactor.store.store import find_place
@@ -13,4 +13,4 @@ def find_books(given: Path | None) -> Place:
 
     Raises InputError where they are several.
     """
-    return find_place(find_one_store(given), settings().local_folder, settings().cache_gb)
+    return find_place(find_store(given), settings().local_folder, settings().cache_gb)

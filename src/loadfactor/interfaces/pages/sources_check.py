@@ -1,11 +1,10 @@
 """The page of `loadfactor check`: what each configured source gives, what is missing, and what comes in live."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from shlex import quote
 
-from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.errors import InputError
 from loadfactor.collect.discovery.cluster_check import CloudCheck, ClusterCheck, SlurmCheck
 from loadfactor.collect.discovery.shortfalls import SourceCheck
 from loadfactor.collect.discovery.source_check import CLOCKS_AGREE_S, CheckedSources, check_sources, hide_password
@@ -16,22 +15,15 @@ from loadfactor.interfaces.requests import SourcesRequest, find_store
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.settings.config import read_settings, settings
 from loadfactor.settings.reload import Changes, compare, digest_settings
-from loadfactor.settings.tenants import TenantSettings
 from loadfactor.store.place import Place
 from loadfactor.store.source_status import read_running
 from loadfactor.store.store import find_place
-from loadfactor.store.tokens import read_tokens
 
 MISSING = (TableColumn(""), TableColumn("missing"), TableColumn("unknown without it"), TableColumn("what to do"))
 SIGNALS = (TableColumn(""), TableColumn("signal"), TableColumn("unknown without it"), TableColumn("field"))
 ENABLE = "The field is what dcgm-exporter calls it: a line each in its file of counters (-f, DCGM_EXPORTER_COLLECTORS)."
 CLUSTER = (TableColumn("kind"), TableColumn("can be read"), TableColumn("why not"))
 COMMANDS = (TableColumn("asked"), TableColumn("answers"), TableColumn("why not"))
-TENANTS = (
-    *(TableColumn(title) for title in ("tenant", "store", "configuration", "books")),
-    TableColumn("tokens", "number"),
-    TableColumn("problem"),
-)
 LIVE = (TableColumn("source"), TableColumn("status"), TableColumn("last sample"), TableColumn("error"))
 
 
@@ -46,18 +38,6 @@ class LiveSource:
 
 
 @dataclass(frozen=True)
-class TenantCheck:
-    """One tenant of the configuration. `problem`: why its books could not be served; None where nothing is known against it."""
-
-    name: str
-    store: str
-    config: str | None
-    has_books: bool
-    tokens: int
-    problem: str | None
-
-
-@dataclass(frozen=True)
 class SourcesCheck:
     """The configured sources, and what the books last received live."""
 
@@ -69,7 +49,6 @@ class SourcesCheck:
     slurm: tuple[SlurmCheck, ...] = ()
     instances: tuple[CloudCheck, ...] = ()
     reload: Changes | None = None
-    tenants: tuple[TenantCheck, ...] = ()
 
 
 def build_page(request: SourcesRequest) -> Document:
@@ -82,35 +61,10 @@ def build_page(request: SourcesRequest) -> Document:
     )
     running = read_running(place.folder)
     changes = compare(running, digest_settings(configured)) if running else None
-    tenants = tuple(map(check_tenant, configured.tenant))
-    return build_document(check_sources(configured, place.folder), place, changes, tenants)
+    return build_document(check_sources(configured, place.folder), place, changes)
 
 
-def check_tenant(tenant: TenantSettings) -> TenantCheck:
-    """Whether the configuration of a tenant, its tokens and its books can be read."""
-    found = TenantCheck(tenant.name, str(tenant.store), str(tenant.config) if tenant.config else None, False, 0, None)
-    try:
-        if tenant.config is not None and not tenant.config.is_file():
-            raise InputError(f"there is no file {tenant.config}")
-        own = read_settings(tenant.config) if tenant.config else None
-        if own is not None and own.tenant:
-            raise InputError(f"{tenant.config} has tables [[tenant]]; a tenant has none of its own")
-        place = find_place(tenant.store, own.local_folder if own else None)
-        found = replace(found, has_books=place.has_books())
-        valid = [record for record in read_tokens(place.folder) if record.revoked_ms is None]
-        found = replace(found, tokens=len(valid))
-        if found.has_books:
-            place.read_newest()
-        if not valid and not tenant.groups:
-            raise InputError(f"nobody may ask; `loadfactor token create --store {quote(found.store)}` makes a token")
-    except LoadfactorError as error:
-        return replace(found, problem=str(error))
-    return found
-
-
-def build_document(
-    found: CheckedSources, place: Place, changes: Changes | None = None, tenants: Sequence[TenantCheck] = ()
-) -> Document:
+def build_document(found: CheckedSources, place: Place, changes: Changes | None = None) -> Document:
     """The page of what was found beside the books; `changes`: beside the configuration that a server runs by."""
     live = tuple(
         LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
@@ -122,13 +76,6 @@ def build_document(
         *map(_draw_cluster, found.clusters),
         *map(_draw_slurm, found.slurm),
     ]
-    if tenants:
-        cells = [
-            (of.name, of.store, of.config or "", "yes" if of.has_books else "not yet", of.tokens, of.problem or "")
-            for of in tenants
-        ]
-        lead = "`loadfactor check --config FILE` checks the sources of one."
-        sections.append(Section("Tenants", lead=lead, tables=(DataTable(TENANTS, cells),)))
     if live:
         rows = [(s.name, s.status, instant(s.last_sample) if s.last_sample else None, s.error or "") for s in live]
         lead = "As `loadfactor up` said last."
@@ -142,12 +89,10 @@ def build_document(
             Section("Reload", lead=f"Beside what `loadfactor up` runs by, or ran by last: {changes.words}.")
         )
     others = [*map(_sum_up_cluster, found.clusters), *map(_sum_up_slurm, found.slurm)]
-    others += [f"Tenants: {len(tenants)}, {sum(t.problem is None for t in tenants)} in order."] if tenants else []
     others += [f"Clouds that `loadfactor up` asks: {len(found.clouds)}."] if found.clouds else []
     if not found.sources and not others:
         sections.append(Section("Next", suggestions=_list_steps(exists)))
     answers = [source.reachable for source in found.sources]
-    answers += [tenant.problem is None for tenant in tenants]
     answers += [cluster.reachable for cluster in found.clusters] + [cluster.reachable for cluster in found.slurm]
     return Document(
         " ".join([*([_sum_up(found.sources)] if found.sources or not others else []), *others]),
@@ -162,7 +107,6 @@ def build_document(
             found.slurm,
             found.instances,
             changes,
-            tuple(tenants),
         ),
         is_no=not all(answers),
     )

@@ -93,7 +93,7 @@ def _say_what_helps(found: Untagged, store_words: str) -> Section:
 def build_retag_page(request: RetagRequest) -> Document:
     """Tag history anew: rows, and hours by team and experiment, that changed or would."""
     with ProgressBar() as bar:
-        found = request.own_books.retag(request.mapping and read_path(request.mapping), request.dry_run, bar)
+        found = request.books.retag(request.mapping and read_path(request.mapping), request.dry_run, bar)
     if not found.rows:
         return Document("Nothing to tag anew: everything in the books is as rules and mapping say.", data=found)
     moved = sum(c.gpu_hours - c.gpu_hours_before for c in found.hours if c.gpu_hours > c.gpu_hours_before)

@@ -25,7 +25,7 @@ from loadfactor.planner.reinforcement.request import RlRequest
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.training.request import TrainingRequest
-from loadfactor.settings.config import choose_file, chosen
+from loadfactor.settings.config import CHOSEN, choose_file
 
 IDLE_S: Final = 600
 """A process that nobody asks for so long leaves."""
@@ -137,7 +137,7 @@ class PlanProcess:
         line, theirs = Pipe()
         if self._is_closed:
             raise InputError("the server ends; ask it again when it is back")
-        words = [sys.executable, "-c", START, str(theirs.fileno()), str(chosen().path.absolute()), str(self._longest_s)]
+        words = [sys.executable, "-c", START, str(theirs.fileno()), str(CHOSEN.path.absolute()), str(self._longest_s)]
         with theirs:
             self._process = subprocess.Popen(
                 words,

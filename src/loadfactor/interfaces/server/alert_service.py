@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -26,7 +25,6 @@ from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.rules import RuleVerdicts
 from loadfactor.interfaces.server.log import write_line
-from loadfactor.interfaces.server.pair import Leading, run_while_leading
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.alerts import AlertReceiver
@@ -68,14 +66,11 @@ class AlertService:
         address: str,
         note_clock: Callable[[str], None] = lambda _what: None,
         clock_ms: Callable[[], int] = now_ms,
-        leading: Leading | None = None,
         find_expiry_ms: Callable[[int], int] = int,
     ) -> None:
         """`address`: where links lead unless settings say it. `note_clock` hears that the clock was ahead.
 
         `find_expiry_ms`: the time by which silences end, of the time that the clock says.
-
-        `leading` says while which this server judges and tells: always unless it is given.
 
         Raises InputError where settings of rules are wrong.
         """
@@ -85,7 +80,6 @@ class AlertService:
         self.verdicts: RuleVerdicts | None = None
         """Verdicts of the conditions of rules at the end of the last minute that was judged."""
         self._books, self._address = books, address
-        self._leading = leading or Leading()
         self._note_clock, self._clock_ms = note_clock, clock_ms
         self._find_expiry_ms = find_expiry_ms
         self._clock, self._steady_s = ClockWatch(), time.monotonic()
@@ -115,18 +109,18 @@ class AlertService:
         self._changed.set()
 
     async def run(self) -> None:
-        """Judge and tell until cancelled, while this server leads."""
+        """Judge and tell until cancelled."""
         try:
-            await run_while_leading(self._leading, self._lead, self._leave)
+            await self._judge_and_tell()
         finally:
             self._stopped = True
 
-    async def _lead(self) -> None:
-        self._taken = self._next  # as it may have changed while the other server led
+    async def _judge_and_tell(self) -> None:
         while self._outbox is None:
             self._outbox = await self._try(self._open)
             if self._outbox is None:
                 await asyncio.sleep(AGAIN_S)
+        self._taken = self._next  # which may have changed meanwhile
         while True:
             self._changed.clear()
             async with asyncio.TaskGroup() as tasks:
@@ -136,17 +130,6 @@ class AlertService:
                     task.cancel()
             while await self._try(self._take_next) is None:
                 await asyncio.sleep(AGAIN_S)
-
-    async def _leave(self) -> None:
-        """Let go of the outbox, so that the other server's can take its place; what is being judged is kept before."""
-
-        def leave() -> None:
-            if self._outbox is not None:
-                self._outbox.close()
-            self._outbox = self._judge = None
-
-        self._dispatchers = ()
-        await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, leave)
 
     def _begin_work(self, outbox: Outbox) -> list[Coroutine[Any, Any, None]]:
         """What judges, and what tells each receiver."""
@@ -221,7 +204,7 @@ class AlertService:
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
         """Run `work` on the thread; None where it fails, which is logged and ends nothing."""
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, work)
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:  # a defect of a rule must not stop the server
             message = DEFECTS.explain("alerts", error) or type(error).__name__
             if message != self._trouble.cause:

@@ -16,7 +16,6 @@ from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.health import HealthReason, derive_status
 from loadfactor.books.books import Books
-from loadfactor.collect.peer import STORE_FILES
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
@@ -41,9 +40,7 @@ from loadfactor.interfaces.server.guard import Bounds, Guard, Need
 from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
 from loadfactor.interfaces.server.pages import PAGE_NEEDS, add_pages
-from loadfactor.interfaces.server.pair import OUTBOX, PAIR, Leading, add_pair
 from loadfactor.interfaces.server.question_pool import QuestionPool
-from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.replies import Receiver, Served, describe_errors
 from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
@@ -70,19 +67,12 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", STATEMENTS): "read",
     ("GET", BRIDGE): "read",
     ("GET", SEFF): "read",
-    ("GET", PAIR): "fleet",
-    ("GET", OUTBOX): "fleet",
-    ("GET", STORE_FILES + "/{name}"): "fleet",
     ("GET", "/api/v1/silences"): "fleet",
     ("POST", "/api/v1/silences"): "write",
     ("DELETE", "/api/v1/silences/{id}"): "write",
 }
 """Every endpoint, and what it asks for."""
 NEEDS_OF_ALL: Final = NEEDS | DOOR_NEEDS | PAGE_NEEDS
-NEEDS_OF_TENANT: Final[dict[tuple[str, str], Need]] = {
-    endpoint: "any" if need == "nothing" else need for endpoint, need in NEEDS_OF_ALL.items()
-}
-"""The same of a server of many tenants: an answer to who has no token would say that there is one of this name."""
 LONG_RETRY_S: Final = 30
 """A diagnosis or savings take so long: who finds others waiting comes back then."""
 
@@ -96,16 +86,13 @@ def make_app(
     clock_s: Callable[[], float] = time,
     alerts: AlertService | None = None,
     digests: DigestService | None = None,
-    leading: Leading | None = None,
     is_live: bool = True,
-    quota: Quota | None = None,
     retention: RetentionService | None = None,
     clock: ClockService | None = None,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
 
-    `is_live`: whether the books go on, so that pages without a window show the last days. `quota`: of a tenant, what it may send;
-    nothing of it is open to who has no token.
+    `is_live`: whether the books go on, so that pages without a window show the last days.
     """
     bounds, clock = bounds or Bounds(), clock or ClockService(books.store.place)
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
@@ -133,16 +120,13 @@ def make_app(
     )
     insights = StandingAnswers(long_pool, bounds.insight_fresh_s if is_live else 0.0)
     plans = StandingAnswers(plan_pool)
-    served = Served(
-        books, receiver, bounds, pool, long_pool, import_pool, insights, plans, planner, quota or Quota(), is_live
-    )
+    served = Served(books, receiver, bounds, pool, long_pool, import_pool, insights, plans, planner, is_live)
     add_intake(app, served)  # first: nothing is called as often
     add_progress_intake(app, served)
     add_readings(app, served)
     add_lists(app, served)
     add_alerts(app, served)
     add_insight(app, served)
-    add_pair(app, served, leading or Leading())
     reason_lists: list[Callable[[], list[HealthReason]]] = [receiver.reasons]
     reason_lists += [service.reasons for service in (alerts, digests, retention, clock) if service is not None]
 
@@ -156,30 +140,26 @@ def make_app(
         answer |= {"status": derive_status(reasons), "reasons": [asdict(reason) for reason in reasons]}
         if alerts is not None:
             answer |= {"alerts": alerts.health()}
-        if leading is not None:
-            answer |= {"leads": leading.leads}
         if digests is not None:
             answer |= {"digests": digests.health()}
         answer |= {"clock": clock.health()}
         return JSONResponse(answer)
 
-    add_door(app, bounds, guard, lambda: [("", guard, books.store.place.beside)])
+    add_door(app, bounds, guard, books.store.folder)
     add_pages(app, served)
-    gate = Gate(
-        DirectWrites(app, served), guard, bounds, NEEDS_OF_ALL if quota is None else NEEDS_OF_TENANT, close=close
-    )
+    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS_OF_ALL, close=close)
     read_verdicts = None if alerts is None else lambda: alerts.verdicts
     gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_verdicts)
-    add_scrape(app, receiver, gauges, gate, served.quota)
-    app.add_exception_handler(HTTPException, refuse_http)
+    add_scrape(app, receiver, gauges, gate)
+    app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     for kind in (LoadfactorError, RefusedError, Exception):
-        app.add_exception_handler(kind, refuse_failed)
+        app.add_exception_handler(kind, _refuse_failed)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return gate
 
 
-async def refuse_http(request: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     """The answer where there is no such address, or not this method."""
     assert isinstance(error, HTTPException)
     words = {404: "no such address; /openapi.json lists them", 405: "not this method here; /openapi.json lists them"}
@@ -187,7 +167,7 @@ async def refuse_http(request: Request, error: Exception) -> Response:
     return refuse(error.status_code, line, dict(error.headers or {}), request.scope)
 
 
-async def refuse_failed(request: Request, error: Exception) -> Response:
+async def _refuse_failed(request: Request, error: Exception) -> Response:
     """The answer where an endpoint raised this."""
     return answer_error(error, request.scope)
 

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any, Final
 
 from loadfactor.base.clock import format_utc
@@ -13,7 +12,6 @@ from loadfactor.base.health import HealthReason, Trouble
 from loadfactor.books.books import Books
 from loadfactor.interfaces.digests.post import Post, list_sent
 from loadfactor.interfaces.server.log import write_line
-from loadfactor.interfaces.server.pair import Leading
 from loadfactor.settings.config import Settings
 
 LOOK_EVERY_S: Final = 20.0
@@ -23,12 +21,8 @@ LOOK_EVERY_S: Final = 20.0
 class DigestService:
     """Sends the digests of the settings, on the server's event loop; nothing where there are none."""
 
-    def __init__(self, books: Books, settings: Settings, address: str, leading: Leading | None = None) -> None:
-        """`address`: where links lead unless settings say it; `leading` says while which this server sends: always unless given.
-
-        Raises InputError where mail has no server.
-        """
-        self._leading = leading or Leading()
+    def __init__(self, books: Books, settings: Settings, address: str) -> None:
+        """`address`: where links lead unless settings say it. Raises InputError where mail has no server."""
         self._stopping = threading.Event()
         self._books, self._folder, self._address = books, books.store.folder, address
         self.take(settings)
@@ -45,11 +39,11 @@ class DigestService:
     async def run(self) -> None:
         """Send what is due until cancelled; nothing that goes wrong ends it."""
         while True:
-            if not self._is_wanted or not self._leading.leads:
+            if not self._is_wanted:
                 await asyncio.sleep(LOOK_EVERY_S)
                 continue
             try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, self._look)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
                 error = self._post.error
             except Exception as failure:  # books that cannot be read now, or a defect of ours, must not stop the server
                 error = DEFECTS.explain("digests", failure)

@@ -1,6 +1,5 @@
 """Signing in and out with a browser, and the files that pages link to."""
 
-from collections.abc import Callable, Iterable
 from hmac import compare_digest
 from pathlib import Path
 from typing import Final
@@ -38,12 +37,8 @@ UNSAFE: Final = (
 )
 
 
-Doors = Callable[[], Iterable[tuple[str, Guard, Path]]]
-"""Whose tokens begin a session: under which address its pages are, the guard of these, and the folder of its audit log."""
-
-
-def add_door(app: FastAPI, bounds: Bounds, guard: Guard, doors: Doors) -> None:
-    """Add them to an app. `guard` is the app's own."""
+def add_door(app: FastAPI, bounds: Bounds, guard: Guard, folder: Path) -> None:
+    """Add them to an app. `folder` has its audit log."""
 
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
@@ -71,8 +66,7 @@ def add_door(app: FastAPI, bounds: Bounds, guard: Guard, doors: Doors) -> None:
             raise RefusedError(403, "sign in with the form of this page; a program sends its token with each request")
         fields = await read_form(request, bounds.write_s)
         place, token = find_local(fields.get("next", "")), fields.get("token", "").strip()
-        found = ((base, of, folder, of.find(token)) for base, of, folder in doors())
-        base, of, folder, record = next((one for one in found if one[-1]), ("", guard, Path(), None))
+        record = guard.find(token)
         if record is None:
             return answer_html(render_login(place, "This token is not known, or was revoked."), 401)
         if "read" not in GRANTS[record.right]:
@@ -81,8 +75,8 @@ def add_door(app: FastAPI, bounds: Bounds, guard: Guard, doors: Doors) -> None:
             append_audit(folder, "sign in", id=record.id)
         except StoreError as error:  # a full disk keeps nobody from reading: the log has the line then
             write_line(level="error", event="sign in", id=record.id, error=str(error))
-        cookie = _cookie(name, of.sessions.begin(record), LONGEST_SESSION_S)
-        return _send_on(place if place.startswith(f"{base}/") else f"{base}/", cookie)
+        cookie = _cookie(name, guard.sessions.begin(record), LONGEST_SESSION_S)
+        return _send_on(place, cookie)
 
     @app.post(LOGOUT, include_in_schema=False)
     async def sign_out(request: Request) -> Response:

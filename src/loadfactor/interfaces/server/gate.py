@@ -14,7 +14,7 @@ from uuid import uuid4
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loadfactor.base.errors import BusyError, InputError, LimitError, LoadfactorError, StoreError
+from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.base.removed import find_removed_address
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
@@ -28,7 +28,7 @@ from loadfactor.interfaces.server.guard import (
     Need,
 )
 from loadfactor.interfaces.server.log import hide_secrets, write_line
-from loadfactor.interfaces.web.frame import put_under, render_refusal
+from loadfactor.interfaces.web.frame import render_refusal
 from loadfactor.sources.prometheus.remote_write import BodyTooLarge
 
 STORE_RETRY_S = 5
@@ -59,12 +59,6 @@ def wants_html(scope: Scope) -> bool:
     return is_page(scope["path"]) and "text/html" in accepted and not is_other
 
 
-def base_of(scope: Scope) -> str:
-    """Under which the addresses of this request's server are: `/t/NAME` of a tenant, else nothing."""
-    base: str = scope.get("state", {}).get("base", "")
-    return base
-
-
 def answer_html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A page, under the policy of all pages."""
     return Response(text.encode("utf-8", "replace"), status, {**PAGE_HEADERS, **(headers or {})}, HTML)
@@ -76,9 +70,9 @@ def refuse(status: int, message: str, headers: dict[str, str] | None = None, sco
     if scope is not None and wants_html(scope):
         if status == 401 and scope["method"] == "GET" and scope["path"] != LOGIN:
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-            place = base_of(scope) + scope["path"] + query
+            place = scope["path"] + query
             return Response(None, 303, {"Location": f"{LOGIN}?next={quote(place, safe='')}"})
-        return answer_html(put_under(render_refusal(status, line), base_of(scope)), status, headers)
+        return answer_html(render_refusal(status, line), status, headers)
     body = json.dumps({"error": line}, ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status, headers, "application/json")
 
@@ -88,8 +82,6 @@ def answer_error(error: Exception, scope: Scope | None = None) -> Response:
     message = _FLAG.sub(lambda found: found[1] or found[2], str(error))
     if isinstance(error, RefusedError):
         return refuse(error.status, message, {"WWW-Authenticate": "Bearer"} if error.status == 401 else None, scope)
-    if isinstance(error, LimitError) and scope is not None:
-        scope.setdefault("state", {})["limit"] = error.limit
     if isinstance(error, BusyError):
         return refuse(429, message, {"Retry-After": str(max(1, ceil(error.retry_after_s)))}, scope)
     if isinstance(error, BodyTooLarge):
@@ -151,7 +143,6 @@ class Gate:
         """`close` ends the threads and processes of the app."""
         self.close = close
         self.answered: Counter[tuple[str, int]] = Counter()  # by path (of known ones) and status
-        self.limited: Counter[str] = Counter()  # requests refused by a limit, by its name
         self._app, self._guard, self._bounds, self._needs, self._clock_s = app, guard, bounds, needs, clock_s
         self._rates = Rates(bounds.requests_per_s, bounds.burst, bounds.clients)
         self._sign_ins = Rates(bounds.sign_ins_per_s, bounds.sign_in_burst, bounds.clients)
@@ -286,9 +277,6 @@ class Gate:
             return
         facts: dict[str, Any] = {"token": access.token} if access.token else {}
         facts |= {"user": access.user} if access.user else {}
-        if limit := scope.get("state", {}).get("limit"):
-            self.limited[limit] += 1
-            facts["limit"] = limit
         if trace := TRACE.fullmatch(_header(scope["headers"], b"traceparent") or ""):
             facts["trace_id"] = trace[1]
         if failed:
@@ -298,7 +286,7 @@ class Gate:
             request_id=request_id,
             client=(scope.get("client") or ("", 0))[0],
             method=method,
-            path=base_of(scope) + path,
+            path=path,
             status=status,
             bytes=sent["bytes"],
             took_ms=round(took_s * MS_PER_S, 1),

@@ -85,7 +85,6 @@ AT_REST: Final = (
 
 LONGEST_NAME: Final = 100
 """Characters that are repeated of a name that is not ours."""
-NOTHING_HERE: Final = "no such address, or not for this token; ask who runs this server"
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,6 @@ class Guard:
     """The door of a server that listens on `host`. `trusted_proxies` are addresses or networks of proxies that check who asks.
 
     `users` says how they name who asks; without it they are believed that somebody may, for programs, and open no page.
-    One that is `closed` admits who has a token or a role, whatever machine asks, and answers others as where nothing is.
 
     A request that proves nothing (no token, no session) must call the server by a name of its own: a page of another site can have
     its name lead here (DNS rebinding), and the browser then takes this server for that site. `allowed_hosts` are further names.
@@ -151,11 +149,10 @@ class Guard:
         users: ProxyUsers | None = None,
         clock_s: Callable[[], float] = monotonic,
         is_read_only: bool = False,
-        is_closed: bool = False,
         allowed_hosts: Sequence[str] = (),
     ) -> None:
         """Raises InputError for a proxy that is no address."""
-        self._is_read_only, self._is_closed = is_read_only, is_closed
+        self._is_read_only = is_read_only
         self._tokens = tokens
         self._host, self._is_local = host, is_loopback(host)
         self.unwritable = ""
@@ -170,13 +167,8 @@ class Guard:
         self._own_names = {_fold(name) for name in (self._host, *allowed_hosts)}
 
     def find(self, token: str) -> TokenRecord | None:
-        """The record of a token that is valid now. Raises StoreError where tokens cannot be read, unless it is closed."""
-        try:
-            return self._tokens.find(token)
-        except StoreError:
-            if not self._is_closed:
-                raise
-            return None
+        """The record of a token that is valid now. Raises StoreError where tokens cannot be read."""
+        return self._tokens.find(token)
 
     def admit(self, caller: Caller, need: Need) -> Access:
         """The access of a request.
@@ -247,7 +239,7 @@ class Guard:
             raise RefusedError(403, "a page of another site may not read here; send the request without a browser")
 
     def _asks_for_tokens(self) -> bool:
-        return self._is_closed or bool(self._tokens.list())
+        return bool(self._tokens.list())
 
     def _identify(self, caller: Caller, by_proxy: bool) -> Access:
         """Whose request it is: of its token, of whom a trusted proxy names, of a session, or of this machine where no token is."""
@@ -277,8 +269,6 @@ class Guard:
         if authorization is None:
             raise RefusedError(401, "a token is needed; send it as Authorization: Bearer lf_…")
         record = self.find(_read_bearer(authorization))
-        if record is None and self._is_closed:
-            raise RefusedError(404, NOTHING_HERE)
         if record is None:
             raise RefusedError(401, "this token is not known or was revoked; `loadfactor token create` makes another")
         return Access(record.right, record.team, record.id)
@@ -293,8 +283,6 @@ class Guard:
             )
         (user,) = caller.users
         found = self.users.find_role(caller.groups)
-        if found is None and self._is_closed:
-            raise RefusedError(404, NOTHING_HERE)
         if found is None:
             raise RefusedError(
                 403, f"no group of {user} is in [server.groups] of the configuration; ask who runs this server"

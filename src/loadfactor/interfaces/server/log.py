@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from loadfactor.base.errors import no_such
-from loadfactor.settings.config import chosen
 from loadfactor.store.tokens import PREFIX, SECRET
 
 FORMATS: Final = ("json", "text")
@@ -40,10 +39,9 @@ STYLE: Final = LogStyle()
 
 
 def write_line(level: str = "info", **facts: Any) -> None:
-    """Write one line, with the time first, and the tenant that it is of."""
+    """Write one line, with the time first."""
     if STYLE.shows(level):
-        of = {"tenant": tenant} if (tenant := chosen().tenant) else {}
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, **of, **facts}
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, **facts}
         text = json.dumps(line, ensure_ascii=True, default=str) if STYLE.format == "json" else write_text(line)
         sys.stderr.write(hide_secrets(text) + "\n")
 

@@ -44,7 +44,7 @@ def serve_tools(folder: Path, token: str | None, settings: Settings) -> None:
     Raises InputError where the token is not known or is missing, StoreError where the books cannot be read.
     """
     books = Books.open(folder, idle_below=settings.idle_below)
-    tokens = TokenFile(books.store.place.beside)
+    tokens = TokenFile(books.store.folder)
     right = _find_right(tokens, token)
     app = make_app(books, AtRest(), Guard(tokens, is_read_only=True), is_live=False)
     anyio.run(_serve, app, right, token)

@@ -24,7 +24,7 @@ from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.render.present import write_document
 from loadfactor.interfaces.requests import ShowRequest, read_filters
 from loadfactor.interfaces.server.door import read_checked_form
-from loadfactor.interfaces.server.gate import PAGE_HEADERS, base_of
+from loadfactor.interfaces.server.gate import PAGE_HEADERS
 from loadfactor.interfaces.server.guard import Access, Need
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.questions import Progress, answer_diagnosis, limit_time
@@ -42,7 +42,7 @@ from loadfactor.interfaces.server.replies import (
     send,
 )
 from loadfactor.interfaces.web.ask import Ask, State, read_state
-from loadfactor.interfaces.web.frame import parts_by_space, put_under
+from loadfactor.interfaces.web.frame import parts_by_space
 from loadfactor.interfaces.web.insights import (
     list_causes_of_jobs,
     list_holders,
@@ -105,7 +105,7 @@ def add_pages(app: FastAPI, served: Served) -> None:
             by = {name.removeprefix(BY): value for name, value in fields.items() if name.startswith(BY)}
             by |= read_filters([fields["of"]], "of") if fields.get("of") else {}
             await served.pool.ask(lambda: make_silence(place, rule, by, (length or None, None), reason, who))
-        return Response(None, 303, {"Location": f"{base_of(request.scope)}/alerts"})
+        return Response(None, 303, {"Location": "/alerts"})
 
     @app.post("/views", include_in_schema=False)
     async def save(request: Request) -> Response:
@@ -118,7 +118,7 @@ def add_pages(app: FastAPI, served: Served) -> None:
             view = SavedView(fields.get("name", "").strip(), fields.get("address", ""), now_ms())
             paths = [page.path for page in PAGES if page.path != "/views"]
             await served.pool.ask(lambda: save_view(folder, owner, view, paths))
-        return Response(None, 303, {"Location": f"{base_of(request.scope)}/views"})
+        return Response(None, 303, {"Location": "/views"})
 
 
 class KeptParts:
@@ -167,9 +167,7 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
         if page.answer == "plan":
             plans = read_forms(find_kind(page.path), state, Path(store.name) if access.grants("fleet") else None)
             if form == "html" and _is_untidy(state, plans[0]):
-                return Response(
-                    None, 303, {"Location": base_of(request.scope) + _name_address(page.path, plans[0], state)}
-                )
+                return Response(None, 303, {"Location": _name_address(page.path, plans[0], state)})
             standing = await _plan(plans, access, served, wait_s)
             if form != "html":
                 check_plan(plans[0], standing)
@@ -207,7 +205,7 @@ def _make_endpoint(page: Page, served: Served, kept: KeptParts) -> Callable[[Req
             reach = (access.team, access.grants("fleet"), int(time() / S_PER_MIN))
             key = await digest_state(request, store, reach, marks)
             parts = await kept.find(key, lambda: build(build_parts))
-            shown = put_under(render_page(parts, _view(access, is_spaced)), base_of(request.scope))
+            shown = render_page(parts, _view(access, is_spaced))
             return begin(WebAnswer(lambda _form: shown).write(form, packed))
 
         if form == "html":

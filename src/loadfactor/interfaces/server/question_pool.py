@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import TypeVar
 
-from loadfactor.base.errors import LimitError
+from loadfactor.base.errors import BusyError
 
 AnswerT = TypeVar("AnswerT")
 
@@ -20,11 +19,11 @@ class QuestionPool:
         self._pending = 0
 
     async def ask(self, work: Callable[[], AnswerT]) -> AnswerT:
-        """The result of `work`, worked out in a thread. Raises LimitError where too many wait already."""
+        """The result of `work`, worked out in a thread. Raises BusyError where too many wait already."""
         if self.is_full:
-            raise LimitError("questions", "too many questions at once; ask again a little later", self.retry_after_s)
+            raise BusyError("too many questions at once; ask again a little later", self.retry_after_s)
         self._pending += 1
-        running = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         running.add_done_callback(self._count_down)  # not before: a client that leaves does not stop its question
         return await asyncio.shield(running)
 

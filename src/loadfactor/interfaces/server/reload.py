@@ -14,7 +14,7 @@ from loadfactor.collect.live import LiveService
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.log import write_line
-from loadfactor.settings.config import Settings, chosen, settings
+from loadfactor.settings.config import CHOSEN, Settings, settings
 from loadfactor.settings.reload import Changes, compare, digest_settings
 from loadfactor.store.source_status import write_running
 
@@ -35,10 +35,10 @@ class Reload:
         folder: Path,
         found: Settings,
         kept: Kept,
-        check_access: Callable[[Settings], object] = lambda _: None,
-        take_access: Callable[[Settings], object] = lambda _: None,
+        check_access: Callable[[Settings], object],
+        take_access: Callable[[Settings], object],
     ) -> None:
-        """`check_access` and `take_access`: of who may ask; of a tenant, that is its server's."""
+        """`check_access` and `take_access`: of who may ask."""
         self._folder, self._kept = folder, kept
         self._check_access, self._take_access = check_access, take_access
         self._tls = found.server.tls_cert, found.server.tls_key
@@ -49,10 +49,10 @@ class Reload:
         """Reload at each SIGHUP, on the running event loop. `tls`: what connections are encrypted by."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, partial(self.take, tls))
 
-    def take(self, tls: SSLContext | None = None) -> None:
+    def take(self, tls: SSLContext | None) -> None:
         """Take the configuration as it is in its file now, whole or, where something of it is wrong, not at all."""
         try:
-            found = chosen().read()
+            found = CHOSEN.read()
             self._check_access(found)
             check_certificate(*self._tls)
             alerts = self._kept.alerts.read(found)

@@ -28,7 +28,6 @@ from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.server.guard import Access, Bounds
 from loadfactor.interfaces.server.models import ErrorAnswer
 from loadfactor.interfaces.server.question_pool import QuestionPool
-from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.standing import StandingAnswers
 from loadfactor.settings.config import settings
 from loadfactor.store.live_copy import LOG_SUFFIX
@@ -84,7 +83,7 @@ ERRORS = {
 class Served:
     """The books, who takes samples in, the bounds, the threads for questions, short ones and long ones, and for imports.
 
-    `insights` and `plans` are long answers of pages; `planner` makes the plans; `quota` is what may be sent.
+    `insights` and `plans` are long answers of pages; `planner` makes the plans.
     """
 
     books: Books
@@ -96,7 +95,6 @@ class Served:
     insights: StandingAnswers
     plans: StandingAnswers
     planner: PlanProcess
-    quota: Quota
     is_live: bool = True
 
 

@@ -9,7 +9,6 @@ import socket
 import sys
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,15 +31,12 @@ from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
 from loadfactor.interfaces.server.log import write_line
-from loadfactor.interfaces.server.pair import Following, Leading
-from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.interfaces.server.unopened import SwitchedApp, UnopenedReceiver, find_scratch_folder
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.settings.config import Settings, list_own_files
 from loadfactor.settings.server import BackupSettings
-from loadfactor.settings.tenants import TenantSettings
 from loadfactor.store.live import LiveLog
 from loadfactor.store.scheduled_backups import back_up_when_due
 from loadfactor.store.tokens import TokenFile
@@ -148,7 +144,7 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
     """
     host, port = read_address(listen)
     books = Books.open(folder, idle_below=settings.idle_below)
-    guard, warning = _make_guard(books.store.place.beside, host, settings, is_read_only=True)
+    guard, warning = _make_guard(books.store.folder, host, settings, is_read_only=True)
     with bind(host, port) as listening:
         prepare()
         server = make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
@@ -181,61 +177,42 @@ def open_live(folder: Path, settings: Settings) -> OpenBooks:
 class LiveBooks:
     """Books that are kept current: what collects, judges alerts and sends digests, and the app over all of it."""
 
-    def __init__(
-        self, opened: OpenBooks, guard: Guard, settings: Settings, address: str, quota: Quota | None = None
-    ) -> None:
-        """`quota`: that of a tenant. Raises InputError where the settings are wrong."""
+    def __init__(self, opened: OpenBooks, guard: Guard, settings: Settings, address: str) -> None:
+        """Raises InputError if the settings are wrong."""
         books, live = opened
-        folder, of_tenant = books.store.folder, None if quota is None else quota.settings
-        merge = partial(_bring_over, books) if settings.pair.peer else None
-        is_alone = of_tenant is None
         back_up = partial(_back_up, books, list_own_files())
 
         def read_witnessed_ms() -> int:
             return self.service.witnessed_ms
 
         self.service = LiveService(
-            folder,
-            lambda: books.flush(read_witnessed_ms()),
-            live,
-            settings,
-            write_line,
-            merge,
-            back_up,
-            samples_own=is_alone,
+            books.store.folder, lambda: books.flush(read_witnessed_ms()), live, settings, write_line, back_up
         )
         self._clock = ClockService(books.store.place, read_witnessed_ms)
-        leading = Leading(not settings.pair.peer)
         self.alerts = AlertService(
             books,
             settings,
             address,
             self.service.note_clock,
-            leading=leading,
             find_expiry_ms=self._clock.find_expiry_ms,
         )
-        self.digests = DigestService(books, settings, address, leading)
+        self.digests = DigestService(books, settings, address)
         live.heard = self.alerts.arrivals.hear
         self._retention = RetentionService(books, write_line, read_witnessed_ms)
         self.gate = make_app(
             books,
             self.service,
             guard,
-            bound(of_tenant),
             alerts=self.alerts,
             digests=self.digests,
-            leading=leading if settings.pair.peer else None,
-            quota=quota,
             retention=self._retention,
             clock=self._clock,
         )
-        self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Inside, everything runs; at the end it leaves everything kept."""
         works = [self.service.run(), self._clock.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
-        works += [self._following.run()] if self._following else []
         tasks = [asyncio.create_task(work) for work in works]
         try:
             yield
@@ -253,21 +230,6 @@ class LiveBooks:
         while not (why := self.service.given_up):
             await asyncio.sleep(LOOK_EVERY_S)
         return why
-
-
-def bound(tenant: TenantSettings | None) -> Bounds:
-    """The bounds of a server, or of one tenant of it."""
-    if tenant is None or tenant.questions is None:
-        return Bounds()
-    return replace(Bounds(), questions=tenant.questions, waiting_questions=4 * tenant.questions)
-
-
-def _bring_over(books: Books, folder: Path, since_ms: int) -> int:
-    """Add what the copy of another store got since an instant; when it got the last."""
-    other = Books(folder)
-    newest_ms = max((record.at_ms for record in other.imports), default=0)
-    books.merge(other, since_ms)
-    return newest_ms
 
 
 def _back_up(books: Books, also: Sequence[Path], backup: BackupSettings) -> int:

@@ -28,7 +28,6 @@ from loadfactor.interfaces.reach import is_empty
 from loadfactor.interfaces.server.gate import Gate
 from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.question_pool import QuestionPool
-from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.replies import Receiver, describe_errors
 from loadfactor.settings.config import settings
 
@@ -127,11 +126,10 @@ class FleetGauges:
             return []
 
 
-LIMITS: Final = ("rows_per_s", "series", "store_gb", "questions")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def add_scrape(app: FastAPI, receiver: Receiver, gauges: FleetGauges, gate: Gate, quota: Quota) -> None:
+def add_scrape(app: FastAPI, receiver: Receiver, gauges: FleetGauges, gate: Gate) -> None:
     """Add it to an app."""
     text: dict[int | str, dict[str, object]] = {
         200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -141,9 +139,7 @@ def add_scrape(app: FastAPI, receiver: Receiver, gauges: FleetGauges, gate: Gate
     async def scrape() -> Response:
         """The fleet's own numbers over the last hour and day and the server's, for Prometheus to scrape."""
         counts = receiver.counts()
-        server = [*count_server(counts, gate.answered), *tell_sources(receiver.health())]
-        server += measure_process() if quota.settings is None else []  # of a tenant, that tells of the others
-        server += count_limits({"": (quota, counts, gate.limited)})
+        server = [*count_server(counts, gate.answered), *tell_sources(receiver.health()), *measure_process()]
         families = [*await gauges.get(), *server]
         return Response(write_exposition(families), media_type=MEDIA_TYPE)
 
@@ -174,25 +170,6 @@ def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> 
         ),
         many("source_errors_total", "Errors by source.", "source", dict(counts.errors)),
         MetricFamily("loadfactor_server_requests_total", "Requests answered, by path and status.", "counter", requests),
-    ]
-
-
-def count_limits(tenants: Mapping[str, tuple[Quota, ReceiverCounts, Mapping[str, int]]]) -> list[MetricFamily]:
-    """What limits refused, and where they are, of each tenant; `""` is the one whose own page it is."""
-    refused, most, series, stored = [], [], [], []
-    for name, (quota, counts, limited) in tenants.items():
-        of = {"tenant": name} if name else {}
-        refused += [({**of, "limit": limit}, float(count)) for limit, count in sorted(limited.items())]
-        if quota.settings is not None:
-            limits = {limit: getattr(quota.settings, limit) for limit in LIMITS}
-            most += [({**of, "limit": limit}, float(value)) for limit, value in limits.items() if value is not None]
-            stored.append((of, float(quota.store_bytes)))
-        series.append((of, float(counts.series)))
-    return [
-        MetricFamily("loadfactor_server_limited_total", "Requests refused by a limit.", "counter", refused),
-        MetricFamily("loadfactor_server_limit", "The limits of a tenant, by setting.", "gauge", most),
-        MetricFamily("loadfactor_server_series", "Series of samples that were sent.", "gauge", series),
-        MetricFamily("loadfactor_server_store_bytes", "Bytes that the books of a tenant take.", "gauge", stored),
     ]
 
 

@@ -67,18 +67,6 @@ def part_by_space(page: str) -> str:
     return _NUMBER.sub(lambda found: found[1] or found[0].replace(",", NARROW_SPACE), page)
 
 
-_ADDRESS: Final = re.compile(r'( (?:href|action|data-cells)=")/(?!static/|login")')
-
-
-def put_under(page: str, base: str) -> str:
-    """A page with its addresses under `base`, where a tenant's are; styles, scripts and the form for signing in are everybody's.
-
-    >>> put_under('<a href="/teams">a</a> <a href="https://x/">b</a> <link href="/static/a.css">', "/t/acme")
-    '<a href="/t/acme/teams">a</a> <a href="https://x/">b</a> <link href="/static/a.css">'
-    """
-    return _ADDRESS.sub(lambda found: f"{found[1]}{base}/", page) if base else page
-
-
 def render_login(place: str, problem: str = "") -> str:
     """The form that takes a token and goes on to `place`."""
     return render("login.html", title="Sign in", place=place, problem=problem)

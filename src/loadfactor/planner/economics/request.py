@@ -29,7 +29,7 @@ class OwnRequest(ServiceRequest):
     """A demand, an accelerator, the server's price, and the prices of renting. What is not given comes from the catalog."""
 
     demand: Path | None = option("CSV of hours (hour, gpus), of jobs, or a published trace; .gz too.", None)
-    store: Path | None = option("Take the jobs from the books in this folder.", None, joins=True)
+    store: Path | None = option("Take the jobs from the books in this folder.", None)
     demand_gpus: str = option("Demand typed in, as GPUs x hours of a day: 20x6,40x6,60x4,80x8.", "")
     users: float | None = option(
         "Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT
@@ -132,7 +132,6 @@ class BreakEvenRequest(ServiceRequest):
     store: Path | None = option(
         "Take demand, lengths, price and, where no network is named, throughput from the serving jobs of the books in this folder.",
         None,
-        joins=True,
     )
     job: str | None = option("Of the books, this job alone.", None)
     start: str | None = option("Of the books, from here on: 2026-10, 2026-10-05.", None, name="--from")

@@ -70,7 +70,6 @@ class ServingRequest(ServiceRequest):
     store: Path | None = option(
         "Take demand, lengths and price from the serving jobs of the books in this folder.",
         None,
-        joins=True,
     )
     job: str | None = option("Of the books, this job alone.", None)
     start: str | None = option("Of the books, from here on: 2026-10, 2026-10-05.", None, name="--from")

@@ -20,7 +20,7 @@ class SizeRequest(ServiceRequest):
         None,
         is_argument=True,
     )
-    store: Path | None = option("Take the jobs from the books in this folder.", None, joins=True)
+    store: Path | None = option("Take the jobs from the books in this folder.", None)
     users: float | None = option(
         "Take the fleet that plan serve recommends for so many users.", None, within=USER_COUNT
     )

@@ -20,9 +20,7 @@ class TrainingValidationRequest(Request):
     all_rows: bool = option("Show every row, not only the worst.", False, name="--all")
     about: bool = option("The fitted constants, and the error on every source that they were not fitted to.", False)
     job: str | None = option("A job of the books: its steps beside the plan for its network and GPUs.", None)
-    store: Path | None = option(
-        "With --job: folder of the books. [default: books, or what loadfactor.toml says]", None, joins=True
-    )
+    store: Path | None = option("With --job: folder of the books. [default: books, or what loadfactor.toml says]", None)
     model: str | None = option("With --job: its network, where no [[network]] of loadfactor.toml says it.", None)
     seq: int | None = option("With --job: tokens in a sequence, where nothing says it.", None, within=TOKEN_COUNT)
     datatype: str | None = option("With --job: datatype of the matrix products, where nothing says it.", None)

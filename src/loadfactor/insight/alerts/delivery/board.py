@@ -1,11 +1,10 @@
 """Alerts and silences as they are listed: by the server and the command line, from the outbox beside the books."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadfactor.base.paths import is_joint, list_folders
 from loadfactor.insight.alerts.alert import Alert, read_alert
 from loadfactor.insight.alerts.delivery.outbox import read_outbox
 from loadfactor.insight.alerts.delivery.pending import Backlog, count_backlogs
@@ -44,8 +43,6 @@ def read_board(folder: Path, expiry_ms: int, states: Collection[str] = LIVING) -
 
     Raises StoreError and DamageError where it cannot be read. Changes nothing on the disk.
     """
-    if is_joint(folder):
-        return _join([read_board(of, expiry_ms, states) for of in list_folders(folder)])
     with read_outbox(folder) as connection:
         if connection is None:
             return AlertBoard(None)
@@ -57,23 +54,6 @@ def read_board(folder: Path, expiry_ms: int, states: Collection[str] = LIVING) -
         alerts = sorted((read_alert(body) for (body,) in rows), key=_order)
         listed = tuple(ListedAlert(alert, find_silence(alert, silences, expiry_ms)) for alert in alerts)
         return AlertBoard(judged[0] if judged else None, listed, silences, count_backlogs(connection))
-
-
-def _join(boards: Sequence[AlertBoard]) -> AlertBoard:
-    """Boards of several stores as one: judged up to where all are, with what waits for the receivers of each."""
-    judged = [of.judged_ms for of in boards if of.judged_ms is not None]
-    receivers: dict[str, Backlog] = {}
-    for of in boards:
-        for name, own in (of.receivers or {}).items():
-            other = receivers.get(name, Backlog())
-            counts = (own.pending + other.pending, own.held + other.held, own.given_up + other.given_up)
-            receivers[name] = Backlog(*counts, own.why or other.why)
-    return AlertBoard(
-        min(judged, default=None),
-        tuple(sorted((alert for of in boards for alert in of.alerts), key=lambda listed: _order(listed.alert))),
-        tuple(silence for of in boards for silence in of.silences),
-        receivers if any(of.receivers is not None for of in boards) else None,
-    )
 
 
 def belongs_to(alert: Alert, team: str | None) -> bool:

@@ -397,27 +397,12 @@ def add_silence(folder: Path, silence: Silence) -> None:
         ).fetchone()
         if count >= MOST_SILENCES:
             raise InputError(f"there are {count:,} silences, as many as there may be; lift some, or use patterns")
-        _put_silence(connection, silence)
-
-
-def adopt_silences(folder: Path, silences: Sequence[Silence]) -> None:
-    """Keep silences that another server knows of; what was lifted there is lifted here."""
-    if not silences:
-        return
-    with read_outbox(folder) as connection:
-        known = {silence.id: silence for silence in ([] if connection is None else list_silences(connection))}
-    new = [of for of in silences if of.id not in known or (of.ended_ms is not None and known[of.id].ended_ms is None)]
-    if not new:
-        return
-    with closing(Outbox(folder)) as outbox, outbox.change() as connection:
-        for of in new:
-            connection.execute("DELETE FROM silences WHERE id = ?", (of.id,))
-            _put_silence(connection, of)
-
-
-def _put_silence(connection: sqlite3.Connection, of: Silence) -> None:
-    row = (of.id, of.rule, json.dumps(dict(of.by)), of.created_ms, of.until_ms, of.reason, of.who, of.ended_ms)
-    connection.execute(f"INSERT INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        by = json.dumps(dict(silence.by))
+        row = (
+            *(silence.id, silence.rule, by, silence.created_ms, silence.until_ms),
+            *(silence.reason, silence.who, silence.ended_ms),
+        )
+        connection.execute(f"INSERT INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def lift_silence(folder: Path, silence_id: str, now_ms: int, expiry_ms: int) -> Silence:
