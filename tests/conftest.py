@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests.commands import Run, make_run, worked_example
+from tests.real_data import find_shared
 from tests.simulator.truth import Truth, truth
 
 from loadfactor.books.books import Books
@@ -17,7 +18,6 @@ from loadfactor.simulator import SMALL, simulate, write_tables
 
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_collection_finish() -> None:
@@ -36,10 +36,8 @@ def own_settings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data and published measurements beside the checkout; a test that needs it skips without it."""
-    if not SHARED.is_dir():
-        pytest.skip(f"no real data beside the checkout at ../{SHARED.name}")
-    return SHARED
+    """The folder of real data and published measurements beside the checkout."""
+    return find_shared()
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,13 @@ import re
 import shlex
 import shutil
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from benchmarks.commands import OF_README
 from tests.long import rest_long
+from tests.real_data import SHARED, find_shared
 
 from loadfactor.interfaces.cli import COMMANDS, main
 from loadfactor.settings.config import settings
@@ -66,11 +68,9 @@ RUNS_ON = (["up"], ["serve"], ["mcp"], ["demo", "--serve"], ["agent"], ["record"
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
 WITH_SETTINGS = (
     "charge-teams.md",
-    "claim-credits.md",
     "follow-budgets.md",
     "price-owned-gpus.md",
     "where-the-money-went.md",
-    "stop-idle-holders.md",
 )
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""
 MAY_SAY_NO = ("plan", "validate", "check")
@@ -117,11 +117,11 @@ def test_the_commands_of_a_page_run(
     if page.name in WITH_SETTINGS:
         Path("loadfactor.toml").write_text("\n".join(text for kind, text in blocks(page) if kind == "toml"))
         settings.cache_clear()
-    skipped = []
+    is_skipped = False
     for words in commands(page):
         typed = [place_real_data(word) for word in words]
-        if None in typed or (skipped and "fleet" in words):  # the books of that data are not there either
-            skipped.append(shlex.join(words))
+        if None in typed or (is_skipped and "fleet" in words):  # the books of that data are not there either
+            is_skipped = True
             continue
         if any(words[: len(begin)] == begin for begin in RUNS_ON):
             typed = [words[0], "--help"]
@@ -133,15 +133,33 @@ def test_the_commands_of_a_page_run(
         assert not said, f"{shlex.join(words)}: {said}"
     if page.name in WITH_SETTINGS:
         settings.cache_clear()
-    if skipped:
-        pytest.skip(f"no real data beside the checkout for: {'; '.join(skipped)}")
+    if is_skipped:
+        find_shared(REAL_TRACE["TRACE"])  # it is not there: this skips or fails
+
+
+FLEETS = ("october", "tables", "gpu.csv", "dmon.txt", "scrape.prom", "sacct.txt", "cluster.json")
+"""Examples that say which GPUs there are: each is of a fleet of its own."""
+
+
+def test_each_example_fleet_has_a_store_of_its_own() -> None:
+    """Who types one page after the other never adds a second fleet to books: examples/gpu.csv is not of examples/october."""
+    fleets_by_store: dict[str, set[str]] = defaultdict(set)
+    for page in (*RUN_PAGES, ROOT / "examples" / "README.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            imported = re.search(r"loadfactor import [\w-]+ examples/([\w.-]+)([^`#]*)", line)
+            if imported and imported[1] in FLEETS:
+                store = re.search(r"--store (\S+)", imported[2])
+                fleets_by_store[store[1] if store else "books"].add(imported[1])
+    mixed = {store: fleets for store, fleets in fleets_by_store.items() if len(fleets) > 1}
+    assert not mixed
+    assert fleets_by_store["books"] == {"october"}
 
 
 def place_real_data(word: str) -> str | None:
     """The word with a name for real data replaced by where it is; None where it is not there."""
     if word not in REAL_TRACE:
         return word
-    path = ROOT.parent / "shared" / REAL_TRACE[word]
+    path = SHARED / REAL_TRACE[word]
     return str(path) if path.is_dir() else None
 
 

@@ -125,7 +125,7 @@ def test_random_fleets_keep_what_was_booked(seed: int, tmp_path: Path, write: Wr
     before, asked = ledger_of(books), books.show((), ("team", "device"))
     shutil.copytree(tmp_path / "store", tmp_path / "twin")
     midnight = (min(days) + 1) * DAY
-    books.retain(now_ms=midnight + 7 * DAY)
+    books.retain(now_ms=midnight + 7 * DAY, is_confirmed=True)
     dropped = books.store.manifest.dropped
     assert dropped.frozen
     assert not any((f.day + 1) * DAY <= midnight for f in books.store.manifest.of("samples"))
@@ -327,14 +327,16 @@ def test_statements_and_steps_go_by_their_own_ages(tmp_path: Path, write: Write)
         books.close_month(month, is_known_to_lack=True)
     kept = books.show_closed("2026-02").statements
     write('[retention]\nsteps = "7d"\nledger = "1y"\nstatements = "1y"\n')
-    assert [(of.table, of.rows) for of in books.retain(now_ms=START + 39 * DAY + HOUR).dropped] == [("progress", 32)]
+    assert [(of.table, of.rows) for of in books.retain(now_ms=START + 39 * DAY + HOUR, is_confirmed=True).dropped] == [
+        ("progress", 32)
+    ]
     with books.snapshot() as snapshot:
         assert snapshot.list_remarks(None, None) == (
             "Records of progress that ended before 2026-02-02 were dropped ([retention] steps).",
         )
     assert_same_ledger(ledger_of(books), before)
     february = START + 59 * DAY  # it ends
-    dropped = books.retain(now_ms=february + 364 * DAY).dropped
+    dropped = books.retain(now_ms=february + 364 * DAY, is_confirmed=True).dropped
     assert [of.table for of in dropped] == ["samples", "progress", "statements", "ledger"]
     assert books.show_closed("2026-02").statements == kept
     with pytest.raises(LoadfactorError, match="2026-01"):

@@ -1,9 +1,14 @@
 """Answers of one snapshot fit together while the books are written; compiled SQL that is kept changes none."""
 
+import ast
 import json
+import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -14,10 +19,11 @@ import loadfactor
 from loadfactor.base.errors import InputError
 from loadfactor.books import booking, compiled_sql, rebuild, window_ledger
 from loadfactor.books.books import Books
-from loadfactor.books.compiled_sql import recall
+from loadfactor.books.compiled_sql import list_writers, recall
 from loadfactor.books.kept_sums import LEDGER_FILES
 from loadfactor.metrics.query.calendar import Window, milliseconds
 
+PACKAGE = Path(loadfactor.__file__).parent
 DEVICES = "device_id,accelerator,from_utc,to_utc\n{device},h100-sxm,2026-10-24T00:00:00Z,2026-10-24T04:00:00Z\n"
 
 
@@ -266,7 +272,81 @@ def test_the_ledger_is_booked_from_kept_sql(folder: Path, tmp_path: Path, monkey
     assert not kept["holdings"]
 
 
-def test_what_sql_depends_on_is_there() -> None:
-    """Each folder and file whose text names the cache exists: a change of any of them compiles anew."""
-    root = Path(compiled_sql.__file__).parents[1]
-    assert all((root / name).exists() for name in compiled_sql.DEFINED_IN)
+DEFINITIONS = (
+    "books/expressions.py",
+    "ledger/steps.py",
+    "ledger/shared_queries.py",
+    "books/charging/fleet_chargeback.py",
+)
+"""Modules with functions that write SQL."""
+
+
+def list_imports(module: Path) -> set[Path]:
+    """Modules of this program that one imports anywhere in its text, and the packages they lie in."""
+    names = set()
+    for node in ast.walk(ast.parse(module.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    paths = [PACKAGE.parent.joinpath(*name.split(".")) for name in names if name.startswith(f"{PACKAGE.name}.")]
+    return {file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()}
+
+
+def test_every_module_that_sql_depends_on_is_in_its_digest() -> None:
+    """What the definitions import, at any depth, decides what their SQL says: tables/schema.py renames a column, say."""
+    reached: set[Path] = set()
+    pending = {PACKAGE / name for name in DEFINITIONS[:-1]}
+    while pending:
+        module = pending.pop()
+        reached.add(module)
+        pending |= list_imports(module) - reached
+    assert len(reached) > 20
+    assert reached <= {*list_writers(PACKAGE)}
+
+
+def test_every_module_that_keeps_sql_is_in_its_digest() -> None:
+    """A module that hands SQL of its own to `recall` is read, wherever it lies: spark_sql.py of the engines, say."""
+    callers = {
+        path
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"\b(recall|keep)\(", path.read_text()) and (compiled_sql.__name__ in path.read_text())
+    }
+    assert PACKAGE / "interfaces/engines/spark_sql.py" in callers
+    assert callers <= {*list_writers(PACKAGE)}
+
+
+@pytest.mark.parametrize(
+    "module", [*DEFINITIONS, "interfaces/engines/spark_sql.py", "tables/schema.py", "base/units.py"]
+)
+def test_sql_of_another_text_is_not_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """A letter of a module changes, not its size nor its time: the next process compiles anew."""
+    program = tmp_path / "program"
+    for path in list_writers(PACKAGE):
+        (program / path.relative_to(PACKAGE)).parent.mkdir(parents=True, exist_ok=True)
+        (program / path.relative_to(PACKAGE)).write_bytes(path.read_bytes())
+    digest_again = partial(compiled_sql.digest_program.__wrapped__, program)
+    monkeypatch.setattr(compiled_sql, "digest_program", digest_again)
+    assert forget_and_recall(monkeypatch, "SELECT 1") == {"sums": "SELECT 1"}
+    assert forget_and_recall(monkeypatch, "SELECT 2") == {"sums": "SELECT 1"}
+    times = (program / module).stat()
+    text = (program / module).read_text()
+    (program / module).write_text(text.replace("e", "E", 1))
+    os.utime(program / module, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert forget_and_recall(monkeypatch, "SELECT 2") == {"sums": "SELECT 2"}
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["loadfactor", "ibis-framework", "sqlglot", "duckdb"])
+def test_sql_of_another_version_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """After an upgrade of the program, or of a library that writes or reads SQL, the next process compiles anew."""
+    monkeypatch.setattr(compiled_sql, "digest_program", compiled_sql.digest_program.__wrapped__)
+    assert forget_and_recall(monkeypatch, "SELECT 1") == {"sums": "SELECT 1"}
+    if name == PACKAGE.name:
+        monkeypatch.setattr(loadfactor, "__version__", "99")
+    else:
+        monkeypatch.setattr(compiled_sql, "version", lambda asked: "99" if asked == name else version(asked))
+    assert forget_and_recall(monkeypatch, "SELECT 2") == {"sums": "SELECT 2"}
+    assert len(list(folder.iterdir())) == 2

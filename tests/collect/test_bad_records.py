@@ -105,7 +105,7 @@ def test_a_field_that_cannot_be_true_costs_the_others_nothing(tmp_path: Path) ->
         assert (row["busy_share"], row["sm_active_share"], row["mem_used_bytes"]) == (0.6, None, None)
         assert len(rows) == 3
         assert collector.skipped == {"impossible": 2, "not_finite": 1}
-        assert "mem_used_bytes -7340032.0 of GPU-odd" in collector.describe_shortfall("remote_write")
+        assert "mem_used_bytes -7340032.0 of GPU-odd" in str(collector.sent.skipped.list_missed())
         assert not collector.quarantined
         assert log.received_bytes == 0
         collector.close()
@@ -168,7 +168,7 @@ def test_a_clock_that_is_behind_loses_nothing(tmp_path: Path, behind_h: int) -> 
         write(collector, *(b for k in range(6) for b in FLEET.bodies(k)))
         collector.ingest(everything=True)
         assert times(tmp_path) == []
-        assert "12 requests wait until it is there" in collector.describe_shortfall("remote_write")
+        assert "12 requests wait until it is there" in str(collector.sent.find_ahead())
         collector.close()
     with LiveLog.open(tmp_path) as log:
         collector = LiveCollector(log, lambda: clock[0])
@@ -179,7 +179,7 @@ def test_a_clock_that_is_behind_loses_nothing(tmp_path: Path, behind_h: int) -> 
         assert times(tmp_path) == sorted(FLEET.at_ms(k) for k in range(7) for _ in range(2))
         assert log.received_bytes == 0
         assert collector.skipped == {}
-        assert collector.describe_shortfall("remote_write") == ""
+        assert collector.sent.find_ahead() is None
         collector.close()
 
 
@@ -196,7 +196,7 @@ def test_samples_from_ahead_beside_those_of_now(tmp_path: Path, monkeypatch: pyt
         write(collector, mix(0), mix(1))
         collector.ingest(everything=True)
         assert times(tmp_path) == [now.at_ms(0), now.at_ms(1)]
-        assert "3.0 hours ahead" in collector.describe_shortfall("remote_write")
+        assert "3.0 hours ahead" in str(collector.sent.find_ahead())
         monkeypatch.setattr("loadfactor.collect.sample_stream.HELD_BYTES", 0)
         write(collector, mix(2))
         assert list(collector.skipped) == ["ahead"]

@@ -1,7 +1,7 @@
 """What must the books say of a small fleet? Slowly and obviously: loops over the instants at which anything changes.
 
 Nothing is shared with the implementation but the declarations of the tables, the names and bits of signals, the step that votes
-make (`learn_steps`), and the rules as written in docs/glossary.md and in the docstrings of `store.sample_files` and of the modules
+make (`learn_steps`), and the rules as written in docs/formulas.md and in the docstrings of `store.sample_files` and of the modules
 of `ledger`.
 """
 

@@ -72,8 +72,8 @@ def test_a_bad_request_is_refused(up: UpProcess, name: str) -> None:
         assert up.write(BAD[name]) in (400, 413)
 
 
-def test_what_is_refused_or_skipped_degrades_the_server(up: UpProcess) -> None:
-    """An odd series beside others is answered 204; /health says why something may be missing, /metrics counts it by reason."""
+def test_odd_series_are_notes_and_a_refused_request_degrades_the_server(up: UpProcess) -> None:
+    """An odd series next to others is answered 204; /health names it as a note, /metrics counts it by reason."""
     week_ms = int(time.time() * 1000) + 7 * 24 * MS_PER_HOUR
     odd = [
         SentSeries({**GPU, "x": "y" * MIB}, [(BEGAN_MS, 1.0)]),
@@ -91,9 +91,12 @@ def test_what_is_refused_or_skipped_degrades_the_server(up: UpProcess) -> None:
     assert counted == {"long_labels": 1, "many_labels": 1, "no_name": 2, "no_instant": 2}
     (source,) = [source for source in up.ask("/health")["sources"] if source["name"] == "remote_write"]
     assert source["status"] == "degraded"
-    for words in ("with longer labels than are read", "hours ahead", "a request was refused", "DCGM_FI_DEV_GPU_TEMP{"):
+    for words in ("hours ahead", "a request was refused"):
         assert words in source["error"]
-    assert "without a name" not in source["error"]
+    notes = [reason["cause"] for reason in up.ask("/health")["reasons"] if reason["severity"] == "note"]
+    for words in ("with longer labels than are read", "DCGM_FI_DEV_GPU_TEMP{"):
+        assert any(words in note for note in notes), notes
+    assert not any("without a name" in note for note in notes)  # no decoder reads such series
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from loadfactor.base.errors import InputError, SourceError
@@ -20,6 +22,7 @@ from loadfactor.sources.files import PIECE_BYTES, FileChunks, read_file
 from loadfactor.sources.own_tables import SOURCE as TABLES
 from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.public_traces.request_traces import read_requests
+from loadfactor.sources.traces.read import read_trace
 
 NAMES = {
     "tables": "samples.csv",
@@ -201,6 +204,42 @@ def test_rows_that_unpack_to_far_too_much_are_refused(tmp_path):
         unpacked.extend(len(piece) for piece in FileChunks(path))
     assert sum(unpacked) <= 65 * BYTES_PER_MIB
     assert_one_line(refused, path)
+
+
+def test_a_trace_that_unpacks_to_far_too_much_is_refused(tmp_path):
+    """A trace of 256 MiB of spaces in 300 kB is refused as a log is."""
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents":[') + pack(b" " * BYTES_PER_MIB, 256))
+    with pytest.raises(SourceError, match="unpacks to more than 250 times its size") as refused:
+        list(read_trace(path))
+    assert_one_line(refused, path)
+
+
+def test_parquet_that_claims_too_much_is_refused(tmp_path):
+    """30 million rows in a kilobyte, in a table, a bill and a trace; and texts of a bill that a dictionary repeats."""
+    rows = pa.table({"device_id": pa.nulls(30_000_000, pa.bool_())})
+    again = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), pa.array(["x" * 1_000_000]))
+    (tmp_path / "StringIds").mkdir()
+    for path, table, said, read in (
+        (tmp_path / "samples.parquet", rows, "claims 30,000,000 rows", lambda path: import_of("tables", path)),
+        (tmp_path / "bill.parquet", rows, "claims 30,000,000 rows", lambda path: import_of("focus", path)),
+        (tmp_path / "bill.parquet", pa.table({"Tags": again}), "texts of Tags", lambda path: import_of("focus", path)),
+        (tmp_path / "StringIds" / "StringIds.parquet", rows, "claims 30,", lambda path: list(read_trace(path.parent))),
+    ):
+        pq.write_table(table, path, write_statistics=False)
+        with pytest.raises(SourceError, match=said) as refused:
+            read(path)
+        assert_one_line(refused, path)
+
+
+def test_xml_whose_entities_multiply_is_passed_over(tmp_path):
+    """Ten entities, each ten of the one before: the document is passed over, and nothing is left to import."""
+    entities = '<!ENTITY a0 "laugh at this">' + "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
+    path = tmp_path / "gpu.xml"
+    gpu = "<nvidia_smi_log><timestamp>&a9;</timestamp><gpu id='0'><uuid>&a9;</uuid></gpu></nvidia_smi_log>\n"
+    path.write_text(f"<?xml version='1.0'?>\n<!DOCTYPE nvidia_smi_log [{entities}]>\n{gpu}")
+    with pytest.raises(SourceError, match="nothing of nvidia-smi in it"):
+        import_of("nvidia-smi", path)
 
 
 def test_a_file_that_grows_is_read_as_it_was_opened(tmp_path):

@@ -11,6 +11,7 @@ from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -133,6 +134,7 @@ BESIDE = {
     ),
 }
 SAMPLES = {case.source: case for case in reversed((*CASES, *OTHERS))}
+LONGEST_S = 20
 Sums = dict[tuple[str, str], float]
 
 
@@ -184,6 +186,46 @@ def test_other_ends_of_lines_say_the_same(tmp_path: Path, source: str) -> None:
     for mutant in (b"\xef\xbb\xbf" + data, data.replace(b"\n", b"\r\n"), data + b"\n\n"):
         found = read_file(case, mutant, tmp_path)
         assert found is None or found[0] == pytest.approx(plain)
+
+
+NOISE = {
+    "noise": Random(1).randbytes(20_000),
+    "zero bytes": bytes(20_000),
+    "an endless text": b'"' * 50_000,
+    "a broken gzip": b"\x1f\x8b" + Random(2).randbytes(5000),
+    "a broken Parquet": b"PAR1" + Random(3).randbytes(5000) + b"PAR1",
+    "a broken database": b"SQLite format 3\0" + Random(4).randbytes(5000),
+    "deep XML": b'<?xml version="1.0"?>\n<nvidia_smi_log>' + b"<a>" * 100_000,
+    "half characters": b'{"a": "\\ud800"}\n',
+}
+
+
+@pytest.mark.parametrize("source", list(SAMPLES))
+def test_noise_ends_in_one_line_or_gaps(tmp_path: Path, source: str) -> None:
+    """Noise, zero bytes, broken containers and depth, alone and after the file: one line, or gaps, in 20 s each."""
+    case = SAMPLES[source]
+    data = case.text.encode()
+    for what, noise in NOISE.items():
+        for mutant in (noise, data + noise):
+            began_s = monotonic()
+            read_file(case, mutant, tmp_path)
+            assert monotonic() - began_s < LONGEST_S, (source, what)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", list(SAMPLES))
+def test_texts_of_json_may_be_deep_or_no_text(tmp_path: Path, source: str) -> None:
+    """Each value of a JSON file in turn of 100 to 100,000 brackets, and each text with half a character: one line, or gaps."""
+    case = SAMPLES[source]
+    if case.text[:1] not in "[{":
+        return
+    values = list(re.finditer(r': ?("[^"\\]*"|[0-9.]+)', case.text))
+    for value in values[:: len(values) // 8 + 1]:
+        before, behind = case.text[: value.start(1)], case.text[value.end(1) :]
+        for depth in (100, 480, 900, 950, 980, 990, 1000, 100_000):
+            for left, right in ("[]", ('{"a":', "}")):
+                read_file(case, (before + left * depth + "1" + right * depth + behind).encode(), tmp_path)
+        read_file(case, (before + '"\\ud800"' + behind).encode(), tmp_path)
 
 
 @pytest.mark.parametrize("source", list(SAMPLES))

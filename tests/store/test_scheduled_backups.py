@@ -53,7 +53,7 @@ def test_backups_of_days(target: str, tmp_path: Path, monkeypatch: pytest.Monkey
     books = Books(tmp_path / "books")
     place, sums = books.store.place, {}
     for number in range(3):
-        add(books, tmp_path / str(number), 20 + number)
+        add(books, tmp_path / str(number), 23 + number)
         if number == 1:
             create_token(tmp_path / "books", "read", None, "grafana", 1)
             with LiveLog.open(tmp_path / "books") as log:
@@ -134,3 +134,35 @@ def test_commands(tmp_path: Path, run: Run) -> None:
     (tmp_path / "file").touch()
     code, _, said = run("backup", tmp_path / "file", *words[2:])
     assert (code, "[backup] to, or behind `loadfactor backup`" in said, "--store" in said) == (1, True, False), said
+
+
+def test_a_backup_dated_ahead_counts_for_nothing(target: str, tmp_path: Path) -> None:
+    """A clock two years ahead makes one and removes none; the right clock makes that of today, keeps two, restores the newest."""
+    books = Books(tmp_path / "books")
+    place = books.store.place
+    for number in range(2):
+        add(books, tmp_path / str(number), 23 + number)
+        back_up_when_due(place, target, "daily", 2, MONDAY + number * DAY)
+    wrong = back_up_when_due(place, target, "daily", 1, MONDAY + 730 * DAY)
+    assert (wrong.made, wrong.kept, wrong.removed) == (True, 3, ())
+    add(books, tmp_path / "2", 25)
+    made = back_up_when_due(place, target, "daily", 2, MONDAY + 2 * DAY)
+    assert (made.made, made.kept, made.newest_at) == (True, 2, MONDAY + 2 * DAY)
+    assert made.removed == ("2026-11-23T030000Z",)
+    again = back_up_when_due(place, target, "daily", 2, MONDAY + 2 * DAY + timedelta(hours=1))
+    assert (again.made, again.newest) == (False, made.newest)
+    restore(target, tmp_path / "newest")
+    assert Books(tmp_path / "newest").show("observed_gpu_hours")[0].value == books.show("observed_gpu_hours")[0].value
+
+
+def test_a_clock_that_is_behind_removes_no_backup(target: str, tmp_path: Path) -> None:
+    """By a clock a year behind, one more is made and the two true ones stay; the right clock removes the one dated behind first."""
+    books = Books(tmp_path / "books")
+    place = books.store.place
+    for number in range(2):
+        add(books, tmp_path / str(number), 23 + number)
+        back_up_when_due(place, target, "daily", 2, MONDAY + number * DAY)
+    behind = back_up_when_due(place, target, "daily", 1, MONDAY - 365 * DAY)
+    assert (behind.made, behind.removed) == (True, ())
+    made = back_up_when_due(place, target, "daily", 2, MONDAY + DAY)
+    assert (made.made, made.removed) == (False, ("2025-11-23T030000Z",))

@@ -12,7 +12,7 @@ from tests.torture.fleet import PARTS, write_parts
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
-from loadfactor.store.folder import has_books
+from loadfactor.store.folder import has_books, name_numbered
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import NAME
 from loadfactor.tables.schema import IDLE_BELOW, TABLES
@@ -80,9 +80,10 @@ def check_one_of(store: Path, *states: Answers, idle_below: float | None = None)
 
 
 def list_leftovers(store: Path) -> set[str]:
-    """The names in a store that are neither its manifest, its locks, its audit log, in quarantine, nor named by the manifest."""
-    named = {file["name"] for file in json.loads((store / NAME).read_bytes())["files"]}
-    kept = {NAME, "lock", "quarantine", "audit.log", *LIVE}
+    """The names in a store that the manifest does not name, besides itself, its copy, locks, the audit log and the quarantine."""
+    manifest = json.loads((store / NAME).read_bytes())
+    named = {file["name"] for file in manifest["files"]}
+    kept = {NAME, name_numbered(manifest["generation"]), "lock", "quarantine", "audit.log", *LIVE}
     return {p.name for p in store.iterdir()} - named - kept
 
 
@@ -102,8 +103,11 @@ BEFORE_EACH = {
     "retain": 4,
     "repair": 4,
     "rebuild": "live",
+    "older": 4,
 }
 """How many parts of the fleet are in the store when an operation begins; or which store it is."""
+OLDER = "older.json"
+"""The manifest of before the last import, which is put back before a repair."""
 LOST = "outages"
 """The table whose only file is damaged before a repair: its logs bring it back."""
 
@@ -118,6 +122,8 @@ class Bench:
         self._made: dict[str, tuple[Answers, Answers, list[str]]] = {}
         for count in sorted({count for count in BEFORE_EACH.values() if isinstance(count, int)}):
             for part in list(PARTS)[:count]:
+                if part == list(PARTS)[3]:
+                    shutil.copy(folder / f"store{count}" / NAME, folder / OLDER)
                 self._do(import_part, folder / f"store{count}", self.parts / part)
             if count == BEFORE_EACH["import"]:
                 self._do(close_month, folder / f"store{count}")
@@ -137,6 +143,8 @@ class Bench:
             shutil.copytree(self.folder / f"store{BEFORE_EACH[operation]}", to)
         if operation == "rebuild":
             (to / NAME).unlink()
+        if operation == "older":
+            (to / NAME).write_bytes((self.folder / OLDER).read_bytes())
         if operation == "repair":
             files = json.loads((to / NAME).read_bytes())["files"]
             (name,) = (f["name"] for f in files if f["table"] == LOST and not f["is_log"])

@@ -159,7 +159,7 @@ def retain(store: Path, _parts: Path) -> None:
     """Drop the samples of the first day, and steps and events of it."""
     books, now_ms = Books(store), int((START + timedelta(days=8)).timestamp() * 1000)
     kept = RetentionSettings(samples=Age("7d"), steps=Age("7d"), events=Age("7d"))
-    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, now_ms)
+    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, now_ms, is_confirmed=True)
 
 
 def repair(store: Path, _parts: Path) -> None:
@@ -178,6 +178,7 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "retain": retain,
     "repair": repair,
     "rebuild": repair,
+    "older": repair,
 }
 
 

@@ -1,6 +1,7 @@
 """Kills, power loss and full disks at every durable step of whatever changes a store, and several processes at one.
 
-That is imports, a refresh, compaction, forgetting, retagging, a flush of live batches, and repairs.
+That is imports, a refresh, compaction, forgetting, retagging, a flush of live batches, and repairs, also after an older manifest
+was put back.
 
 The model of a power loss promises no more than POSIX does: bytes of a file are certain once it is synced, names in a folder once
 that is. Before that, each new, renamed or removed name may be there or not, whatever happened to the others, and the bytes of a

@@ -1,7 +1,8 @@
 """The clock: what time it is, and when it was set."""
 
 import time
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, overload
 
 from loadfactor.base.units import MS_PER_MIN, MS_PER_S
 
@@ -13,6 +14,26 @@ _LEAST_STEP_S: Final = 5.0
 def now_ms() -> int:
     """Now, in ms since 1970 UTC."""
     return int(time.time() * MS_PER_S)
+
+
+@overload
+def format_utc(at_ms: int) -> str: ...
+
+
+@overload
+def format_utc(at_ms: None) -> None: ...
+
+
+def format_utc(at_ms: int | None) -> str | None:
+    """Format ms since 1970 UTC as ISO 8601; None stays None.
+
+    >>> format_utc(1_772_409_600_000)
+    '2026-03-02T00:00:00.000Z'
+    """
+    if at_ms is None:
+        return None
+    at = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class ClockWatch:

@@ -6,6 +6,7 @@
     │   └── PlanError       a what-if that cannot be: names the constraint and the nearest thing that works
     ├── StoreError          the books on disk cannot be read or written
     │   ├── DamageError     a file of the books is not what was written
+    │   ├── ClockError      the clock is too far from what was recorded: nothing is deleted
     │   └── BusyError       so much waits that no more is taken for now
     │       └── LimitError  it is more than somebody may ask or send
     └── CatalogError        a fact in the catalog is missing or malformed
@@ -13,6 +14,7 @@
 Every message is one line: what is wrong, where, and what to do next.
 """
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -39,6 +41,10 @@ class StoreError(LoadfactorError):
 
 class DamageError(StoreError):
     """A file of the books is missing or not what was written; with it in quarantine, the rest still answers."""
+
+
+class ClockError(StoreError):
+    """The clock is too far from the newest time that the store recorded, so nothing is deleted."""
 
 
 class BusyError(StoreError):
@@ -80,6 +86,25 @@ def no_such(what: str, name: str, known: Iterable[str], hint: str = "") -> Input
     else:
         advice = hint or f"choose from {', '.join(names)}"
     return InputError(f"no {what} called {name!r}; {advice}")
+
+
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+_SQLITE_FAULTS = ("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+
+
+def is_disk_fault(error: BaseException | None) -> bool:
+    """Return True if an error comes of a disk that takes nothing: it is full, over a quota, read-only or ill.
+
+    >>> is_disk_fault(OSError(28, "No space left on device")), is_disk_fault(OSError(13, "Permission denied"))
+    (True, False)
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
+            return True
+        if str(getattr(error, "sqlite_errorname", "")).startswith(_SQLITE_FAULTS):
+            return True
+        error = error.__cause__
+    return False
 
 
 def say_why(error: BaseException) -> str:

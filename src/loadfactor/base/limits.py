@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Final
 
-from loadfactor.base.units import MS_PER_S, S_PER_DAY
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, S_PER_DAY
 
 _LONGEST_SHOWN: Final = 40
 
@@ -76,6 +76,19 @@ LATENCY_S: Final = Limits(at_least=0.000_001, at_most=S_PER_DAY)
 LATENCY_MS: Final = Limits(at_least=0.001, at_most=S_PER_DAY * MS_PER_S)
 SEED: Final = Limits(at_least=0, at_most=1e15)  # exact as a floating-point number
 GROWTH_PERCENT: Final = Limits(at_least=-99, at_most=1000)  # a year
+
+MOST_INPUT_S: Final = 60
+"""Of reading one database from outside. Text is read for as long as it is, because its rows cost their bytes."""
+MOST_INPUT_BYTES: Final = 2 * BYTES_PER_GIB
+"""Of cells read from one database, of what one packed database unpacks to, and of a table that is read whole."""
+MOST_INPUT_ROWS: Final = 10_000_000
+"""Of one database, and of a table that is read whole. A Parquet file read batch by batch may have more: see MOST_UNPACKED_TIMES."""
+MOST_UNPACKED_TIMES: Final = 250
+"""Its size that a packed file unpacks to: gzip reaches 1,030 with one byte repeated; logs and tables stay below 50."""
+MOST_TEXT_BYTES: Final = 128 * BYTES_PER_MIB
+"""Of a column that is read at once from a table that may have any number of rows."""
+UNPACKED_FREELY_BYTES: Final = 64 * BYTES_PER_MIB
+"""A file that unpacks to no more may have any ratio."""
 
 EARLIEST_MS: Final = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S
 """No GPU was booked before: an earlier instant is a sentinel, such as 0, or a mistaken unit."""

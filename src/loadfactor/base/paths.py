@@ -1,7 +1,11 @@
-"""Paths as people write them: ~ is the home folder, a link to the folder of a store is that folder, and a store may be a URL."""
+"""Paths as people write them, and names of files for owners.
+
+~ is the home folder, a link to the folder of a store is that folder, and a store may be a URL.
+"""
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable
 from glob import escape, glob
 from hashlib import sha256
@@ -9,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.spelling import spell_out_bytes
 
 BETWEEN: Final = ","
 """Between the folders of several stores that are read as one, where they are written as one text."""
@@ -33,6 +38,8 @@ def read_store(text: str | Path) -> Path:
     (PosixPath('stores/eu,stores/us'), PosixPath('stores/*'))
     """
     path = read_path(text)
+    if spell_out_bytes(str(path)) != str(path):  # the query engine opens no other
+        raise InputError(f"{path} is not UTF-8; a store needs a folder whose name is, choose one with --store")
     if is_joint(path):
         return join_stores(map(read_store, str(path).split(BETWEEN))) if BETWEEN in str(path) else path
     if read_url(path) is not None:
@@ -97,8 +104,34 @@ def list_folders(path: Path) -> tuple[Path, ...]:
 
 def folder_beside(url: str) -> Path:
     """The folder of this user that goes with the URL of a store."""
-    digest = sha256(url.encode()).hexdigest()[:8]
-    return state_folder() / f"{re.sub('[^a-z0-9]+', '-', url.lower())}-{digest}"
+    return state_folder() / name_file(url)
+
+
+# Lower case only: many file systems hold Vision and vision for one name.
+_PLAIN_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._@+-]{0,78}[a-z0-9_@+-])?", re.ASCII)
+# Windows opens a device under these names, whatever follows a point; "all" is the page of all owners.
+_RESERVED_NAME: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?|all")
+_UNREADABLE: Final = re.compile(r"[^\w@+-]+")
+MAX_READABLE_BYTES: Final = 48
+DIGEST_DIGITS: Final = 16
+
+
+def name_file(owner: str) -> str:
+    """Build the name of the file or folder of an owner, such as a team.
+
+    Two owners never share one, also where file systems ignore case or compose letters. A plain name stays as it is; of any other
+    the readable letters are followed by ~ and a digest. The result has no space and no ending, and at most 80 bytes.
+
+    >>> name_file("vision"), name_file("vision/a"), name_file("Vision_a")
+    ('vision', 'vision_a~0558815be4bc0ef4', 'Vision_a~4b06dc4019f15ffa')
+    """
+    if _PLAIN_NAME.fullmatch(owner) and not _RESERVED_NAME.fullmatch(owner):
+        return owner
+    letters = _UNREADABLE.sub("_", unicodedata.normalize("NFC", owner)).lstrip("-")
+    readable = letters.encode()[:MAX_READABLE_BYTES].decode(errors="ignore") or "_"
+    # A name from data may have half of a pair of surrogates, which UTF-8 refuses.
+    digest = sha256(owner.encode(errors="surrogatepass")).hexdigest()[:DIGEST_DIGITS]
+    return f"{readable}~{digest}"
 
 
 _BUCKET = re.compile(r"(s3|gs|az):/+([^/].*)")

@@ -1,6 +1,7 @@
 """Text that came from data or was typed, as it may be shown: characters that act instead of being seen are spelled out."""
 
 import re
+from typing import Final
 
 HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # controls: escape sequences, line ends, bells
@@ -11,6 +12,11 @@ HIDDEN = re.compile(
     "\ud800-\udfff]"  # bytes that were no text
 )
 """Control characters, and what Unicode calls default ignorable apart from the variation selectors of emoji."""
+_NO_TEXT: Final = re.compile("[\ud800-\udfff]")
+# Python reads byte 0xff of a name that is not UTF-8 as this surrogate (PEP 383)
+_FIRST_BYTE: Final = "\udc80"
+_LAST_BYTE: Final = "\udcff"
+_BYTES_FROM: Final = 0xDC00
 
 
 def spell_out(text: str) -> str:
@@ -22,5 +28,16 @@ def spell_out(text: str) -> str:
     return HIDDEN.sub(_escape, text)
 
 
+def spell_out_bytes(text: str) -> str:
+    r"""Spell out what is no text, such as bytes in the name of a file, so that UTF-8 can hold the rest.
+
+    >>> spell_out_bytes("gpu-\udcff\ud800.csv"), spell_out_bytes("é.csv")
+    ('gpu-\\xff\\ud800.csv', 'é.csv')
+    """
+    return _NO_TEXT.sub(_escape, text)
+
+
 def _escape(found: re.Match[str]) -> str:
+    if _FIRST_BYTE <= found[0] <= _LAST_BYTE:
+        return f"\\x{ord(found[0]) - _BYTES_FROM:02x}"
     return found[0].encode("unicode_escape").decode("ascii")

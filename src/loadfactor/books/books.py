@@ -21,9 +21,11 @@ from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+    from loadfactor.books.repair_plan import RepairPlan
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.retention import Retained
     from loadfactor.books.watched import Watched
+    from loadfactor.books.writing import Repair
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
@@ -87,15 +89,20 @@ class Books:
         return add_files(self.store, self.idle_below, source, paths, options, progress)
 
     def add_rows(
-        self, source: "Source", items: "Iterable[Rows | Gap]", name: str, progress: "Progress" = _quiet
+        self,
+        source: "Source",
+        items: "Iterable[Rows | Gap]",
+        name: str,
+        progress: "Progress" = _quiet,
+        has_source_times: bool = True,
     ) -> "Receipt":
         """Import rows that come from elsewhere than files. What is called `name` is imported once: then nothing is added.
 
-        Raises as `add`.
+        `has_source_times`: False for rows that this machine's clock stamped. Raises as `add`.
         """
         from loadfactor.books.writing import add_rows
 
-        return add_rows(self.store, self.idle_below, source, items, name, progress)
+        return add_rows(self.store, self.idle_below, source, items, name, progress, has_source_times)
 
     def merge(self, other: "Books", since_ms: int = 0, progress: "Progress" = _quiet) -> "list[Receipt]":
         """Add what other books hold and these do not; a receipt of each import that brought rows. Again, it adds nothing.
@@ -125,11 +132,14 @@ class Books:
 
         return retag(self.store, self.idle_below, mapping, is_dry_run, progress)
 
-    def flush(self) -> int:
-        """Make files of the live batches that are not files yet. The number of the last: through it they may be discarded."""
+    def flush(self, witnessed_ms: int = 0) -> int:
+        """Make files of the live batches that are not files yet. The number of the last: through it they may be discarded.
+
+        `witnessed_ms`: the newest sample of senders that have a clock of their own.
+        """
         from loadfactor.books.writing import flush
 
-        return flush(self.store, self.idle_below)
+        return flush(self.store, self.idle_below, witnessed_ms)
 
     def compact(self, progress: "Progress" = _quiet) -> None:
         """Merge files that belong together, and bring the ledger up to date. No answer changes."""
@@ -137,17 +147,42 @@ class Books:
 
         compact(self.store, self.idle_below, progress)
 
-    def retain(self, progress: "Progress" = _quiet, now_ms: int | None = None, is_dry_run: bool = False) -> "Retained":
-        """Drop what is older than [retention] says that it is kept, at an instant (by default now); what that was."""
+    def retain(
+        self,
+        progress: "Progress" = _quiet,
+        now_ms: int | None = None,
+        is_dry_run: bool = False,
+        is_confirmed: bool = False,
+        witnessed_ms: int = 0,
+    ) -> "Retained":
+        """Drop what is older than [retention] says that it is kept, at an instant (by default now); what that was.
+
+        `is_confirmed`: the clock is right, however far it is from the newest recorded time; else ClockError is raised if it is
+        far. `witnessed_ms`: the newest sample of senders that have a clock of their own.
+        """
         from loadfactor.books.retention import retain
 
-        return retain(self.store, self.idle_below, settings().retention, progress, now_ms, is_dry_run)
+        retention = settings().retention
+        return retain(self.store, self.idle_below, retention, progress, now_ms, is_dry_run, is_confirmed, witnessed_ms)
 
     def repair(self, progress: "Progress" = _quiet) -> tuple[Loss, ...]:
         """Put what is damaged into quarantine and make good what can be; what is lost."""
+        return self.take_generation(progress).losses
+
+    def take_generation(self, progress: "Progress" = _quiet, take: int | None = None) -> "Repair":
+        """Repair one of the generations that are there, by default the one that keeps most; the others go into quarantine.
+
+        Raises InputError for books in a bucket, and a generation that is not there.
+        """
         from loadfactor.books.writing import repair
 
-        return repair(self.store, self.idle_below, progress)
+        return repair(self.store, self.idle_below, progress, take)
+
+    def plan_repair(self, progress: "Progress" = _quiet) -> "RepairPlan":
+        """What a repair could take, and what each would keep, without the live rows that are in no file; nothing changes."""
+        from loadfactor.books.repair_plan import plan_repair
+
+        return plan_repair(self.store, self.idle_below, progress)
 
     def close_month(
         self,
@@ -163,10 +198,12 @@ class Books:
         A month that the books do not cover whole is kept only where `is_known_to_lack` says so; what is missing and what it would
         have cost is kept with it, and a `remark`. Raises as `chargeback`, and where there is no statement to keep.
         """
-        from loadfactor.books.charging.closings import close_month
+        from loadfactor.books.charging.closings import check_month_ended, close_month
+        from loadfactor.store.trusted_time import read_clock
 
         with self.snapshot() as snapshot:
             found, earlier = snapshot.charge(month, by, currency, timezone), snapshot.list_closings(month)
+            check_month_ended(found, read_clock(self.store.place))
             missing = snapshot.find_missing(found)
             if missing and found.statements and not is_known_to_lack:
                 raise InputError(
@@ -195,7 +232,6 @@ class Books:
     budgets = _ask(Snapshot.budgets)
     commitments = _ask(Snapshot.commitments)
     compare_bills = _ask(Snapshot.compare_bills)
-    credits = _ask(Snapshot.credits)
     owned = _ask(Snapshot.owned)
     projects = _ask(Snapshot.projects)
     chargeback = _ask(Snapshot.chargeback)

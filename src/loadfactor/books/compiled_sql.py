@@ -1,7 +1,8 @@
 """Compiled SQL, kept between runs: Ibis compiles a definition once, and importing it takes longer than most answers.
 
-One file an entry in the user's cache folder, named by a digest of the definitions' own text and of the shape. A file that is
-damaged, or a folder that cannot be written, costs the time to compile and nothing else.
+One file an entry in the user's cache folder, named by a digest of the shape and of the program that wrote the SQL: the text of
+its modules, and the versions of the program and of its compilers. A file that is damaged, or a folder that cannot be written,
+costs the time to compile and nothing else.
 """
 
 import json
@@ -20,7 +21,9 @@ from loadfactor.base.paths import cache_folder
 
 Queries = dict[str, str]
 """SQL by name."""
-DEFINED_IN = ("ledger", "metrics", "tables", "base/units.py")
+WRITERS = ("base", "books", "interfaces/engines", "interfaces/exports", "ledger", "metrics", "tables")
+"""Packages whose text decides what SQL says: those that call `recall`, and all that the definitions import."""
+COMPILERS = ("ibis-framework", "sqlglot", "duckdb")
 MOST_KEPT = 1_000
 _known: dict[str, Queries] = {}
 
@@ -56,7 +59,7 @@ def keep(shape: str, queries: Queries) -> None:
 
 
 def _find_path(shape: str) -> Path:
-    return cache_folder() / f"sql-{_digest(_definitions() + shape)}.json"
+    return cache_folder() / f"sql-{_digest(digest_program() + shape)}.json"
 
 
 def _read(path: Path) -> Queries | None:
@@ -84,12 +87,22 @@ def _write(path: Path, queries: Queries) -> None:
 
 
 @cache
-def _definitions() -> str:
-    """Digest of what compiled SQL depends on besides the request: the text of the definitions, and the compiler."""
-    root = Path(loadfactor.__file__).parent
-    files = [path for name in DEFINED_IN for path in sorted([root / name, *(root / name).rglob("*.py")])]
-    texts = [path.read_text(encoding="utf-8") for path in files if path.is_file()]
-    return _digest("\0".join([version("ibis-framework"), *texts]))
+def digest_program(root: Path = Path(loadfactor.__file__).parent) -> str:
+    """Compute a digest of everything but the request that decides what compiled SQL says.
+
+    `root` is the folder of the package.
+    """
+    digest = sha256(" ".join((loadfactor.__version__, *map(version, COMPILERS))).encode())
+    # All files are read at every start, in about 4 ms: a size and a time may stay as they were though the text changed.
+    for path in list_writers(root):
+        digest.update(f"\0{path.relative_to(root)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def list_writers(root: Path) -> list[Path]:
+    """List the modules whose text decides what compiled SQL says."""
+    return [path for name in WRITERS for path in sorted((root / name).rglob("*.py"))]
 
 
 def _digest(text: str) -> str:

@@ -1,11 +1,11 @@
 """Keeping what the books hold as long as the settings say: what is older is booked a last time, dropped, and stated."""
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from loadfactor.base.errors import ClockError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.rebuild import refresh
 from loadfactor.settings.retention import RetentionSettings
@@ -24,6 +24,7 @@ from loadfactor.store.retention import (
 )
 from loadfactor.store.session import LEDGER
 from loadfactor.store.store import Store
+from loadfactor.store.trusted_time import ACTION, find_newest_ms, judge_clock
 from loadfactor.tables.schema import SAMPLES
 
 if TYPE_CHECKING:
@@ -33,12 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Retained:
-    """What was dropped by table, or would be (`is_dry_run`); `samples_begin` and `ledger_begins`: where these do now."""
+    """What was dropped by table, or would be (`is_dry_run`); `samples_begin` and `ledger_begins`: where these do now.
+
+    `clock`: why a run has to be confirmed, if the clock is far from the newest time that the store recorded.
+    """
 
     dropped: tuple[DroppedRows, ...]
     is_dry_run: bool
     samples_begin: datetime | None
     ledger_begins: datetime | None
+    clock: str = ""
 
     @property
     def words(self) -> str:
@@ -62,27 +67,44 @@ def retain(
     progress: "Progress",
     now_ms: int | None = None,
     is_dry_run: bool = False,
+    is_confirmed: bool = False,
+    witnessed_ms: int = 0,
 ) -> Retained:
     """Drop what is older than it is kept, in one step with the books as they are then. Dropped again, nothing is.
 
+    Age is measured by the machine's clock (`now_ms`). If that is too far from the newest time that the store recorded, ClockError
+    is raised before anything is dropped, unless the run `is_confirmed`: then the newest row is trusted from now on, too.
+
     Raises as `Store.write`.
     """
-    at_ms = int(time.time() * MS_PER_S) if now_ms is None else now_ms
-    until = {name: given.until_ms(name, at_ms) for name in DROPPED_BY}
 
     def work(writer: "Writer") -> Retained:
+        clock = judge_clock(writer.manifest, now_ms, witnessed_ms)
+        until = {name: given.until_ms(name, clock.now_ms) for name in DROPPED_BY}
         found = tuple(of for of in _measure(writer, until) if of.rows)
+        if not is_dry_run:
+            if is_confirmed:
+                _trust_newest(writer)
+            elif clock.cause and any(until.values()):  # else nothing is ever dropped
+                raise ClockError(f"{clock.cause}; {ACTION}")
         if found and not is_dry_run:
             refresh(writer, progress, idle_below)
             for of in found:
                 _drop(writer, of)
             refresh(writer, progress, idle_below)  # what is kept beside the ledger follows
-        return _describe(writer.manifest.dropped, found, is_dry_run)
+        return _describe(writer.manifest.dropped, found, is_dry_run, clock.cause)
 
     done = store.change(work)
     if done.dropped and not is_dry_run:
         append_audit(store.folder, "retain", dropped={of.table: of.rows for of in done.dropped})
     return done
+
+
+def _trust_newest(writer: "Writer") -> None:
+    """Trust the newest row, whose time somebody confirmed."""
+    newest_ms = find_newest_ms(writer.manifest)
+    if newest_ms > writer.manifest.trusted_ms:
+        writer.manifest = replace(writer.manifest, trusted_ms=newest_ms)
 
 
 def _measure(writer: "Writer", until: Mapping[str, int]) -> list[DroppedRows]:
@@ -109,9 +131,9 @@ def _drop(writer: "Writer", of: DroppedRows) -> None:
         drop_rows(writer, of.table, of.until_ms)
 
 
-def _describe(dropped: Dropped, found: tuple[DroppedRows, ...], is_dry_run: bool) -> Retained:
+def _describe(dropped: Dropped, found: tuple[DroppedRows, ...], is_dry_run: bool, clock: str) -> Retained:
     ends = [end for _, end in dropped.frozen]
-    return Retained(found, is_dry_run, _at(max(ends, default=None)), _at(dropped.begins_ms))
+    return Retained(found, is_dry_run, _at(max(ends, default=None)), _at(dropped.begins_ms), clock)
 
 
 def _at(at_ms: int | None) -> datetime | None:

@@ -1,7 +1,7 @@
 """Changing the books: what is imported, forgotten or merged is published together with its ledger. Questions import none of it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadfactor.base.errors import InputError
@@ -10,12 +10,14 @@ from loadfactor.sources import find_source
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.compaction import compact_store, forget_import
 from loadfactor.store.disk import append_audit
+from loadfactor.store.generations import Choice, choose
 from loadfactor.store.import_records import GONE, ImportRecord, list_imports, list_outgrown
 from loadfactor.store.importing import Progress, Receipt, import_files, import_rows
 from loadfactor.store.live_rows import flush_live
-from loadfactor.store.manifest import Loss
+from loadfactor.store.manifest import Loss, Manifest
 from loadfactor.store.merging import merge_store
-from loadfactor.store.repair import repair_store, start_repair
+from loadfactor.store.place import Place
+from loadfactor.store.repair import find_choices, repair_store, start_repair
 from loadfactor.store.sample_files import quote
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
@@ -52,7 +54,13 @@ def add_files(
 
 
 def add_rows(
-    store: Store, idle_below: float, source: Source, items: Iterable[Rows | Gap], name: str, progress: Progress
+    store: Store,
+    idle_below: float,
+    source: Source,
+    items: Iterable[Rows | Gap],
+    name: str,
+    progress: Progress,
+    has_source_times: bool = True,
 ) -> Receipt:
     """As `Books.add_rows`."""
 
@@ -60,7 +68,7 @@ def add_rows(
         for record in list_imports(writer, f"digest = {quote(name)}"):
             gaps = tuple(Gap(*gap) for gap in record.gaps)
             return Receipt(source.name, record.rows, gaps, already=True, number=record.number)
-        receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress)
+        receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress, has_source_times)
         if receipt.rows:
             _finish(writer, progress, idle_below)
         return receipt
@@ -109,10 +117,11 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
     return forgotten
 
 
-def flush(store: Store, idle_below: float) -> int:
+def flush(store: Store, idle_below: float, witnessed_ms: int = 0) -> int:
     """As `Books.flush`."""
 
     def work(writer: Writer) -> int:
+        writer.witnessed_ms = witnessed_ms
         if flush_live(writer):
             _finish(writer, quiet, idle_below)
         return writer.manifest.live_through
@@ -130,15 +139,37 @@ def compact(store: Store, idle_below: float, progress: Progress) -> None:
     store.change(work)
 
 
-def repair(store: Store, idle_below: float, progress: Progress) -> tuple[Loss, ...]:
-    """As `Books.repair`."""
+@dataclass(frozen=True)
+class Repair:
+    """A repair: what is lost, and which of the generations that were there was taken; None if there were no books."""
+
+    losses: tuple[Loss, ...]
+    takes: int | None
+    choices: tuple[Choice, ...]
+
+
+def repair(store: Store, idle_below: float, progress: Progress, take: int | None = None) -> Repair:
+    """As `Books.take_generation`."""
+    choices: tuple[Choice, ...] = ()
+    choice: Choice | None = None
+
+    def start(place: Place) -> Manifest:
+        nonlocal choices, choice
+        choices = find_choices(place)
+        if not choices:
+            return place.read_newest()
+        choice = choose(choices, take)
+        return start_repair(place, choice, choices)
 
     def work(writer: Writer) -> tuple[Loss, ...]:
         for_good = repair_store(writer)
         refresh(writer, progress, idle_below)
+        if choice is not None and writer.manifest.generation != choice.manifest.generation:
+            writer.manifest = replace(writer.manifest)  # published even if nothing else of it changed
         return writer.manifest.losses + for_good
 
-    return store.change(work, start_repair)
+    losses = store.change(work, start)
+    return Repair(losses, None if choice is None else choice.manifest.generation, choices)
 
 
 def quiet(_what: str, _share: float) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadfactor.base.clock import now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.collect.event_stream import EventStream
@@ -17,7 +18,7 @@ from loadfactor.collect.held_payloads import HeldPayloads, find_stream
 from loadfactor.collect.payload_stream import Numbered, PayloadStream, Received
 from loadfactor.collect.payloads import PAGE, REMOTE_WRITE
 from loadfactor.collect.sample_stream import SampleStream
-from loadfactor.collect.skipped import MISSED_S
+from loadfactor.collect.skipped import MISSED_S, Shortfall
 from loadfactor.sources.live import find_live_source
 from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
@@ -42,8 +43,9 @@ class Counts:
     acknowledged_samples: int = 0
     ingested_rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    last_refusal: tuple[str, float] | None = None
-    """Why a payload that will not come again was refused last, and when (monotonic, s)."""
+    last_refusal: Shortfall | None = None
+    """Why a payload that will not come again was refused last, and since when such ones are."""
+    last_refusal_s: float = 0.0  # monotonic
 
 
 class LiveCollector:
@@ -112,7 +114,10 @@ class LiveCollector:
             reason = _reason(error)
             counts.refused[reason] += 1
             if reason not in ("busy", "disk"):  # those come again
-                counts.last_refusal = str(error), time.monotonic()
+                before = self.find_refusal(stream_id)
+                since_ms = self._clock_ms() if before is None else before.since_ms
+                counts.last_refusal = Shortfall(f"a request was refused: {error}", since_ms)
+                counts.last_refusal_s = time.monotonic()
             raise
         counts.acknowledged_samples += received.samples
         return received
@@ -138,6 +143,7 @@ class LiveCollector:
                 stream.take_due(self._clock_ms())
                 ingested = stream.ingest(None if everything or stream_id != REMOTE_WRITE else began - HOLD_S)
             except Exception as error:
+                DEFECTS.explain(stream_id, error)
                 failed = failed or error
                 continue
             self.counts[stream_id].ingested_rows += ingested
@@ -174,13 +180,10 @@ class LiveCollector:
             found.update({skipped.reason: skipped.count for skipped in stream.skipped.list()})
         return found
 
-    def describe_shortfall(self, stream_id: str) -> str:
-        """In words, what of a stream is refused, skipped or held lately that somebody may miss; empty where it is nothing."""
-        stream, refusal = self._streams[stream_id], self.counts[stream_id].last_refusal
-        found = [stream.skipped.describe_missed(), stream.describe_ahead()]
-        if refusal is not None and time.monotonic() - refusal[1] < MISSED_S:
-            found.append(f"a request was refused: {refusal[0]}")
-        return "; ".join(filter(None, found))
+    def find_refusal(self, stream_id: str) -> Shortfall | None:
+        """Find the last request of a stream that was refused lately and will not come again."""
+        counts = self.counts[stream_id]
+        return counts.last_refusal if time.monotonic() - counts.last_refusal_s < MISSED_S else None
 
     @property
     def stream_ids(self) -> list[str]:

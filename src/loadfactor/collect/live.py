@@ -4,17 +4,18 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from loadfactor.base.clock import ClockWatch, now_ms
+from loadfactor.base.clock import ClockWatch, format_utc, now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import LoadfactorError
-from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR
+from loadfactor.base.health import HealthReason, Severity, Trouble, derive_status
+from loadfactor.base.units import MS_PER_MIN, MS_PER_S, S_PER_DAY, S_PER_HOUR
 from loadfactor.collect.amazon import CloudWatchMetrics, Ec2Instances, S3Objects
 from loadfactor.collect.backups import ScheduledBackups
 from loadfactor.collect.collector import LiveCollector
@@ -49,7 +50,7 @@ from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
 from loadfactor.sources.prometheus.query_answers import ALL, EXPORTERS, write_selector
 from loadfactor.store.live import LiveLog
 from loadfactor.store.live_database import count_quarantined
-from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
+from loadfactor.store.source_status import Failure, SourceStatus, explain_status, read_statuses, write_statuses
 
 INGEST_EVERY_S: Final = 2.0
 HELD_EVERY_S: Final = 1.0
@@ -63,6 +64,10 @@ SILENT_S: Final = 900.0
 """A source that sent samples and sends none for so long is called silent."""
 CLOCK_S: Final = float(S_PER_HOUR)
 """So long after our clock was set that is reported."""
+ASIDE_S: Final = float(S_PER_DAY)
+"""For so long after a payload was set aside the server is degraded; then it is a note."""
+BUSY_MS: Final = 15 * MS_PER_MIN
+"""A flush that is put off for less is a note: another command may be writing."""
 MOST_ANSWERS: Final = 3
 """So many fetched answers may wait to be ingested; then fetching waits."""
 
@@ -96,11 +101,10 @@ class ReceiverCounts:
 
 @dataclass
 class _Flush:
-    """When live rows became files last, and what hinders it."""
+    """When live rows became files last."""
 
     at_s: float
     rows: int = 0
-    error: str = ""
 
 
 class LiveService:
@@ -124,13 +128,14 @@ class LiveService:
         `samples_own`: whether this machine's GPUs are of this store where nothing else is configured.
         """
         self.collector = LiveCollector(live)
-        self.ingest_error = ""
+        self._ingest_trouble, self._flush_trouble = Trouble(), Trouble()
         self._folder, self._flush_books, self._live, self._log = folder, flush, live, log
         self._flush = _Flush(time.monotonic())
         self._flushing = threading.Lock()
         self._held = ScrapedPayloads(self.collector.write)
         self._quarantined_before = count_quarantined(folder)
         self._logged_quarantined = 0
+        self._aside_s, self._aside_ms = 0.0, 0  # when the last payload was set aside: monotonic, and ms UTC
         self._written: list[SourceStatus] = []
         self._clock_watch, self._clock, self._clock_s = ClockWatch(), PartStatus(), 0.0
         self._before = {status.name: status for status in read_statuses(folder)}
@@ -277,17 +282,71 @@ class LiveService:
 
     def health(self) -> dict[str, Any]:
         """The answer of GET /health; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
-        sources = self.statuses()
-        wrong = [source for source in sources if source.status in ("failing", "degraded", "silent")]
-        error = self._describe_fault() or self.ingest_error or self._flush.error
-        quarantined = len(self.collector.quarantined)
+        statuses = self.statuses()
+        reasons = self._explain(statuses)
+        error = self._describe_fault() or self._ingest_trouble.cause or self._flush_trouble.cause
         return {
-            "status": "failing" if error else "degraded" if wrong or quarantined else "ok",
-            "sources": [_describe(source) for source in sources],
+            "status": derive_status(reasons),
+            "reasons": [asdict(reason) for reason in reasons],
+            "sources": [_describe(status) for status in statuses],
             "lag_s": round(self.collector.lag_s, 3),
             "error": error or None,
-            "set_aside": self._quarantined_before + quarantined,
+            "set_aside": self._quarantined_before + len(self.collector.quarantined),
         }
+
+    def reasons(self) -> list[HealthReason]:
+        """List why something is not collected or booked; it asks neither the disk nor the books."""
+        return self._explain(self.statuses())
+
+    def _explain(self, statuses: Sequence[SourceStatus]) -> list[HealthReason]:
+        explained = map(explain_status, statuses)
+        return [
+            *self._explain_store(),
+            *(reason for reason in explained if reason is not None),
+            *self._explain_skipped(),
+            *self._explain_set_aside(),
+        ]
+
+    def _explain_store(self) -> Iterator[HealthReason]:
+        def explain(severity: Severity, cause: str, since_ms: int | None, action: str) -> HealthReason:
+            return HealthReason("store", None, severity, cause, format_utc(since_ms), action)
+
+        if fault := self._describe_fault():
+            since_ms = now_ms() - int(self._live.fault_s * MS_PER_S)
+            action = "give the disk of the books room, or see what ails it; writing goes on by itself"
+            yield explain("failing", fault, since_ms, action)
+        if self._ingest_trouble.cause:
+            action = "see what the cause names; what came is kept, and booked when that is over"
+            yield explain("failing", self._ingest_trouble.cause, self._ingest_trouble.since_ms, action)
+        if self._flush_trouble.cause and self._flush_trouble.since_ms is not None:
+            is_long = now_ms() - self._flush_trouble.since_ms > BUSY_MS
+            action = "wait for another command that writes, or see to the disk; rows are readable meanwhile"
+            severity: Severity = "degraded" if is_long else "note"
+            yield explain(severity, self._flush_trouble.cause, self._flush_trouble.since_ms, action)
+
+    def _explain_skipped(self) -> Iterator[HealthReason]:
+        """A series that is odd is a note: its neighbours are kept, and nothing that the server can do helps."""
+        for stream_id in self.collector.stream_ids:
+            for missed in self.collector.stream(stream_id).skipped.list_missed():
+                action = "see to what sends these series; all others are kept"
+                yield HealthReason("collector", stream_id, "note", missed.cause, format_utc(missed.since_ms), action)
+
+    def _explain_set_aside(self) -> Iterator[HealthReason]:
+        now = len(self.collector.quarantined)
+        if count := self._quarantined_before + now:
+            is_recent = now > 0 and time.monotonic() - self._aside_s < ASIDE_S
+            noun = "payload" if count == 1 else "payloads"
+            cause = f"{count:,} {noun} could not be decoded and lie in quarantine/ of the books, not booked"
+            action = "report it with the files, and delete them; the log names each one and why"
+            severity: Severity = "degraded" if is_recent else "note"
+            since_utc = format_utc(self._aside_ms if now else None)
+            yield HealthReason("collector", None, severity, cause, since_utc, action)
+
+    @property
+    def witnessed_ms(self) -> int:
+        """The newest sample of senders and servers that have a clock of their own; 0 if there is none."""
+        stream_ids = [REMOTE_WRITE, *(pull.name for pull in self._pulls)]
+        return max((at for name in stream_ids for at in self.collector.stream(name).last_sample_ms.values()), default=0)
 
     def note_clock(self, what: str) -> None:
         """The clock is, or was, not right: health and `doctor` say so for a while."""
@@ -315,22 +374,28 @@ class LiveService:
         found += [status for source in self._polled for status in source.statuses()]
         for name, at_ms in sorted(self.collector.last_sample_ms.items()):
             silent = self.collector.seen_s_ago(name) > SILENT_S
-            error = f"no sample since {_iso(at_ms)}" if silent else None
+            error = f"no sample since {format_utc(at_ms)}" if silent else None
             found.append(SourceStatus(name, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
         found = self._report_shortfalls(found) or [SourceStatus(REMOTE_WRITE, "waiting")]
         was_set = self._clock.error and time.monotonic() - self._clock_s < CLOCK_S
         return [*found, self._clock.describe("clock")] if was_set else found
 
     def _report_shortfalls(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
-        """The statuses with what their streams skip; well ones are degraded where somebody may miss what was not kept."""
+        """Add what their streams skip. A refused request degrades a source that is well; samples ahead of the clock do not."""
         by_name = {status.name: status for status in statuses}
         for stream_id in self.collector.stream_ids:
-            short = self.collector.describe_shortfall(stream_id)
-            skipped = self.collector.stream(stream_id).skipped.list()
+            stream = self.collector.stream(stream_id)
+            refusal, ahead, skipped = self.collector.find_refusal(stream_id), stream.find_ahead(), stream.skipped.list()
+            short = [shortfall for shortfall in (refusal, ahead) if shortfall is not None]
             if short or skipped:
                 status = by_name.get(stream_id, SourceStatus(stream_id, "ok"))
                 if short and status.error is None:
-                    status = replace(status, status="degraded", error=short)
+                    status = replace(
+                        status,
+                        status="degraded" if refusal is not None else status.status,
+                        error="; ".join(shortfall.cause for shortfall in short),
+                        since_ms=min(shortfall.since_ms for shortfall in short),
+                    )
                 by_name[stream_id] = replace(status, skipped=skipped)
         return list(by_name.values())
 
@@ -415,12 +480,7 @@ class LiveService:
             try:
                 await work()
             except Exception as error:  # a defect of ours must not stop collection
-                self._log(
-                    level="error",
-                    event="a repeated task failed",
-                    task=work.__name__,
-                    error=f"{type(error).__name__}: {error}",
-                )
+                DEFECTS.explain(work.__name__.strip("_"), error)
             await asyncio.sleep(max(0.05, began + every_s - time.monotonic()))
 
     async def _ingest(self) -> None:
@@ -429,11 +489,12 @@ class LiveService:
             self.note_clock(f"our clock was set {'forward' if step_s > 0 else 'back'} by {_show_length(abs(step_s))}")
         try:
             self._flush.rows += await asyncio.to_thread(self.collector.ingest)
-            self.ingest_error = ""
-        except LoadfactorError as error:
-            self.ingest_error = str(error)
+            self._ingest_trouble.note("")
+        except Exception as error:  # also a defect of ours: /health has to say that nothing is booked
+            self._ingest_trouble.note(DEFECTS.explain("ingest", error))
         for path in self.collector.quarantined[self._logged_quarantined :]:
             self._logged_quarantined += 1
+            self._aside_s, self._aside_ms = time.monotonic(), now_ms()
             self._log(level="error", event="a body that could not be decoded was set aside", file=str(path))
 
     async def _flush_when_due(self) -> None:
@@ -447,16 +508,20 @@ class LiveService:
             try:
                 self._live.discard_through(self._flush_books())
                 self._flush = _Flush(time.monotonic())
-            except LoadfactorError as error:
+                self._flush_trouble.note("")
+            except Exception as error:  # also a defect of ours: rows stay live, and readers see them
                 again_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
-                self._flush = _Flush(again_s, error=str(error))
-                self._log(level="warning", event="live rows stay live for now", error=str(error))
+                self._flush = _Flush(again_s)
+                why = DEFECTS.explain("flush", error)
+                self._flush_trouble.note(why)
+                self._log(level="warning", event="live rows stay live for now", error=why)
 
     async def _keep_statuses(self) -> None:
         now = self.statuses()
         if [replace(s, last_sample_ms=None) for s in now] != [replace(s, last_sample_ms=None) for s in self._written]:
-            await asyncio.to_thread(write_statuses, self._folder, now)
-            self._written = now
+            with suppress(OSError):  # on a full disk, of which /health speaks: they are written again at the next turn
+                await asyncio.to_thread(write_statuses, self._folder, now)
+                self._written = now
 
 
 def _describe(source: SourceStatus) -> dict[str, Any]:
@@ -464,7 +529,7 @@ def _describe(source: SourceStatus) -> dict[str, Any]:
     found = {
         "name": source.name,
         "status": source.status,
-        "last_sample": _iso(source.last_sample_ms),
+        "last_sample": format_utc(source.last_sample_ms),
         "error": source.error,
     }
     group = {} if source.targets is None else {"targets": source.targets, "answering": source.answering}
@@ -481,10 +546,3 @@ def _show_length(seconds: float) -> str:
         if seconds >= 2 * factor:
             return f"{seconds / factor:,.4g} {unit}"
     return f"{seconds:,.0f} s"
-
-
-def _iso(at_ms: int | None) -> str | None:
-    if at_ms is None:
-        return None
-    at = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import BusyError, LimitError
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.held_payloads import HELD, HELD_BYTES, HeldPayloads, hold, is_ahead, pick_held, unhold
@@ -22,7 +23,7 @@ from loadfactor.collect.payloads import (
     unpack_answer,
     unpack_page,
 )
-from loadfactor.collect.skipped import MISSED_S
+from loadfactor.collect.skipped import MISSED_S, Shortfall
 from loadfactor.sources.base import Rows, Skip
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.metrics_page import PageReader
@@ -61,10 +62,11 @@ class _Arrival(NamedTuple):
 
 
 class Skew(NamedTuple):
-    """Samples came so far ahead of our clock (s); when, monotonic (s)."""
+    """Samples that come so far ahead of our clock (s): when the last ones came, monotonic (s), and since when (ms UTC)."""
 
     ahead_s: float
     at_s: float
+    since_ms: int
 
     def __str__(self) -> str:
         hours, minutes = self.ahead_s / S_PER_HOUR, self.ahead_s / S_PER_MIN
@@ -87,6 +89,7 @@ class SampleStream(PayloadStream):
         self.held = held or HeldPayloads()
         self.skew: Skew | None = None
         """Samples that came from ahead of our clock last."""
+        self._opened_ms = now_ms()
         self.most_series: int | None = None
         """A payload with a series beyond so many is refused; those before go on."""
         self._arrived: deque[_Arrival] = deque()
@@ -210,14 +213,19 @@ class SampleStream(PayloadStream):
     def _see_skew(self, points: Points, ahead: Points, now_ms: int) -> None:
         newest_ms = max((int(some.at_ms.max()) for some in (points, ahead) if len(some.at_ms)), default=0)
         if newest_ms - now_ms > SKEW_MS:
-            self.skew = Skew((newest_ms - now_ms) / MS_PER_S, time.monotonic())
+            now_s, before = time.monotonic(), self.skew
+            since_ms = before.since_ms if before is not None and now_s - before.at_s < MISSED_S else now_ms
+            self.skew = Skew((newest_ms - now_ms) / MS_PER_S, now_s, since_ms)
 
-    def describe_ahead(self) -> str:
-        """In words, how far samples came ahead of our clock lately, and how many payloads wait for it."""
-        waiting = self.held.count
-        if self.skew is None or (not waiting and time.monotonic() - self.skew.at_s > MISSED_S):
-            return f"{waiting:,} requests wait for this machine's clock to come to their samples" if waiting else ""
-        return f"{self.skew}" + (f", {waiting:,} requests wait until it is there" if waiting else "")
+    def find_ahead(self) -> Shortfall | None:
+        """Find how far samples came ahead of our clock lately, and how many payloads wait for it."""
+        waiting, skew = self.held.count, self.skew
+        since_ms = skew.since_ms if skew is not None else self._opened_ms
+        if skew is None or (not waiting and time.monotonic() - skew.at_s > MISSED_S):
+            cause = f"{waiting:,} requests wait for this machine's clock to come to their samples" if waiting else ""
+        else:
+            cause = f"{skew}" + (f", {waiting:,} requests wait until it is there" if waiting else "")
+        return Shortfall(cause, since_ms) if cause else None
 
     @property
     def last_sample_ms(self) -> dict[str, int]:

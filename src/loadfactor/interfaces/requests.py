@@ -5,7 +5,6 @@ after it. Nothing heavy is imported here: the command line reads these classes f
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from loadfactor.base.limits import WAIT_H
 from loadfactor.base.paths import is_joint, join_stores, name_store, read_store, read_url, say_read_only
 from loadfactor.base.quantities import parse_duration_s
 from loadfactor.base.request import Request, option
+from loadfactor.interfaces.notices import write_notice
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
@@ -58,12 +58,12 @@ class StoreRequest(Request):
         # reports a damaged manifest.
         with suppress(DamageError):
             if clashes := books.describe_clashes():
-                print(f"loadfactor: {clashes}", file=sys.stderr)
+                write_notice(clashes)
             losses = books.store.manifest.losses
             if losses:
                 files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
                 line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
-                print(f"loadfactor: {line}", file=sys.stderr)
+                write_notice(line)
         return books
 
     @property
@@ -149,7 +149,7 @@ class SpanRequest(Request):
                     "this ledger was booked by another version or with another idle_below: every question books it anew"
                 )
                 command = f"loadfactor compact --store {quote(store)}"
-                print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
+                write_notice(f"{line}; `{command}` writes it once")
         return books
 
     @property
@@ -350,17 +350,6 @@ class CommitmentsRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditsRequest(MonthRequest):
-    """Options of `loadfactor bill credits`."""
-
-    month: str | None = option("The month: 2026-10. [default: the last one that the books know whole]", None)
-    sla: str | None = option("Only this contract, by its name or provider.", None)
-    basis: str | None = option(
-        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class BridgeRequest(MonthRequest):
     """Options of `loadfactor bill bridge`."""
 
@@ -444,14 +433,6 @@ class UsersRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnforceRequest(StoreRequest):
-    """Options of `loadfactor enforce`."""
-
-    dry_run: bool = option("List what would be done, and do nothing.", False)
-    log: bool = option("List what was done, every step.", False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DigestRequest(MonthRequest):
     """Options of `loadfactor digest`."""
 
@@ -520,25 +501,6 @@ class SourcesRequest(Request):
 
     config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
     store: Path | None = option(STORE_HELP, None, joins=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopRequest(Request):
-    by: Literal["gpu", "node", "job", "team"] = option("What a row is.", "node")
-    sort: str | None = option(
-        "Order by name, gpus, utilization, sm_activity, memory, power_w, temperature_c or cost_per_hour; -NAME: largest first.",
-        None,
-    )
-    filter: str = option("Only rows whose names have this in them.", "")
-    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
-    gpu: str | None = option("The last hour of one GPU, by the beginning of its name.", None)
-    last: str = option("The window: 1min, 5min, 1h, before the last sample.", "5min")
-    limit: int | None = option("Print at most so many rows.", None, at_least=1)
-    every: str = option("How often to look again.", "2s")
-    once: bool = option("Print one page.", False)
-    server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
-    token_file: Path | None = option("File with the token that server asks for.", None)
-    store: Path | None = option(STORES_HELP, None, joins=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -611,6 +573,17 @@ class RetainRequest(StoreRequest):
     """Options of `loadfactor retain`."""
 
     dry_run: bool = option("Say what would be dropped, and drop nothing.", False)
+    confirm: bool = option(
+        "The clock is right: drop, although it is more than a day from the newest time that the store recorded.", False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairRequest(StoreRequest):
+    """Options of `loadfactor repair`."""
+
+    plan: bool = option("Say which generations of the books are there and what each keeps, and change nothing.", False)
+    take: int | None = option("Take this generation, as --plan lists them. [default: the one that --plan says]", None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from loadfactor.base.errors import SourceError, say_why
+from loadfactor.base.limits import MOST_UNPACKED_TIMES, UNPACKED_FREELY_BYTES
+from loadfactor.base.spelling import spell_out_bytes
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, ReadOptions, Rows
 from loadfactor.sources.parsing.text_blocks import join_pieces, strip_rotation
 
 PIECE_BYTES: Final = BYTES_PER_MIB
 _GZIP: Final = b"\x1f\x8b"
-_UNPACKED_TIMES: Final = 250  # gzip reaches 1,030 with one byte repeated; logs stay below 50
-_UNPACKED_BYTES: Final = 64 * BYTES_PER_MIB  # from here on the ratio counts
 _OTHER_KINDS: Final = (
     (stat.S_ISDIR, "a folder; name the files in it"),
     (stat.S_ISFIFO, "a pipe; save what comes out of it in a file first"),
@@ -69,7 +69,7 @@ class FileChunks:
 
     def as_input(self) -> Input:
         """These bytes, called like their file. Nothing is opened before they are read."""
-        return Input(str(self.path), self, self.path.name)
+        return Input(spell_out_bytes(str(self.path)), self, spell_out_bytes(self.path.name))
 
     def note_growth(self) -> Iterator[Gap]:
         """A gap when something was added to the file since it was opened."""
@@ -89,16 +89,21 @@ class FileChunks:
             yield rest
 
     def _unpack(self, raw: IO[bytes], size: int) -> Iterator[bytes]:
-        opened, unpacked = _FirstBytes(raw, size, self.path), 0
+        opened = _FirstBytes(raw, size, self.path)
+        unpacked = 0
         file = gzip.GzipFile(fileobj=opened)  # type: ignore[call-overload]
         while piece := file.read(PIECE_BYTES):
             unpacked += len(piece)
-            if unpacked > max(_UNPACKED_BYTES, _UNPACKED_TIMES * (size - opened.left)):
-                raise SourceError(
-                    f"{self.path} unpacks to more than {_UNPACKED_TIMES} times its size, which no log does; "
-                    "check that it is the right file"
-                )
+            check_unpacked(self.path, size - opened.left, unpacked)
             yield piece
+
+
+def check_unpacked(path: Path, packed_bytes: int, unpacked_bytes: int) -> None:
+    """Raise SourceError if so much of a packed file unpacked to more than any honest one does."""
+    if unpacked_bytes > max(UNPACKED_FREELY_BYTES, MOST_UNPACKED_TIMES * packed_bytes):
+        raise SourceError(
+            f"{path} unpacks to more than {MOST_UNPACKED_TIMES} times its size, which no log does; check that it is the right file"
+        )
 
 
 def note_growth(files: Iterable[FileChunks]) -> Iterator[Gap]:

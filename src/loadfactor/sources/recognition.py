@@ -9,6 +9,7 @@ from typing import Final
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.files import FileChunks
+from loadfactor.sources.parsing.cells import quote
 
 _LOOKED_AT_BYTES: Final = 4096
 _IMPORT: Final = "`loadfactor import"
@@ -407,6 +408,11 @@ def name_others(source: Source) -> Source:
                 yield item
         except SourceError as error:
             raise _explain(error, paths, name) from None
+        except UnicodeEncodeError as error:  # half a character, which JSON may hold as "\\ud800"
+            text = quote(str(error.object))
+            raise SourceError(f"{paths[0]}: {text} is no text in Unicode; write it in UTF-8") from None
+        except RecursionError:
+            raise SourceError(f"{paths[0]} is nested deeper than can be read; write it flat") from None
         if not has_rows and len(paths) == 1 and (found := _look(paths, str(paths[0]), name)):
             raise SourceError(f"{paths[0]}: nothing of {name} in it; this is {found[0]}: {found[1]}")
 

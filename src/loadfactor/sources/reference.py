@@ -2,8 +2,18 @@
 
 from typing import Final
 
+from loadfactor.base.limits import (
+    MOST_INPUT_BYTES,
+    MOST_INPUT_ROWS,
+    MOST_INPUT_S,
+    MOST_TEXT_BYTES,
+    MOST_UNPACKED_TIMES,
+    UNPACKED_FREELY_BYTES,
+)
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB
 from loadfactor.sources import NOT_READ, SOURCES, find_source
 from loadfactor.sources.origins import FEWER, ORIGINS
+from loadfactor.sources.parsing.text_blocks import LINE_LIMIT_BYTES
 
 _HEAD: Final = """# What can be read
 
@@ -12,6 +22,22 @@ holds and nothing reads is counted on the receipt. Live, the same decoders run b
 [Kubernetes](connect-kubernetes.md), [Slurm](connect-slurm.md) and [the clouds](connect-clouds.md).
 
 """
+_LIMITS: Final = f"""
+## How much of a file is read
+
+A file may come from anybody, also by `POST /api/v1/imports`. One that takes more than is said here is refused in one line, and
+nothing of it is kept. Text and tables in Parquet have no fixed limit of rows or seconds, because rows there cost their bytes.
+
+| input | at most |
+|---|---|
+| SQLite (MLflow, Nsight Systems, rocprof) | {MOST_INPUT_ROWS:,} rows, {MOST_INPUT_BYTES // BYTES_PER_GIB} GiB of cells and {MOST_INPUT_S} seconds per file; views and virtual tables are not read |
+| gzip | {MOST_UNPACKED_TIMES} times its size, from {UNPACKED_FREELY_BYTES // BYTES_PER_MIB} MiB on |
+| Parquet | {MOST_UNPACKED_TIMES} times its size, from {MOST_TEXT_BYTES // BYTES_PER_MIB} MiB per column of a row group and {MOST_INPUT_BYTES // BYTES_PER_GIB} GiB per file on; from {MOST_INPUT_ROWS:,} rows on, {MOST_UNPACKED_TIMES} rows per byte |
+| Parquet of Nsight Systems, read whole | {MOST_INPUT_ROWS:,} rows per table, {MOST_INPUT_BYTES // BYTES_PER_GIB} GiB of texts per column |
+| text | {LINE_LIMIT_BYTES // BYTES_PER_MIB} MiB per line |
+| XML of nvidia-smi | 16 MiB and 100,000 elements per GPU; no entities |
+| JSON | as deep as Python reads, less than 1,000 levels |
+"""  # noqa: E501
 _OPTIONS: Final = {"begun": "--start"}
 
 
@@ -36,6 +62,7 @@ def write_sources_page() -> str:
             parts.append(f"\nMore: [{entry.page.replace('-', ' ')}]({entry.page}.md).\n")
     parts.append("\n## No sources of their own\n\n| | what it is | instead |\n|---|---|---|\n")
     parts += [f"| {' | '.join(map(_escape, row))} |\n" for row in NOT_READ]
+    parts.append(_LIMITS)
     return "".join(parts)
 
 

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.base.paths import cache_folder, folder_beside
+from loadfactor.base.small_json import parse_json
 from loadfactor.base.units import BYTES_PER_GB, S_PER_MIN
 from loadfactor.store import disk
 from loadfactor.store.folder import STAGING, check_file, list_names, read_moved
@@ -274,7 +275,8 @@ class Bucket(Place):
         seen, end_s = None, 0.0
         while not self._has_turn and (turn := self._objects.get(TURN)) is not None:
             if turn != seen:
-                seen, end_s = turn, time.monotonic() + json.loads(turn)["for_s"]
+                seen = turn
+                end_s = time.monotonic() + _read_turn_s(turn)
             elif time.monotonic() > end_s:
                 self.remove(TURN)  # it died
             time.sleep(random.uniform(0.1, 0.3))
@@ -346,14 +348,29 @@ class Bucket(Place):
             self._objects.put(OWNER, mine, mode="create")
         kept = self._objects.get(OWNER) or b""
         if kept != mine:
-            where = json.loads(kept)
             raise StoreError(
-                f"the live rows of {self.name} are kept in {where['folder']} on {where['host']}; begin there, take another prefix"
+                f"the live rows of {self.name} are kept in {_describe_owner(kept)}; begin there, take another prefix"
                 f" here, or, where that disk is lost, remove {self.name}/{OWNER}"
             )
 
     def _remove_all(self, names: Iterable[str]) -> None:
         _at_once(self.remove, sorted(names))
+
+
+def _read_turn_s(content: bytes) -> float:
+    """How long another writer has its turn; the shortest if it wrote nothing that can be read."""
+    try:
+        return float(parse_json(content)["for_s"])
+    except (ValueError, TypeError, KeyError):
+        return LONGEST_PAUSE_S
+
+
+def _describe_owner(content: bytes) -> str:
+    try:
+        owner = parse_json(content)
+        return f"{owner['folder']} on {owner['host']}"
+    except (ValueError, TypeError, KeyError):
+        return "a folder that its note does not name"
 
 
 def _touch(path: Path) -> None:

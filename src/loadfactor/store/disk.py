@@ -47,6 +47,19 @@ def rename(old: Path, new: Path) -> None:
     old.rename(new)
 
 
+def move_aside(path: Path, folder: Path) -> None:
+    """Move a file into a folder of the same file system, never over one that lies there.
+
+    Raises FileNotFoundError.
+    """
+    target = folder / path.name
+    number = 2
+    while target.exists():
+        target = folder / f"{path.name}.{number}"
+        number += 1
+    rename(path, target)
+
+
 def link(old: Path, new: Path) -> None:
     """Give a file a second name."""
     os.link(old, new)

@@ -4,12 +4,15 @@ Publishing keeps the manifest before under a second name, `manifest-<generation>
 it read, under whichever name; a generation that nobody holds goes, with the files that no other generation names. Locking writes
 nothing, so a folder that cannot be written can be read all the same.
 
+The newest manifest lies there twice: as `manifest.json`, and as a copy under the name of its generation. If an older one is put in
+its place, the copy, and what files say of themselves (`generations`), tell that there is a newer one; until `repair` has taken one
+of them, nothing is written and nothing removed.
+
 Cleanup of what killed writers left: staging folders, what had left them unpublished, and manifests half written. Only names
 that the store gives are touched, and only beside a manifest that can be read.
 """
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -21,8 +24,9 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from loadfactor.base.errors import StoreError, say_why
+from loadfactor.base.errors import DamageError, StoreError, say_why
 from loadfactor.base.paths import name_store
+from loadfactor.base.small_json import MAX_JSON_BYTES, parse_json
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
 from loadfactor.store.live_copy import LOG_SUFFIX
@@ -41,7 +45,8 @@ from loadfactor.store.place import MOVED, Generation, Place
 
 LONGEST_WAIT_S = 10.0
 """So long a writer waits for another one: a flush of live rows takes moments, an import may take minutes."""
-_EARLIER = re.compile(r"manifest-[0-9]+\.json")
+NUMBERED = re.compile(r"manifest-([0-9]{1,18})\.json")
+"""A manifest under the number of its generation: an earlier one that may be read, or the copy of the newest."""
 STAGING = re.compile(r"staging-[0-9a-f]{32}")
 _HALF_WRITTEN = re.compile(re.escape(NAME) + r"\.[0-9a-f]{32}\.tmp")
 _checksums: dict[tuple[Path, int, int], int] = {}  # of files read in this process, by path, inode and time of change
@@ -87,6 +92,16 @@ class Folder(Place):
                         if created:
                             self.folder.rmdir()
 
+    def refuse_older(self, manifest: Manifest) -> None:
+        from loadfactor.store.generations import find_newer  # it reads footers, which no question does
+
+        newer = find_newer(self.folder, manifest)
+        if newer and self.read_newest().generation <= manifest.generation:  # else a writer published meanwhile
+            raise DamageError(
+                f"{self.folder / NAME} is older than {newer[0]} beside it, and what came since would be lost; see what there is"
+                f" with `loadfactor repair --plan --store {self.folder}`, then run it without --plan"
+            )
+
     def remove_leftovers(self, manifest: Manifest) -> None:
         named = {f.name for f in manifest.files}
         for path in list(self.folder.iterdir()):
@@ -96,6 +111,8 @@ class Folder(Place):
                 for name in read_moved(path):
                     if OWN_NAME.fullmatch(name) and name not in named:
                         disk.remove(self.folder / name)
+                # Without the list, a file that a power loss brought back would look like one of a newer generation.
+                disk.sync_folder(self.folder)
                 shutil.rmtree(path, ignore_errors=True)
 
     def announce(self, work: Path) -> None:
@@ -180,7 +197,7 @@ class FolderGeneration(Generation):
         try:
             with os.fdopen(os.dup(handle), "rb") as file:
                 file.seek(0)
-                self.manifest = _understand(file.read(), path)
+                self.manifest = _understand(file.read(MAX_JSON_BYTES + 1), path)
         except BaseException:
             self.close()
             raise
@@ -197,11 +214,12 @@ def publish(folder: Path, old: Manifest, new: Manifest) -> Manifest:
     So does one that was rebuilt from the files and never published: its files that the new one does not name go with it.
     """
     new = replace(new, generation=old.generation + 1)
-    earlier = folder / f"manifest-{old.generation}.json"
+    content = write_down(new)
+    earlier = folder / name_numbered(old.generation)
     beside = folder / f"{NAME}.{uuid4().hex}.tmp"
     try:
-        disk.write_file(beside, write_down(new))
-        disk.remove(earlier)  # of a writer that died here
+        disk.write_file(beside, content)
+        disk.remove(earlier)  # of a writer that died here, or the copy: who reads holds a lock on the manifest itself
         if (folder / NAME).exists():
             disk.link(folder / NAME, earlier)
         elif old.files:
@@ -216,7 +234,38 @@ def publish(folder: Path, old: Manifest, new: Manifest) -> Manifest:
             disk.remove(beside)
         raise
     disk.sync_folder(folder)
+    _keep_copy(folder, new, content)
     return new
+
+
+def _keep_copy(folder: Path, manifest: Manifest, content: bytes) -> None:
+    """Keep the newest manifest a second time, to be found where an older one is put in its place.
+
+    A file of its own, not a link: what writes over `manifest.json` would write over a link as well. Not synced, as books without
+    it are whole; one that a power loss has spoilt does not have the checksum that it says.
+    """
+    if not manifest.files:
+        return
+    copy = folder / name_numbered(manifest.generation)
+    beside = folder / f"{NAME}.{uuid4().hex}.tmp"
+    with suppress(OSError):  # the books are published: a full disk takes nothing of that back
+        beside.write_bytes(content)
+        beside.rename(copy)
+
+
+def name_numbered(generation: int) -> str:
+    """The name of the manifest of a generation beside the newest one.
+
+    >>> name_numbered(7)
+    'manifest-7.json'
+    """
+    return f"manifest-{generation}.json"
+
+
+def list_numbered(folder: Path) -> dict[int, Path]:
+    """The manifests that lie there under the number of their generation."""
+    matches = [(NUMBERED.fullmatch(path.name), path) for path in folder.iterdir()]
+    return {int(match[1]): path for match, path in sorted(matches, key=lambda of: of[1].name) if match}
 
 
 def remove_unread(folder: Path, current: Manifest) -> None:
@@ -224,9 +273,14 @@ def remove_unread(folder: Path, current: Manifest) -> None:
     kept = {f.name for f in current.files}
     gone: list[tuple[Path, set[str]]] = []
     with ExitStack() as locks:
-        for path in (p for p in folder.iterdir() if _EARLIER.fullmatch(p.name)):
+        for generation, path in list_numbered(folder).items():
+            if generation == current.generation:
+                continue  # the copy
             file = locks.enter_context(path.open("rb"))
-            names = list_names(file.read())
+            names = list_names(file.read(MAX_JSON_BYTES))
+            if generation > current.generation:
+                kept |= names  # not this writer's to judge
+                continue
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is gone: who opens it now sees that
                 gone.append((path, names))
@@ -242,7 +296,7 @@ def remove_unread(folder: Path, current: Manifest) -> None:
 def list_names(content: bytes) -> set[str]:
     """The files that a manifest of any format names; none where it cannot be read, and what it named stays."""
     try:
-        names = {file["name"] for file in json.loads(content)["files"]}
+        names = {file["name"] for file in parse_json(content)["files"]}
     except (ValueError, KeyError, TypeError):
         return set()
     return {name for name in names if isinstance(name, str) and OWN_NAME.fullmatch(name)}

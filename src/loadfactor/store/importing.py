@@ -1,7 +1,6 @@
 """Importing files into a store: every row of them or, on any error, none; and which spans of the ledger they touch."""
 
 import hashlib
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadfactor.base.errors import InputError, SourceError
+from loadfactor.base.paths import DIGEST_DIGITS
+from loadfactor.base.spelling import spell_out_bytes
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import DeviceEvent, Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.text_blocks import strip_rotation
@@ -85,15 +86,20 @@ def import_rows(
     digest: str,
     files: Iterable[Path],
     progress: Progress,
+    has_source_times: bool = True,
 ) -> Receipt:
-    """Add rows to the books as one import with a record of it; nothing is added where there are no rows."""
+    """Add rows to the books as one import with a record of it; nothing is added where there are no rows.
+
+    `has_source_times`: False for rows that this machine's clock stamped.
+    """
     number = writer.manifest.last_import + 1
+    writer.has_source_times = has_source_times
     origin = Origin(source.name, source.default_step_s, source.watches)
     receipt = add_rows(writer, origin, items, options, number, progress)
     if not receipt.rows:
         return receipt
     stated = tuple((g.where, g.what, g.count) for g in receipt.gaps)
-    names = tuple(str(f) for f in files)
+    names = tuple(spell_out_bytes(str(file)) for file in files)
     record = ImportRecord(
         number, digest, source.name, names, receipt.rows, stated, options.held_by, int(time() * MS_PER_S)
     )
@@ -175,7 +181,8 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
     total = hashlib.sha256(stated.encode())
     for name, path in sorted((strip_rotation(f.name), f) for f in files):
         with path.open("rb") as file:
-            total.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{name} {content}".encode(errors="surrogateescape"))
     return total.hexdigest()
 
 
@@ -261,7 +268,7 @@ def _set_late_aside(writer: Writer, day: int, rows: pa.Table) -> None:
     path = (
         writer.folder
         / QUARANTINE
-        / f"late-{date.fromordinal(_EPOCH + day)}-{zlib.crc32(content):08x}"
+        / f"late-{date.fromordinal(_EPOCH + day)}-{hashlib.sha256(content).hexdigest()[:DIGEST_DIGITS]}"
         / "samples.parquet"
     )
     disk.make_folder(path.parent)

@@ -508,7 +508,7 @@ def set_damaged_aside(folder: Path, to: Path, after: int) -> bool:
         to.mkdir(exist_ok=True)
         for suffix in ("", LOG_SUFFIX, "-shm"):  # the write-ahead log later: without its database it is damage still
             with suppress(FileNotFoundError):
-                disk.rename(folder / f"{NAME}{suffix}", to / f"{NAME}{suffix}")
+                disk.move_aside(folder / f"{NAME}{suffix}", to)
         disk.sync_folder(folder)
     return True
 

@@ -4,12 +4,14 @@ import sqlite3
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from loadfactor.base.errors import DamageError, InputError, no_such, say_why
+from loadfactor.base.paths import DIGEST_DIGITS
 from loadfactor.sources.base import Rows
 from loadfactor.store import disk
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, LogMark, has_live, name_damage, open_marked_copy
@@ -322,7 +324,9 @@ QUARANTINE = "quarantine"
 
 def quarantine_body(folder: Path, number: int, body: ReceivedBody) -> Path:
     """Keep a body as it came; where it lies. Once is as good as twice. Raises OSError where the disk does not take it."""
-    path = folder / QUARANTINE / f"body-{number}.{body.format}"
+    # Numbers begin again in a log that takes the place of a damaged one.
+    digest = sha256(body.content).hexdigest()[:DIGEST_DIGITS]
+    path = folder / QUARANTINE / f"body-{number}-{digest}.{body.format}"
     disk.make_folder(path.parent)
     new = path.with_suffix(".new")
     disk.write_file(new, body.content)

@@ -25,6 +25,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, StoreError
+from loadfactor.base.small_json import parse_json
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.tables.schema import REACH_STEPS, Span
 
@@ -173,6 +174,7 @@ class Manifest:
     live_through: int = 0  # batches of the live log up to this number are in files
     losses: tuple[Loss, ...] = ()
     dropped: Dropped = Dropped()
+    trusted_ms: int = 0  # the newest time that the clock may be measured by (`trusted_time`); 0: it is not known
 
     def of(self, table: str) -> tuple[StoredFile, ...]:
         """The files of one table that questions read."""
@@ -214,9 +216,9 @@ def understand(content: bytes, path: Path) -> Manifest:
     if found != FORMAT:
         raise refuse_format(str(path), found, FORMAT)
     body = {name: value for name, value in raw.items() if name not in ("format", "crc32")}
-    if raw.get("crc32") != _checksum(body):
-        raise damaged(path, "its checksum is not that of its text")
     try:
+        if raw.get("crc32") != _checksum(body):
+            raise damaged(path, "its checksum is not that of its text")
         manifest = Manifest(
             **body
             | {
@@ -226,12 +228,27 @@ def understand(content: bytes, path: Path) -> Manifest:
                 "dropped": _read_dropped(raw["dropped"]),
             }
         )
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
         raise damaged(path, " ".join(str(error).split())) from error
+    _check_types(manifest, path)
     for file in manifest.files:
         if not OWN_NAME.fullmatch(file.name):
             raise damaged(path, f"it names {file.name!r}, which no store wrote")
     return manifest
+
+
+def _check_types(manifest: Manifest, path: Path) -> None:
+    """Refuse a manifest with texts for numbers, and the like, before anything counts with them."""
+    texts = [manifest.currency, manifest.ledger_key, manifest.sources_key]
+    numbers = [manifest.generation, manifest.last_import, manifest.live_through]
+    for file in manifest.files:
+        texts += [file.name, file.table]
+        numbers += [file.rows, file.bytes, file.crc32]
+        numbers += [value for value in (file.from_ms, file.to_ms, file.day) if value is not None]
+    wrong: list[object] = [text for text in texts if not isinstance(text, str)]
+    wrong += [number for number in numbers if not isinstance(number, int)]
+    if wrong:
+        raise damaged(path, f"it says {str(wrong[0])[:40]!r} where something else belongs")
 
 
 def _read_dropped(raw: dict[str, Any]) -> Dropped:
@@ -353,9 +370,9 @@ def find_moved_ends(before: Span, after: Span) -> tuple[Span, ...]:
 
 def _parse(content: bytes, path: Path) -> dict[str, Any]:
     try:
-        raw = json.loads(content)
+        raw = parse_json(content)
     except ValueError as error:
-        raise damaged(path, " ".join(str(error).split())) from error
+        raise damaged(path, str(error)) from error
     if not isinstance(raw, dict):
         raise damaged(path, "it is no manifest")
     return raw

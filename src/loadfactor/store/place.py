@@ -91,6 +91,9 @@ class Place(ABC):
     def writing(self) -> AbstractContextManager[None]:
         """What a writer holds while it works. Raises StoreError, also where writing fails, which says that nothing has changed."""
 
+    def refuse_older(self, manifest: Manifest) -> None:  # noqa: B027 (in a bucket nobody puts back single files by accident)
+        """Raise DamageError if there is something newer than the manifest, which is put in its place: nobody may write over it."""
+
     @abstractmethod
     def remove_leftovers(self, manifest: Manifest) -> None:
         """Remove what writers left that died; `manifest` is the newest one."""

@@ -1,4 +1,4 @@
-"""Repair of a damaged store: a lost manifest is rebuilt from the files, damaged files go into quarantine, losses are noted.
+"""Repair of a damaged store: a generation is taken (`generations`), damaged files go into quarantine, losses are noted.
 
 Files say through which number live batches are in files, so that after a rebuild a live batch still counts exactly once.
 """
@@ -6,38 +6,34 @@ Files say through which number live batches are in files, so that after a rebuil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.store import disk
 from loadfactor.store.charge_imports import settle_charges
 from loadfactor.store.compaction import refold_table
-from loadfactor.store.folder import Folder, check_file, list_unfinished
+from loadfactor.store.folder import Folder
+from loadfactor.store.generations import Choice, find_newer, is_whole, list_choices, set_aside, start_from
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import ImportRecord, add_records, change_records, list_imports
 from loadfactor.store.live import set_damaged_aside
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_database import QUARANTINE
 from loadfactor.store.manifest import (
-    NAME,
     OWN_NAME,
-    Dropped,
     Loss,
     Manifest,
     StoredFile,
-    checksum_file,
     is_booked,
     merge,
-    read_file,
     subtract,
 )
 from loadfactor.store.place import Place
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.sample_imports import reaches_next_day, recount_votes
-from loadfactor.store.session import LEDGER, read_rows
+from loadfactor.store.session import read_rows
 from loadfactor.store.small_imports import LOGGED, name_columns
-from loadfactor.store.writer import Writer, count_rows, read_footer
+from loadfactor.store.writer import Writer, read_footer
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.columns import Table
 from loadfactor.tables.schema import ALWAYS, TABLES
@@ -46,58 +42,23 @@ UNKNOWN = "unknown"
 """The source of an import whose record was lost."""
 
 
-def start_repair(place: Place) -> Manifest:
-    """The manifest of a folder, or, where it is lost or damaged, one rebuilt from the files: all but the ledger is in them.
-
-    Raises InputError for a bucket.
-    """
+def find_choices(place: Place) -> tuple[Choice, ...]:
+    """The generations that a repair can take, the newest first. Raises InputError for a bucket."""
     if not isinstance(place, Folder):
         raise InputError(
             f"only folders are repaired: copy {place.name} with the object store's own tool, name the folder with --store, and"
             " copy it back into a new prefix"
         )
-    try:
-        return place.read_newest()
-    except DamageError:
-        if (place.folder / NAME).exists():
-            _quarantine(place.folder, NAME)
-        return rebuild_manifest(place.folder)
+    return list_choices(place.folder)
 
 
-def rebuild_manifest(folder: Path) -> Manifest:
-    """A manifest of the files that say what they are, without those that were never published.
-
-    Those that others of them replaced are still in it: `repair_store` drops them, and with that manifest they go.
-    """
-    found: dict[str, StoredFile] = {}
-    unfinished = list_unfinished(folder)
-    currency, flushed = "", {}
-    for path in sorted(folder.iterdir()):
-        is_own = OWN_NAME.fullmatch(path.name) and path.name not in unfinished
-        footer = read_footer(path) if is_own else None
-        if footer is not None:
-            footer.pop("replaces")
-            currency = footer.pop("currency") or currency
-            flushed[path.name] = footer.pop("live_through", 0)
-            file = read_file(footer)
-            found[path.name] = replace(
-                file, rows=count_rows(path), bytes=path.stat().st_size, crc32=checksum_file(path)
-            )
-    files = tuple(
-        sorted(found.values(), key=lambda file: flushed[file.name])
-    )  # as they were written, where one import has several
-    last = max([0, *(f.imports[1] for f in files if f.imports is not None)])
-    # a file of the ledger that says what it is is of a day without samples
-    frozen = merge([span for f in files if f.table == LEDGER for span in f.booked])
-    generations = [int(p.stem.removeprefix("manifest-")) for p in folder.glob("manifest-*.json")]
-    return Manifest(
-        max([1, *generations]),
-        currency,
-        files,
-        last,
-        live_through=max([0, *flushed.values()]),
-        dropped=Dropped(frozen=frozen),
-    )
+def start_repair(place: Place, choice: Choice, choices: tuple[Choice, ...]) -> Manifest:
+    """The manifest of a choice: as it is if that is what the folder is at, else newer than all there is."""
+    with suppress(DamageError):
+        newest = place.read_newest()
+        if newest == choice.manifest and not find_newer(place.folder, newest):
+            return newest
+    return start_from(place.folder, choice, choices)
 
 
 def repair_store(writer: Writer) -> tuple[Loss, ...]:
@@ -106,9 +67,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     What is lost for good and changes no answer is returned, not noted: what the lost records of imports reported.
     """
     rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
-    if rebuilt:
-        _drop_replaced(writer)
-    damaged = [f for f in writer.manifest.files if not _is_whole(writer.folder, f)]
+    damaged = [f for f in writer.manifest.files if not is_whole(writer.folder, f)]
     if set_damaged_aside(writer.folder, writer.folder / QUARANTINE, writer.manifest.live_through):
         lost_live = Loss(LIVE, f"what was taken live and is in no file: batches after {writer.manifest.live_through:,}")
         writer.manifest = replace(writer.manifest, losses=(*writer.manifest.losses, lost_live))
@@ -149,7 +108,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     writer.manifest = replace(writer.manifest, losses=writer.manifest.losses + losses)
     for name in sorted(gone):
         with suppress(FileNotFoundError):
-            _quarantine(writer.folder, name)
+            set_aside(writer.folder, name)
     return tuple(Loss(f.name, "names of imported files") for f in records)
 
 
@@ -211,13 +170,6 @@ def _log_anew(writer: Writer, kept: Table, base: tuple[StoredFile, ...], logs: t
     writer.swap(logs, [log])
 
 
-def _drop_replaced(writer: Writer) -> None:
-    """Files that others replaced, as those say, are no part of the books any more."""
-    footers = (read_footer(writer.folder / f.name) or {} for f in writer.manifest.files)
-    replaced = {name for footer in footers for name in footer.get("replaces", ())}
-    writer.swap([f for f in writer.manifest.files if f.name in replaced], [])
-
-
 def _tidy_unnamed(writer: Writer) -> None:
     """Files that a rebuilt manifest could not name: those of the ledger go, it is booked anew; those without a footer are lost."""
     named = {f.name for f in writer.manifest.files}
@@ -227,17 +179,4 @@ def _tidy_unnamed(writer: Writer) -> None:
         elif read_footer(path) is None:
             lost = Loss(path.name, f"{path.name.split('-')[0]}, rows nobody can count")
             writer.manifest = replace(writer.manifest, losses=(*writer.manifest.losses, lost))
-            _quarantine(writer.folder, path.name)
-
-
-def _is_whole(folder: Path, file: StoredFile) -> bool:
-    try:
-        check_file(folder, file, again=True)
-    except DamageError:
-        return False
-    return True
-
-
-def _quarantine(folder: Path, name: str) -> None:
-    (folder / QUARANTINE).mkdir(exist_ok=True)
-    disk.rename(folder / name, folder / QUARANTINE / name)
+            set_aside(writer.folder, path.name)

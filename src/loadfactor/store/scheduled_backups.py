@@ -18,11 +18,13 @@ from typing import Final, Literal
 
 from loadfactor.base.errors import InputError, StoreError, say_why
 from loadfactor.base.paths import name_store, read_url
+from loadfactor.base.units import MS_PER_S
 from loadfactor.store import disk
 from loadfactor.store.backup import back_up, copy_file, find_damage
 from loadfactor.store.folder import Folder, has_books, list_names
 from loadfactor.store.manifest import NAME, Manifest, StoredFile, checksum_file
 from loadfactor.store.place import Place
+from loadfactor.store.trusted_time import read_clock
 
 Schedule = Literal["hourly", "daily", "weekly"]
 _PERIODS: Final = {"hourly": "%Y-%m-%dT%H", "daily": "%Y-%m-%d", "weekly": "%G-W%V"}
@@ -57,26 +59,34 @@ def back_up_when_due(
 ) -> KeptBackups:
     """Back up into a folder or a bucket unless there is a backup of this hour, day or week (UTC); keep so many.
 
+    A backup that is dated ahead of now was made by a wrong clock: it is not the one of this period, does not count among those
+    that are kept, and stays. While the clock is not trusted (`trusted_time`), none is removed.
+
     `also`: as of `back_up`. Raises StoreError and DamageError where it is not whole; then those of before are as they were.
     """
     shelf = _find_shelf(to)
     try:
         with shelf.hold():
-            there = shelf.list_whole()
+            whole = shelf.list_whole()
+            past = _list_past(whole, now)
             period, made = _PERIODS[schedule], ""
             files = new_files = 0
-            if not there or _read(there[-1]).strftime(period) < now.astimezone(UTC).strftime(period):
+            if not past or _read(past[-1]).strftime(period) < now.astimezone(UTC).strftime(period):
                 made = now.astimezone(UTC).strftime(_STAMP)
-                manifest, new_files = shelf.add(place, made, there[-1:], tuple(also))
+                # The newest by name may be dated ahead; files of either are linked if they are the same.
+                before = list(dict.fromkeys((*past[-1:], *whole[-1:])))
+                manifest, new_files = shelf.add(place, made, before, tuple(also))
                 files = len(manifest.files)
-                there = [*there, made]
-            for name in there[:-keep]:
+                past = [*past, made]
+            clock = read_clock(place, round(now.timestamp() * MS_PER_S))
+            removed = past[:-keep] if clock.deletions == "allowed" else []
+            for name in removed:
                 shelf.remove(name)
     except OSError as error:
         raise StoreError(f"{name_store(to)} cannot be written ({say_why(error)}); {ELSEWHERE}") from error
-    newest = there[-1]
-    kept, removed = len(there[-keep:]), tuple(there[:-keep])
-    return KeptBackups(shelf.name(newest), _read(newest), kept, bool(made), files, new_files, removed)
+    newest = past[-1]
+    kept = len(past) - len(removed)
+    return KeptBackups(shelf.name(newest), _read(newest), kept, bool(made), files, new_files, tuple(removed))
 
 
 def restore(source: str | Path, target: Path) -> Manifest:
@@ -115,6 +125,11 @@ def _read(name: str) -> datetime:
     return datetime.strptime(name, _STAMP).replace(tzinfo=UTC)
 
 
+def _list_past(names: list[str], now: datetime) -> list[str]:
+    """List the backups that are not dated ahead of now, the oldest first."""
+    return [name for name in names if _read(name) <= now]
+
+
 def _find_shelf(to: str | Path) -> "_Shelf":
     url = read_url(to)
     return _FolderShelf(Path(to)) if url is None else _BucketShelf(url)
@@ -128,8 +143,8 @@ def _find_backup(source: str | Path) -> "tuple[_Shelf, str]":
         shelf = _find_shelf(path.parent)
         if is_one or path.name in shelf.list_whole():
             return shelf, path.name
-    elif found := _find_shelf(source).list_whole():
-        return _find_shelf(source), found[-1]
+    elif names := _find_shelf(source).list_whole():
+        return _find_shelf(source), (_list_past(names, datetime.now(UTC)) or names)[-1]
     raise InputError(f"there is no backup in {name_store(path)}; name one, or what --schedule writes to")
 
 
@@ -249,8 +264,11 @@ class _BucketShelf(_Shelf):
             self._objects.remove(left)
         manifests = (self._objects.get(f"backups/{of}/{NAME}") for of in self.list_whole())
         named = {f"files/{of}" for manifest in manifests for of in list_names(manifest or b"")}
-        for left, at in list(self._objects.list("files")):
-            if left not in named and at < datetime.now(UTC) - LATE:
+        files = list(self._objects.list("files"))
+        # By the clock of the object store, which dated them: ours may be ahead, and another backup is being made.
+        newest_at = max((at for _, at in (*files, *self._objects.list("backups"))), default=None)
+        for left, at in files:
+            if left not in named and newest_at is not None and at < newest_at - LATE:
                 self._objects.remove(left)
 
     def fetch(self, name: str, into: Path) -> None:

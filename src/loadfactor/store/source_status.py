@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loadfactor.base.clock import format_utc
+from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import list_folders
+from loadfactor.base.small_json import read_json
 from loadfactor.sources.base import SKIPPED
 from loadfactor.store import disk
 
@@ -60,7 +63,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), degraded or failing.
+    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), absent, degraded or failing.
+
+    A source that is ok has an `error` if its samples are ahead of the clock: they are kept, and booked later.
 
     A group of exporters has `targets`, of which `answering` answered last; `gaps` are of those that did not. `unknown`: what a
     group of serving engines could not tell, and how often.
@@ -79,6 +84,40 @@ class SourceStatus:
     skipped: tuple[Skipped, ...] = ()
 
 
+BACKUP = "backup"
+"""Sources of this name are backups, which a server lists with what it fetches."""
+SET_CLOCKS = "set the clocks of both machines by NTP: `chronyc tracking` on each says how far they are off"
+_ACTIONS = {
+    "absent": "nothing, unless you use it",
+    "silent": "see whether it still runs and sends here",
+    "degraded": "see to what the cause names; the rest of the source is collected",
+    "ok": "see to what sends it; the rest of the source is collected",
+}
+
+
+def explain_status(status: SourceStatus) -> HealthReason | None:
+    """Explain a source that is not well; None if nothing is to be said. What is odd at a source that is ok is a note."""
+    if not status.error:
+        return None
+    kind = status.name.partition(" ")[0]
+    if "clock" in status.error:
+        action = SET_CLOCKS
+    elif kind == BACKUP:
+        action = "see that the target exists and can be written; it is tried again every five minutes"
+    else:
+        action = _ACTIONS.get(
+            status.status, "see that it runs and can be reached from here; it is asked again by itself"
+        )
+    return HealthReason(
+        kind if kind in (BACKUP, "clock") else "collector",
+        status.name,
+        "note" if status.status in ("ok", "waiting", "absent") else "degraded",
+        status.error,
+        format_utc(status.since_ms),
+        action,
+    )
+
+
 def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
     """Keep the statuses, in place of those before. Raises OSError where the disk does not take them."""
     _write(folder / NAME, json.dumps([asdict(s) for s in statuses], indent=1))
@@ -92,7 +131,7 @@ def write_running(folder: Path, digests: dict[str, str]) -> None:
 def read_running(folder: Path) -> dict[str, str]:
     """The digests kept last; none where no server ever ran."""
     try:
-        return dict(json.loads((folder / RUNNING).read_text()))
+        return dict(read_json(folder / RUNNING))
     except (OSError, ValueError, TypeError):
         return {}
 
@@ -107,8 +146,8 @@ def read_statuses(folder: Path) -> list[SourceStatus]:
     """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
     found = []
     for of in list_folders(folder):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            found += [_read_status(one) for one in json.loads((of / NAME).read_text())]
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            found += [_read_status(one) for one in read_json(of / NAME)]
     return found
 
 

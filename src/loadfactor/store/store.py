@@ -223,6 +223,7 @@ class Store:
         with place.writing(), self._whole_or_nothing():
             manifest = start(place)
             currency = self.currency_of(manifest)
+            place.refuse_older(manifest)
             place.remove_leftovers(manifest)
             writer = Writer(place, manifest, connect_writer(self.memory), currency)
             writer.entry = self._entry()

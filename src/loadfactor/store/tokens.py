@@ -18,6 +18,7 @@ from typing import Final, Literal, get_args
 from uuid import uuid4
 
 from loadfactor.base.errors import DamageError, InputError, StoreError, say_why
+from loadfactor.base.small_json import read_json
 from loadfactor.store import disk
 from loadfactor.store.disk import take_lock
 
@@ -84,7 +85,7 @@ def read_tokens(folder: Path) -> tuple[TokenRecord, ...]:
     """The tokens of a store in the order they were made, revoked ones too. Raises DamageError and StoreError."""
     path = folder / NAME
     try:
-        raw = json.loads(path.read_bytes())
+        raw = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:

@@ -10,12 +10,14 @@ from uuid import uuid4
 
 import duckdb
 
+from loadfactor.base.small_json import parse_json
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
 from loadfactor.store.place import Place
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session
+from loadfactor.store.trusted_time import advance_trusted_ms
 from loadfactor.tables.schema import Span
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ class Writer(Session):
         self.work = place.files / f"staging-{uuid4().hex}"
         self._before = manifest
         self._made: set[str] = set()
+        self.has_source_times = False
+        """Whether the new rows carry times of their source, which this machine's clock did not write."""
+        self.witnessed_ms = 0
+        """The newest time of senders that have a clock of their own."""
 
     @property
     def has_changes(self) -> bool:
@@ -85,8 +91,15 @@ class Writer(Session):
         return replace(file, bytes=path.stat().st_size, crc32=checksum_file(path))
 
     def footer(self, file: StoredFile, replaces: Iterable[StoredFile] = ()) -> str:
-        """JSON in a file about itself and the books: description, what it replaces, currency, which live batches are in files."""
-        of_books = {"currency": self.currency, "live_through": self.manifest.live_through}
+        """JSON in a file about itself and the books: description, what it replaces, currency, which live batches are in files.
+
+        `generation`: the first one that it can be part of, so that files newer than a manifest are known as such.
+        """
+        of_books = {
+            "currency": self.currency,
+            "live_through": self.manifest.live_through,
+            "generation": self._before.generation + 1,
+        }
         return json.dumps(asdict(file) | {"replaces": [f.name for f in replaces]} | of_books)
 
     def copy_ledger(self, sql: str) -> list[StoredFile]:
@@ -124,7 +137,8 @@ class Writer(Session):
     def publish(self) -> Manifest:
         """Move the new files into the store and swap the manifest."""
         made = sorted(self._made & {f.name for f in self.manifest.files})
-        new = replace(self.manifest, currency=self.currency)
+        trusted_ms = advance_trusted_ms(self._before, self.manifest, self.has_source_times, self.witnessed_ms)
+        new = replace(self.manifest, currency=self.currency, trusted_ms=trusted_ms)
         self.manifest = self.place.commit(self.work, made, self._before, new)
         return self.manifest
 
@@ -135,7 +149,7 @@ def read_footer(path: Path) -> dict[str, Any] | None:
 
     try:
         written = (_read_metadata(path).metadata or {}).get(FOOTER.encode())
-        found = json.loads(written) if written else None
+        found = parse_json(written) if written else None
     except (OSError, ValueError, ArrowException):
         return None
     return found if isinstance(found, dict) else None

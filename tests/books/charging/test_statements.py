@@ -13,6 +13,7 @@ from tests.commands import Run
 
 import loadfactor
 from loadfactor.base.errors import InputError
+from loadfactor.base.paths import name_file
 from loadfactor.books.books import Books
 from loadfactor.settings.config import settings
 
@@ -72,6 +73,18 @@ def test_a_line_has_hours_rate_and_amount_and_a_share_its_rule(books: Books) -> 
         loadfactor.statement(team="visio", month="2026-10", store=books.store.folder)
 
 
+def test_owners_with_like_names_get_a_file_each(books: Books, tmp_path: Path, run: Run) -> None:
+    """The teams ml:eu, ml|eu, all and `pool ml` and the page of all are five files beside that of vision and the odd name."""
+    teams = ("ml:eu", "ml|eu", "all", "pool ml")
+    held = "".join(f"{team},g0,{team},2026-10-1{n}T00:00Z,2026-10-1{n}T01:00Z\n" for n, team in enumerate(teams))
+    add(books, "allocations", ALLOCATIONS + held)
+    run("statement", "--month", "2026-10", "--output", tmp_path / "out", "--files", "json", "--store", "books")
+    assert len(list((tmp_path / "out").iterdir())) == len(teams) + 3
+    for team in teams:
+        path = tmp_path / "out" / f"2026-10 {name_file(team)}.json"
+        assert json.loads(path.read_text())["team"] == team
+
+
 @pytest.mark.usefixtures("books")
 def test_every_team_has_its_files_in_a_folder(tmp_path: Path, run: Run) -> None:
     """Names of files leave out what a path may not hold, and the amounts in each kind of file sum to the bill."""
@@ -83,10 +96,10 @@ def test_every_team_has_its_files_in_a_folder(tmp_path: Path, run: Run) -> None:
     assert "Written: 18 files" in out.replace("\n", " ")
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert files == sorted(
-        f"2026-10 {name}.{kind}" for name in ("all", "vision", "1+1_.._x") for kind in kinds.split(",")
+        f"2026-10 {name}.{kind}" for name in ("all", "vision", name_file(ODD)) for kind in kinds.split(",")
     )
     sums = dict.fromkeys(("json", "xlsx", "csv", "pdf"), Decimal(0))
-    for name in ("vision", "1+1_.._x"):
+    for name in ("vision", name_file(ODD)):
         path = tmp_path / "out" / f"2026-10 {name}"
         data = json.loads(path.with_name(f"{path.name}.json").read_text())
         sums["json"] += Decimal(data["amounts"]["EffectiveCost"])

@@ -5,16 +5,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.real_data import find_shared
 
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.insight.traces.report import DeviceReport, TraceDiagnosis
 from loadfactor.sources.traces.read import read_trace
 
-SHARED = Path(__file__).resolve().parents[4] / "shared"
-PROFILER, TRUTH = SHARED / "data" / "profiler", SHARED / "truth"
+PROFILER = find_shared("data/profiler")
 CLOSE = 1e-3
 RANKS = "Baseline-12-11-"
-pytestmark = pytest.mark.skipif(not PROFILER.is_dir(), reason="no traces beside the checkout (../shared)")
 
 TIMES = (
     *(
@@ -39,9 +38,9 @@ OTHER_NAMES = {
 
 
 def rows_of(table: str) -> list[dict[str, str]]:
-    """The rows of a table of truth; none where it is not there."""
-    path = TRUTH / table
-    return list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
+    """The rows of a table of truth."""
+    with find_shared(f"truth/{table}").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def find_file(trace: str) -> Path:

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from shutil import copytree
 
 import pytest
 from tests.commands import FROM, TO, Run, measure_width, worked_example
+from tests.conftest import EXAMPLES
 
 from loadfactor.base.spelling import HIDDEN, spell_out
 from loadfactor.books.books import Books
@@ -486,6 +488,37 @@ def test_names_are_text_in_every_command_and_format(tables: Path, tmp_path: Path
     said = print_all("report", "--job", f"\x1b[31m{JOB}", "--store", store, code=2)
     assert re.search(r"--store \S*b\\x1b\[5mooks", said) or "did you mean" in said
     print_all("show", "cost", "--where", f"team={TEAM}\u202e", "--store", store, code=2)
+
+
+def test_file_whose_name_is_no_text_is_imported_and_listed(tmp_path: Path, print_all: Print) -> None:
+    """A log called gpu-, byte ff, ESC and a line end, one with byte fe: two imports, listed in every format, found again."""
+    store, log = tmp_path / "books", (EXAMPLES / "gpu.csv").read_bytes()
+    paths = [
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/gpu-" + mark + b".csv")) for mark in (b"\xff\x1b[31m\n", b"\xfe")
+    ]
+    for path in paths:
+        path.write_bytes(log)
+        print_all("import", "nvidia-smi", path, "--timezone", "UTC", "--store", store)
+        assert "Already" in print_all("import", "nvidia-smi", path, "--timezone", "UTC", "--store", store)
+        missing = print_all("import", "nvidia-smi", f"{path}x", "--timezone", "UTC", "--store", store, code=2)
+        assert missing.count("\n") == 1
+    for output_format in ("terminal", "md", "html", "csv"):
+        listed = print_all("imports", "--store", store, "--format", output_format)
+        assert re.search(r"\\xff\\+x1b", re.sub(r"\s", "", listed)), output_format
+    assert "xff" in print_all("imports", "--store", store, "--json")
+
+
+def test_bytes_that_are_no_text_in_an_option_are_one_line(tmp_path: Path, print_all: Print) -> None:
+    """`--job`, `--node` and `--store` with byte ff are refused, and no store is made."""
+    words = ("import", "nvidia-smi", EXAMPLES / "gpu.csv", "--timezone", "UTC")
+    store = tmp_path / "new"
+    for options in (
+        ("--store", store, "--job", "a\udcffb"),
+        ("--store", store, "--node", "n\udcff"),
+        ("--store", f"{store}\udcff"),
+    ):
+        assert print_all(*words, *options, code=2).count("\n") == 1
+        assert not list(tmp_path.iterdir()), options
 
 
 def test_a_hint_names_the_store(tables: Path, tmp_path: Path, print_all: Print) -> None:

@@ -22,6 +22,7 @@ from tests.interfaces.digests.test_digest import WEEKS
 from tests.waiting import LONGEST_S
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.paths import name_file
 from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.interfaces.digests.post import Post, find_due, list_sent
@@ -207,8 +208,25 @@ def test_chats_and_folders_get_it(kind: str, books: Books, tmp_path: Path) -> No
             "title": "team vision",
             "url": "https://gpus.example/teams/vision?from=2026-10-12&to=2026-10-19",
         }
-    assert (tmp_path / "vision_s_2026-W42_vision.pdf").read_bytes()[:4] == b"%PDF"
-    assert "team vision" in (tmp_path / "vision_s_2026-W42_vision.html").read_text()
+    assert (tmp_path / f"{name_file(table['name'])} 2026-W42 vision.pdf").read_bytes()[:4] == b"%PDF"
+    assert "team vision" in (tmp_path / f"{name_file(table['name'])} 2026-W42 vision.html").read_text()
+
+
+def test_teams_with_like_names_get_a_file_each(tmp_path: Path) -> None:
+    """The digests of vision/a, vision a, Vision_a and vision_a are four files, and each speaks of its own team."""
+    teams = ("vision/a", "vision a", "Vision_a", "vision_a")
+    held = "".join(f"{n},g{n},{team},2026-10-12T00:00Z,2026-10-13T00:00Z\n" for n, team in enumerate(teams))
+    (tmp_path / "devices.csv").write_text(WEEKS["devices"] + "g3,n3,2026-10-05T00:00Z,2026-10-19T00:00Z\n")
+    (tmp_path / "allocations.csv").write_text(f"job_id,device_id,team,from_utc,to_utc\n{held}")
+    books = Books(tmp_path / "books")
+    books.add("tables", [tmp_path / "devices.csv", tmp_path / "allocations.csv"])
+    table = {"name": "weekly", "team": "*", "folder": tmp_path / "out", "files": ["txt"]}
+    (tmp_path / "out").mkdir()
+    letters = Post(books, make_settings(None, table), lambda: NEXT).send_now(DigestTable(**table), SECOND)
+    assert [of.state for of in letters] == ["sent"] * 4
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    for team in teams:
+        assert f"team {team} was" in (tmp_path / "out" / f"weekly 2026-W42 {name_file(team)}.txt").read_text()
 
 
 def test_names_from_data_reach_nobody_and_are_no_markup(mail: tuple[Mailbox, MailServer], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.commands import Run
+from tests.real_data import find_shared
 
 import loadfactor
 from loadfactor.base.errors import InputError
@@ -46,11 +47,9 @@ def list_days(path: Path) -> list[float]:
     return [float((of * trace.gpus).sum()) / 3600 for of in inside]
 
 
-def test_ranges_hold_four_weeks_of_five_on_public_traces(shared: Path) -> None:
+def test_ranges_hold_four_weeks_of_five_on_public_traces() -> None:
     """Of all weeks held back on the public traces, next ones and those after, 75 to 85 % lie in the range made before them."""
-    folder = shared / "data" / "jobs"
-    if not folder.is_dir():
-        pytest.skip("no public traces of clusters in ../shared/data/jobs")
+    folder = find_shared("data/jobs")
     days = {name: list_days(folder / f"{name}.csv.gz") for name in TRACES}
     for ahead in (1, 2, 3):
         tried = {name: hold_back(of, ahead) for name, of in days.items()}

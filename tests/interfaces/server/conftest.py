@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from loadfactor.base.errors import BusyError, InputError
+from loadfactor.base.health import HealthReason
 from loadfactor.books.books import Books
 from loadfactor.collect.live import ReceiverCounts, WriteAnswer
 from loadfactor.interfaces.server.app import make_app
@@ -54,6 +55,10 @@ class Remembering:
         """As the contract says."""
         source = {"name": "dcgm:a", "status": "ok", "last_sample": "2026-10-01T00:00:00Z", "error": None}
         return {"status": "ok", "sources": [source], "lag_s": 0.0}
+
+    def reasons(self) -> list[HealthReason]:
+        """None."""
+        return []
 
     def counts(self) -> ReceiverCounts:
         """What there was."""

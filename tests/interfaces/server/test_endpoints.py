@@ -40,7 +40,8 @@ def test_health_is_the_receivers(client: TestClient) -> None:
     """/health says what the receiver says of its sources."""
     answer = client.get("/health")
     assert answer.status_code == 200
-    assert set(answer.json()) == {"status", "sources", "lag_s"}
+    assert set(answer.json()) == {"status", "reasons", "sources", "lag_s", "clock"}
+    assert set(answer.json()["clock"]) == {"now_utc", "newest_trusted_utc", "ahead_s", "deletions"}
 
 
 def test_a_write_is_acknowledged_without_content(client: TestClient) -> None:

@@ -21,6 +21,7 @@ from loadfactor.sources.live import corrects_rows
 from loadfactor.store.federation import FederatedSession
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
+from loadfactor.store.trusted_time import ClockState
 from loadfactor.tables.schema import STATEMENTS
 
 if TYPE_CHECKING:
@@ -215,6 +216,15 @@ def mention_closing(found: FleetChargeback, closings: Sequence[Closing]) -> Flee
 
 def _says_same(closing: Closing, found: FleetChargeback) -> bool:
     return (closing.amounts, closing.currency, closing.by) == (list_amounts(found), found.currency, found.by)
+
+
+def check_month_ended(found: FleetChargeback, clock: ClockState) -> None:
+    """Raise InputError for a month that has not ended, by the clock and by the newest time that the store recorded."""
+    if clock.latest_ms < round(found.end.timestamp() * MS_PER_S):
+        raise InputError(
+            f"{found.month} ends on {found.end:%Y-%m-%d %H:%M}, and it is {instant(clock.latest_ms):%Y-%m-%d %H:%M} UTC; close it"
+            " when it is over"
+        )
 
 
 def close_month(

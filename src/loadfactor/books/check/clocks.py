@@ -18,10 +18,8 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.store.federation import list_sessions
 from loadfactor.store.import_records import GONE, list_imports
 from loadfactor.store.session import Session
-from loadfactor.store.source_status import read_statuses
+from loadfactor.store.source_status import SET_CLOCKS, explain_status, read_statuses
 from loadfactor.tables.schema import IDLE_BELOW, IS_LISTED
-
-SET_CLOCKS: Final = "set the clocks of both machines by NTP: `chronyc tracking` on each says how far they are off"
 
 
 def find_unobserved(books: Examined) -> Iterator[Finding]:
@@ -111,12 +109,12 @@ def find_dropped(books: Examined) -> Iterator[Finding]:
 def find_failing_sources(books: Examined) -> Iterator[Finding]:
     """Sources of live collection that send nothing, or sent nothing for a while, as the server reported it last."""
     for source in read_statuses(books.session.folder):
-        if source.status == "absent":
-            yield Finding("note", f"{source.name}: {source.error}", "nothing, unless you use it")
-        elif source.error:
+        reason = explain_status(source)
+        if reason is not None and reason.severity == "note":
+            yield Finding("note", f"{source.name}: {reason.cause}", reason.action)
+        elif reason is not None:
             since = f" since {instant(source.since_ms):%Y-%m-%d %H:%M} UTC" if source.since_ms else ""
-            do = SET_CLOCKS if "clock" in source.error else "see /health of `loadfactor up`"
-            yield Finding("missing", f"{source.name} is {source.status}{since}: {source.error}", do)
+            yield Finding("missing", f"{source.name} is {source.status}{since}: {reason.cause}", reason.action)
         for gap in source.gaps:
             began = f"{source.name}: {gap.target} gave nothing"
             if gap.to_ms is None:
@@ -242,9 +240,13 @@ _OFF: Final = f"""
 
 
 def check_files(session: Session) -> None:
-    """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are."""
+    """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are.
+
+    So it does if an older manifest was put in place of the newest.
+    """
     damaged = []
     for of in list_sessions(session):
+        of.place.refuse_older(of.manifest)
         for file in of.manifest.files:
             try:
                 of.place.locate([file], again=True)

@@ -42,6 +42,10 @@ def run_and_leave(app: typer.Typer) -> NoReturn:
         _leave(f"not enough memory{f' ({error})' if str(error) else ''}; {MORE_MEMORY}", NO)
     except OSError as error:
         _leave(f"{say_why(error)}{f': {error.filename}' if error.filename else ''}", NO)
+    except UnicodeEncodeError as error:  # bytes of an argument that are no text: Python reads them as surrogates
+        before = re.split(r"[\s'\"]", str(error.object)[: error.start])[-1]
+        behind = re.split(r"[\s'\"]", str(error.object)[error.start :])[0]
+        _leave(f"'{before}{behind}' is not UTF-8; write it in UTF-8", MISTAKE)
     except Exception as error:
         if _is_out_of_memory(error):
             _leave(f"{str(error).splitlines()[0]}; {MORE_MEMORY}", NO)
@@ -70,14 +74,13 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    from loadfactor.base.spelling import spell_out  # its pattern is compiled where something is wrong
+    from loadfactor.interfaces.notices import write_notice  # its pattern is compiled where something is wrong
 
     try:
         sys.stdout.flush()
     except OSError:
         _drop_stdout()
-    line = re.sub(r"[ \r\n]+", " ", message).strip()
-    sys.stderr.write(f"loadfactor: {spell_out(line)}\n")
+    write_notice(re.sub(r"[ \r\n]+", " ", message).strip())
     sys.exit(code)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from loadfactor.base.errors import InputError
+from loadfactor.base.paths import name_file
 from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.snapshot import Snapshot
@@ -23,7 +24,6 @@ from loadfactor.interfaces.digests.digest import Audience, build_digest
 from loadfactor.interfaces.digests.period import Period
 from loadfactor.interfaces.document import DataTable, Document
 from loadfactor.interfaces.formats import UNKNOWN
-from loadfactor.interfaces.pages.statement import UNSAFE
 from loadfactor.interfaces.reach import is_empty
 from loadfactor.interfaces.render.html import ADDRESS, render_mail
 from loadfactor.interfaces.render.present import write_document
@@ -55,9 +55,9 @@ class Message:
         """Files that are written."""
         if self.digest.folder is None:
             return ()
-        of = self.audience.user or self.audience.team
-        words = " ".join(filter(None, (self.digest.name, self.period.name, of)))
-        name = UNSAFE.sub("_", words).strip("._")
+        owners = self.audience.where.values()
+        # No word has a space: the names of two digests stay apart, whatever their words.
+        name = " ".join((name_file(self.digest.name), self.period.name, *map(name_file, owners)))
         return tuple(self.digest.folder / f"{name}.{kind}" for kind in self.digest.files)
 
     @property

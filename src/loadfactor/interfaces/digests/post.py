@@ -34,6 +34,7 @@ from loadfactor.settings.alerts import HttpReceiver
 from loadfactor.settings.config import Settings, smtp_password, zone
 from loadfactor.settings.digests import DigestTable
 from loadfactor.store.disk import lock_file
+from loadfactor.store.trusted_time import read_clock
 
 LOCK: Final = "digests.lock"
 KEPT_MS: Final = 400 * MS_PER_DAY
@@ -142,8 +143,9 @@ class Post:
                     if self._is_stopped():
                         return
                     letters += write_letters(message, self._settings.mail, now)
+        expiry_ms = read_clock(self._books.store.place, now).expiry_ms
         with outbox.change() as connection:
-            connection.execute("DELETE FROM digests WHERE since_ms < ?", (now - KEPT_MS,))
+            connection.execute("DELETE FROM digests WHERE since_ms < ?", (expiry_ms - KEPT_MS,))
             connection.execute(
                 "INSERT OR REPLACE INTO digests VALUES (?, ?, '', ?, '', ?, 0, ?, ?, NULL, '', NULL)",
                 (table.name, period.name, _PERIOD, state, now, now),

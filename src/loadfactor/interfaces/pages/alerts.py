@@ -50,6 +50,7 @@ from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.config import settings
 from loadfactor.store.disk import append_audit
 from loadfactor.store.place import Place
+from loadfactor.store.trusted_time import read_clock
 
 LONGEST_MS = 366 * MS_PER_DAY
 
@@ -65,19 +66,21 @@ def build_silence_page(request: SilencedRequest) -> Document:
     """Make a silence."""
     by, how_long = read_filters(request.by, "--by"), (request.length, request.until)
 
-    silence = make_silence(find_books(request.store), request.rule, by, how_long, request.reason)
+    place = find_books(request.store)
+    silence = make_silence(place, request.rule, by, how_long, request.reason)
     until = instant(moment(silence.until_ms))
     headline = f"No message of {say_silenced(silence)} is sent until {until}: silence {silence.id}."
-    return Document(headline, data=describe_silence(silence, now_ms()))
+    return Document(headline, data=describe_silence(silence, read_clock(place).expiry_ms))
 
 
 def build_unsilence_page(request: LiftedRequest) -> Document:
     """End a silence."""
 
-    silence = end_silence(find_books(request.store), request.id)
+    place = find_books(request.store)
+    silence = end_silence(place, request.id)
     return Document(
         f"Silence {silence.id} of {say_silenced(silence)} is over: what still fires is sent now.",
-        data=describe_silence(silence, now_ms()),
+        data=describe_silence(silence, read_clock(place).expiry_ms),
     )
 
 
@@ -87,7 +90,7 @@ def make_silence(
     """Silence what matches; `how_long` is a length of time, or until when. Raises InputError, StoreError and DamageError."""
     if not place.has_books():
         raise InputError(f"no books in {place.name}; name them with --store")
-    now = now_ms()
+    now = read_clock(place).latest_ms  # by a clock that is behind, it would be over before it begins
     until = _read_end(now, *how_long)
     check_silence(rule, by, reason, list(dict.fromkeys(r.name for r in (*RULES, *configure(RULES, settings().alert)))))
     silence = Silence(name_silence(), rule, dict(by), now, until, reason, who)
@@ -102,14 +105,16 @@ def end_silence(place: Place, silence_id: str, who: str = "") -> Silence:
     """End a silence now. Raises InputError where there is none of this id, StoreError and DamageError."""
     if not place.has_books():
         raise InputError(f"no books in {place.name}; name them with --store")
-    silence = lift_silence(place.folder, silence_id, now_ms())
+    clock = read_clock(place)
+    silence = lift_silence(place.folder, silence_id, clock.latest_ms, clock.expiry_ms)
     append_audit(place.folder, "unsilence", who, id=silence.id)
     return silence
 
 
 def build_silences_page(request: StoreRequest) -> Document:
     """The silences that hold now."""
-    folder, now = request.books.store.folder, now_ms()
+    store = request.books.store
+    folder, now = store.folder, read_clock(store.place).expiry_ms
     found = [silence for silence in read_board(folder, now, ()).silences if silence.is_active(now)]
     listed = table(
         found,
@@ -161,17 +166,17 @@ class FiringAlerts:
 
 def build_board_page(request: AlertsRequest) -> Document:
     """The alerts that fire now, by rule. Raises InputError for a rule that is none, StoreError and DamageError."""
-    return build_board(request.books.store.folder, request)
+    return build_board(request.books.store.place, request)
 
 
-def build_board(folder: Path, request: AlertsRequest) -> Document:
-    """The same of the books in this folder, which may be none yet."""
+def build_board(place: Place, request: AlertsRequest) -> Document:
+    """The same of the books in this place, which may be none yet."""
     now, rules = now_ms(), configure(RULES, settings().alert)
     names = [rule.name for rule in rules]
     for name in request.rule:
         if name not in names:
             raise no_such("rule", name, names)
-    board = read_board(folder, now, STATES if request.ended else LIVING)
+    board = read_board(place.folder, read_clock(place).expiry_ms, STATES if request.ended else LIVING)
     found = [
         listed
         for listed in board.alerts
@@ -188,7 +193,7 @@ def build_board(folder: Path, request: AlertsRequest) -> Document:
     ]
     waiting = Counter(listed.alert.rule for listed in found if listed.alert.state == "pending")
     sections += [_list_pending(waiting, by_name)] if waiting else []
-    sections += [_suggest(firing[0], folder)] if firing and firing[0].silence is None else []
+    sections += [_suggest(firing[0], place.folder)] if firing and firing[0].silence is None else []
     sections += [Section("Not sent yet", text)] if (text := _say_receivers(board)) else []
     return Document(_say_firing(firing, board), sections, _say_judged(board, now), data=data)
 

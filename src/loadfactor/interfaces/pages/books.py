@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import StoreError
 from loadfactor.base.paths import name_store
@@ -22,6 +23,7 @@ from loadfactor.interfaces.requests import (
     BackupRequest,
     ForgetRequest,
     MergeRequest,
+    RepairRequest,
     RestoreRequest,
     RetainRequest,
     StoreRequest,
@@ -37,7 +39,11 @@ from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss
 from loadfactor.store.place import Place
 from loadfactor.store.scheduled_backups import back_up_when_due, restore
+from loadfactor.store.trusted_time import ACTION
 from loadfactor.tables.charges import CHARGES
+
+if TYPE_CHECKING:  # what writes takes longer to import than most answers
+    from loadfactor.books.writing import Repair
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,10 @@ class Compaction:
 
 @dataclass(frozen=True)
 class RepairResult:
-    """Losses, by file."""
+    """Losses, by file, and the generation of the books that was taken."""
 
     losses: tuple[Loss, ...]
+    takes: int | None
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,7 @@ def build_compaction(request: StoreRequest) -> Document:
 def build_retention(request: RetainRequest) -> Document:
     """Drop what is older than [retention] keeps it; of which table how much that was."""
     with ProgressBar() as bar:
-        data = request.own_books.retain(bar, is_dry_run=request.dry_run)
+        data = request.own_books.retain(bar, is_dry_run=request.dry_run, is_confirmed=request.confirm)
     listed = table(
         data.dropped,
         col("table", "table"),
@@ -188,27 +195,81 @@ def build_retention(request: RetainRequest) -> Document:
     )
     kept = settings().retention
     words = ", ".join(f"{name} {age}" for name, age in kept.as_json().items())
-    note = Section(lead=f"Kept are: {words}. Days without samples keep their ledger as it was booked.")
+    lead = f"Kept are: {words}. Days without samples keep their ledger as it was booked."
+    if data.clock and request.dry_run:
+        lead += f" But {data.clock}; {ACTION}."
+    note = Section(lead=lead)
     if not data.dropped:
         return Document("Nothing is older than it is kept.", (note,), data=data)
     headline = f"{data.words[0].upper()}{data.words[1:]}."
     return Document(headline, (Section(tables=(listed,)), note), data=data)
 
 
-def build_repair(request: StoreRequest) -> Document:
+def build_repair(request: RepairRequest) -> Document:
     """Repair the books; what is lost, and how to bring it again."""
+    if request.plan:
+        return _build_repair_plan(request)
     with ProgressBar() as bar:
-        losses = request.own_books.repair(bar)
-    data = RepairResult(losses)
+        result = request.own_books.take_generation(bar, request.take)
+    losses = result.losses
+    data = RepairResult(losses, result.takes)
+    others = _list_others(result)
     if not losses:
-        return Document("Nothing is lost: every file of the books is whole.", data=data)
+        return Document("Nothing is lost: every file of the books is whole.", others, data=data)
     section = Section(
         "Lost",
         lead="The rest of the books stands. Import again what these rows came from: `loadfactor imports` names the files.",
         tables=(table(losses, col("in quarantine", "name"), col("what was in it", "what")),),
     )
     return Document(
-        f"{len(losses)} damaged files are in quarantine; what was in them is lost.", (section,), data=data, is_no=True
+        f"{len(losses)} damaged files are in quarantine; what was in them is lost.",
+        (section, *others),
+        data=data,
+        is_no=True,
+    )
+
+
+def _list_others(result: "Repair") -> tuple[Section, ...]:
+    """The generations that a repair found and did not take, if there were any."""
+    if len(result.choices) < 2:
+        return ()
+    lead = f"Generation {result.takes} was taken. What only the others name is in quarantine, or goes when nobody reads it."
+    generations = table(
+        result.choices,
+        col("generation", lambda choice: str(choice.manifest.generation)),
+        col("rows", "rows", "number", digits=9),
+        col("files", lambda choice: "complete" if choice.is_complete else "damaged"),
+        col("", lambda choice: "taken" if choice.manifest.generation == result.takes else ""),
+    )
+    return (Section("Generations of the books", lead=lead, tables=(generations,)),)
+
+
+def _build_repair_plan(request: RepairRequest) -> Document:
+    """The generations that a repair can take, and what each would keep."""
+    with ProgressBar() as bar:
+        plan = request.own_books.plan_repair(bar)
+    if not plan.choices:
+        return Document("There are no books to repair.", data=plan)
+    generations = table(
+        plan.choices,
+        col("generation", lambda choice: str(choice.generation)),
+        col("rows", "rows", "number", digits=9),
+        col("paid GPU-hours", "paid_gpu_hours", "number", digits=6),
+        col("from", lambda choice: instant(choice.from_utc) if choice.from_utc else ""),
+        col("to", lambda choice: instant(choice.to_utc) if choice.to_utc else ""),
+        col("files", lambda choice: "complete" if choice.complete else "damaged"),
+        col("", lambda choice: "taken" if choice.generation == plan.takes else ""),
+    )
+    taken = next(choice for choice in plan.choices if choice.generation == plan.takes)
+    return Document(
+        f"`repair` takes generation {plan.takes}, which keeps {taken.rows:,} rows.",
+        (
+            Section(
+                lead="`--take GENERATION` takes another one. What is not taken stays in quarantine.",
+                tables=(generations,),
+            ),
+        ),
+        data=plan,
     )
 
 

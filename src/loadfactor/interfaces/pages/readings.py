@@ -1,13 +1,11 @@
 """Readings as a document: a row a metric, or a row a group with a column a metric; units and coverage beside the values."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import ONES_PER_MILLION
 from loadfactor.books.unheld_work import UnheldWork, say_log
 from loadfactor.interfaces.document import (
@@ -21,6 +19,7 @@ from loadfactor.interfaces.document import (
     write_cell,
 )
 from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
+from loadfactor.interfaces.notices import write_notice
 from loadfactor.interfaces.pages.energy import ENERGY, list_terms
 from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.tables import col, table
@@ -180,8 +179,8 @@ def _say_what_ignores_idle(names: Sequence[str]) -> None:
             f"--without-idle changes unit costs alone, and {', '.join(others)} is none; ask for a cost_per_… as well"
         )
     if others:
-        line = f"--without-idle changes unit costs alone; as without it: {spell_out(', '.join(others))}"
-        print(f"loadfactor: {line}", file=sys.stderr)
+        line = f"--without-idle changes unit costs alone; as without it: {', '.join(others)}"
+        write_notice(line)
 
 
 def build_document(readings: Sequence[Reading]) -> Document:

@@ -1,6 +1,5 @@
 """The pages of `loadfactor statement`: a month of one team or of all, and its versions; as files of a folder, too."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +9,7 @@ from shlex import quote
 from typing import Final
 
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.base.paths import read_path
+from loadfactor.base.paths import name_file, read_path
 from loadfactor.books.books import Books
 from loadfactor.books.charging.closings import ChargebackChanges
 from loadfactor.books.charging.statements import OwnerStatement
@@ -29,9 +28,6 @@ from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import choose_column
 from loadfactor.settings.config import settings
 
-UNSAFE: Final = re.compile(r"[^\w.@+-]+")
-"""What no name of a file has, on any system."""
-NAME_LETTERS: Final = 80
 TOTAL: Final = "total"
 MOST_BARS: Final = 12
 
@@ -107,9 +103,11 @@ def write_folder(found: Sequence[OwnerStatement], folder: Path, kinds: Sequence[
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"--output {folder}: cannot be made ({error.strerror or error})") from error
-    names = _name_files(found)
     written = []
-    for statement, name in zip(found, names, strict=True):
+    for statement in found:
+        # No name of an owner has a space: a pool, a team and the page of all never share a file.
+        kind_of_owner = "pool " if statement.team is None else ""
+        name = f"{statement.month} {kind_of_owner}{name_file(statement.name)}"
         page = build_statement(statement)
         files = tuple(write_document(page, folder / f"{name}.{kind}").name for kind in kinds)
         written.append(
@@ -130,21 +128,6 @@ def write_folder(found: Sequence[OwnerStatement], folder: Path, kinds: Sequence[
     count = counted(float((len(found) + 1) * len(kinds)), "file")
     headline = f"{whole.headline} Written: {count} into {folder}."
     return Document(headline, (Section(tables=(listed,)),), data=written)
-
-
-def _name_files(found: Sequence[OwnerStatement]) -> list[str]:
-    """A name of a file for each, which every system takes, each once."""
-    taken = {"all"}
-    names = []
-    for statement in found:
-        wished = UNSAFE.sub("_", statement.name).strip("._")[:NAME_LETTERS] or "team"
-        wished = f"pool {wished}" if statement.team is None else wished
-        name, number = wished, 2
-        while name.lower() in taken:
-            name, number = f"{wished}-{number}", number + 1
-        taken.add(name.lower())
-        names.append(f"{statement.month} {name}")
-    return names
 
 
 def build_statement(found: OwnerStatement, words: str | None = None) -> Document:

@@ -8,7 +8,9 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from loadfactor.base.clock import LARGEST_SKEW_MS, ClockWatch, now_ms
+from loadfactor.base.clock import LARGEST_SKEW_MS, ClockWatch, format_utc, now_ms
+from loadfactor.base.defects import DEFECTS
+from loadfactor.base.health import HealthReason, Trouble
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.watched import find_imported
@@ -67,21 +69,25 @@ class AlertService:
         note_clock: Callable[[str], None] = lambda _what: None,
         clock_ms: Callable[[], int] = now_ms,
         leading: Leading | None = None,
+        find_expiry_ms: Callable[[int], int] = int,
     ) -> None:
         """`address`: where links lead unless settings say it. `note_clock` hears that the clock was ahead.
+
+        `find_expiry_ms`: the time by which silences end, of the time that the clock says.
 
         `leading` says while which this server judges and tells: always unless it is given.
 
         Raises InputError where settings of rules are wrong.
         """
         self.arrivals = LiveArrivals()
-        self.error = ""
-        """Why nothing is judged now; empty where all is well."""
+        self._trouble = Trouble()
+        """Why nothing is judged now."""
         self.verdicts: RuleVerdicts | None = None
         """Verdicts of the conditions of rules at the end of the last minute that was judged."""
         self._books, self._address = books, address
         self._leading = leading or Leading()
         self._note_clock, self._clock_ms = note_clock, clock_ms
+        self._find_expiry_ms = find_expiry_ms
         self._clock, self._steady_s = ClockWatch(), time.monotonic()
         self._taken = self._next = self.read(settings)
         self._changed = asyncio.Event()
@@ -158,10 +164,19 @@ class AlertService:
         if self._outbox is not None:
             self._outbox.close()
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether nothing is judged, or a receiver does not take what it is sent."""
-        return bool(self.error) or any(dispatcher.error for dispatcher in self._dispatchers)
+    def reasons(self) -> list[HealthReason]:
+        """List why nothing is judged, and which receivers do not take what they are sent."""
+        reasons = []
+        if self._trouble.cause:
+            action = "see what the cause names; minutes are judged later, and nothing is left out"
+            since_utc = format_utc(self._trouble.since_ms)
+            reasons.append(HealthReason("alerts", None, "degraded", self._trouble.cause, since_utc, action))
+        for dispatcher in self._dispatchers:
+            if dispatcher.trouble.cause:
+                action = "see to the receiver, or to its table in the configuration; alerts are sent again later"
+                cause, since_utc = dispatcher.trouble.cause, format_utc(dispatcher.trouble.since_ms)
+                reasons.append(HealthReason("alerts", dispatcher.name, "degraded", cause, since_utc, action))
+        return reasons
 
     def health(self) -> dict[str, Any]:
         """State of the alerts in GET /health; it reads neither the disk nor the books."""
@@ -169,14 +184,14 @@ class AlertService:
         return {
             "judged": None if self._judged_ms is None else iso(instant(self._judged_ms)),
             "firing": self._firing,
-            "error": self.error or None,
+            "error": self._trouble.cause or None,
             "receivers": [
                 {
                     "name": dispatcher.name,
                     "pending": backlogs[dispatcher.name].pending,
                     "silenced": backlogs[dispatcher.name].held,
                     "given_up": backlogs[dispatcher.name].given_up,
-                    "error": dispatcher.error or None,
+                    "error": dispatcher.trouble.cause or None,
                 }
                 for dispatcher in self._dispatchers
             ],
@@ -208,18 +223,18 @@ class AlertService:
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, work)
         except Exception as error:  # a defect of a rule must not stop the server
-            message = str(error) if not str(error) or type(error).__module__.startswith("loadfactor") else repr(error)
-            if message != self.error:
+            message = DEFECTS.explain("alerts", error) or type(error).__name__
+            if message != self._trouble.cause:
                 write_line(level="error", event="alerts are not judged", error=message)
-            self.error = message or type(error).__name__
+            self._trouble.note(message)
             return None
-        self.error = ""
+        self._trouble.note("")
         return found
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _open(self) -> Outbox:
-        outbox = Outbox(self._books.store.folder)
+        outbox = Outbox(self._books.store.folder, self._find_expiry_ms)
         outbox.begin(self._taken.receivers, self._clock_ms())
         return outbox
 

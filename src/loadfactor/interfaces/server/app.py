@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from time import time
 from typing import Any, Final
 
@@ -13,11 +14,13 @@ from starlette.responses import JSONResponse, Response
 
 from loadfactor import __version__
 from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.health import HealthReason, derive_status
 from loadfactor.books.books import Books
 from loadfactor.collect.peer import STORE_FILES
 from loadfactor.interfaces.plans.process import PlanProcess
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.clock_service import ClockService
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
 from loadfactor.interfaces.server.endpoints import (
@@ -42,6 +45,7 @@ from loadfactor.interfaces.server.pair import OUTBOX, PAIR, Leading, add_pair
 from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.replies import Receiver, Served, describe_errors
+from loadfactor.interfaces.server.retention_service import RetentionService
 from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
 from loadfactor.interfaces.server.standing import StandingAnswers
 
@@ -95,13 +99,15 @@ def make_app(
     leading: Leading | None = None,
     is_live: bool = True,
     quota: Quota | None = None,
+    retention: RetentionService | None = None,
+    clock: ClockService | None = None,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970.
 
     `is_live`: whether the books go on, so that pages without a window show the last days. `quota`: of a tenant, what it may send;
     nothing of it is open to who has no token.
     """
-    bounds = bounds or Bounds()
+    bounds, clock = bounds or Bounds(), clock or ClockService(books.store.place)
     pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
     long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
     plan_pool = QuestionPool(bounds.plans, bounds.waiting_plans, bounds.retry_after_s)
@@ -137,21 +143,24 @@ def make_app(
     add_alerts(app, served)
     add_insight(app, served)
     add_pair(app, served, leading or Leading())
+    reason_lists: list[Callable[[], list[HealthReason]]] = [receiver.reasons]
+    reason_lists += [service.reasons for service in (alerts, digests, retention, clock) if service is not None]
 
     @app.get(
         "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}
     )
     async def health() -> Response:
         """How the server and its sources do; answers at once, and asks for no token."""
+        reasons = [reason for list_reasons in reason_lists for reason in list_reasons()]
         answer = receiver.health()
+        answer |= {"status": derive_status(reasons), "reasons": [asdict(reason) for reason in reasons]}
         if alerts is not None:
             answer |= {"alerts": alerts.health()}
-            answer["status"] = "degraded" if answer["status"] == "ok" and alerts.is_failing else answer["status"]
         if leading is not None:
             answer |= {"leads": leading.leads}
         if digests is not None:
             answer |= {"digests": digests.health()}
-            answer["status"] = "degraded" if answer["status"] == "ok" and digests.error else answer["status"]
+        answer |= {"clock": clock.health()}
         return JSONResponse(answer)
 
     add_door(app, bounds, guard, lambda: [("", guard, books.store.place.beside)])

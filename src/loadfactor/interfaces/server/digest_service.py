@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Final
 
+from loadfactor.base.clock import format_utc
+from loadfactor.base.defects import DEFECTS
+from loadfactor.base.health import HealthReason, Trouble
 from loadfactor.books.books import Books
 from loadfactor.interfaces.digests.post import Post, list_sent
 from loadfactor.interfaces.server.log import write_line
@@ -31,8 +34,8 @@ class DigestService:
         self.take(settings)
         self._thread = ThreadPoolExecutor(1, "digests")
         self._states: Counter[str] = Counter()
-        self.error = ""
-        """Why nothing is sent now; empty where all is well."""
+        self._trouble = Trouble()
+        """Why nothing is sent now."""
 
     def take(self, settings: Settings) -> None:
         """Send what these settings say from the next look on. Raises InputError where mail has no server."""
@@ -49,10 +52,10 @@ class DigestService:
                 await asyncio.get_running_loop().run_in_executor(self._thread, copy_context().run, self._look)
                 error = self._post.error
             except Exception as failure:  # books that cannot be read now, or a defect of ours, must not stop the server
-                error = str(failure) if type(failure).__module__.startswith("loadfactor") else repr(failure)
-            if error and error != self.error:
+                error = DEFECTS.explain("digests", failure)
+            if error and error != self._trouble.cause:
                 write_line(level="error", event="digests are not sent", error=error)
-            self.error = error
+            self._trouble.note(error)
             await asyncio.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
@@ -63,7 +66,15 @@ class DigestService:
     def health(self) -> dict[str, Any]:
         """Letters in GET /health, by what became of them; it reads neither the disk nor the books."""
         kept = {state: self._states[state] for state in ("pending", "sent", "refused", "given up")}
-        return {"letters": kept, "error": self.error or None}
+        return {"letters": kept, "error": self._trouble.cause or None}
+
+    def reasons(self) -> list[HealthReason]:
+        """List why digests are not sent."""
+        if not self._trouble.cause:
+            return []
+        action = "see what the cause names; what is due is sent at the next look"
+        since_utc = format_utc(self._trouble.since_ms)
+        return [HealthReason("digests", None, "degraded", self._trouble.cause, since_utc, action)]
 
     def _look(self) -> None:
         for sent in self._post.look():

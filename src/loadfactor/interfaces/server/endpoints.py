@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.charging.bridge import Bridge
@@ -87,6 +86,7 @@ from loadfactor.interfaces.server.replies import (
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.config import settings
+from loadfactor.store.trusted_time import read_clock
 
 DIAGNOSIS: Final = "/api/v1/diagnosis"
 SAVINGS: Final = "/api/v1/savings"
@@ -354,7 +354,10 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         states = STATES if id is not None or (state and "all" in state) else tuple(state or LIVING)
 
         def work() -> dict[str, Any]:
-            board, rules = read_board(place.folder, now_ms(), states), configure(RULES, settings().alert)
+            board, rules = (
+                read_board(place.folder, read_clock(place).expiry_ms, states),
+                configure(RULES, settings().alert),
+            )
             found = [
                 describe_listed(listed, rules)
                 for listed in board.alerts
@@ -372,10 +375,13 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         all: Annotated[bool, Query(description="Also those that are over.")] = False,
     ) -> Response:
         """The silences, in the order they were made."""
-        now = now_ms()
-        board = await served.pool.ask(lambda: read_board(place.folder, now, ()))
-        found = [describe_silence(silence, now) for silence in board.silences if all or silence.is_active(now)]
-        return JSONResponse({"silences": found})
+
+        def work() -> dict[str, Any]:
+            expiry_ms = read_clock(place).expiry_ms
+            listed = [of for of in read_board(place.folder, expiry_ms, ()).silences if all or of.is_active(expiry_ms)]
+            return {"silences": [describe_silence(silence, expiry_ms) for silence in listed]}
+
+        return JSONResponse(await served.pool.ask(work))
 
     @app.post(
         SILENCES,
@@ -398,17 +404,12 @@ def add_alerts(app: FastAPI, served: Served) -> None:
             name = ".".join(str(part) for part in first["loc"])
             raise InputError(f"{name or 'the body'}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
         who = _name_caller(access_of(request), new.who)
-        silence = await served.pool.ask(
-            lambda: make_silence(
-                place,
-                new.rule,
-                new.by,
-                (new.for_, new.until),
-                new.reason,
-                who,
-            )
-        )
-        return JSONResponse(describe_silence(silence, now_ms()), 201)
+
+        def work() -> dict[str, Any]:
+            silence = make_silence(place, new.rule, new.by, (new.for_, new.until), new.reason, who)
+            return describe_silence(silence, read_clock(place).expiry_ms)
+
+        return JSONResponse(await served.pool.ask(work), 201)
 
     @app.delete(
         SILENCES + "/{id}",
@@ -417,8 +418,9 @@ def add_alerts(app: FastAPI, served: Served) -> None:
     async def lift_silence(request: Request, id: Annotated[str, InPath(max_length=64)]) -> Response:
         """Ends a silence now; what it held back and still fires is sent."""
         who = _name_caller(access_of(request), "")
-        silence = await served.pool.ask(lambda: lift(place, id, who))
-        return JSONResponse(describe_silence(silence, now_ms()))
+        return JSONResponse(
+            await served.pool.ask(lambda: describe_silence(lift(place, id, who), read_clock(place).expiry_ms))
+        )
 
 
 def _name_caller(access: Access, given: str) -> str:

@@ -7,10 +7,11 @@ from dataclasses import is_dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from loadfactor.base.health import HealthReason
 from loadfactor.interfaces.pages.lists import MetricEntry
 from loadfactor.interfaces.render.json import names_of
 
@@ -140,12 +141,23 @@ class SourceHealth(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class HealthAnswer(BaseModel):
-    """How the server does."""
+class ClockHealth(BaseModel):
+    """The clock of the server beside the newest time that its store recorded; `ahead_s` is negative if it is behind."""
 
-    status: str
+    now_utc: str
+    newest_trusted_utc: str | None
+    ahead_s: float
+    deletions: str
+
+
+class HealthAnswer(BaseModel):
+    """How the server does. `status` is that of the most severe reason; notes leave it ok."""
+
+    status: Literal["ok", "degraded", "failing"]
+    reasons: list[describe_shape(HealthReason)]  # type: ignore[valid-type]
     sources: list[SourceHealth]
     lag_s: float
+    clock: ClockHealth
     model_config = ConfigDict(extra="allow")
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loadfactor import __version__
+from loadfactor.base.health import HealthReason
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.books.books import Books
 from loadfactor.catalog.facts import digest_catalog
@@ -53,6 +54,10 @@ class Receiver(Protocol):
         """`{"status", "sources": [{"name", "status", "last_sample", "error"}], "lag_s"}`; never waits for a lock."""
         ...
 
+    def reasons(self) -> list[HealthReason]:
+        """List what is wrong with collecting and booking; never waits for a lock."""
+        ...
+
     def counts(self) -> ReceiverCounts:
         """Counts since the process began."""
         ...
@@ -67,7 +72,7 @@ ERRORS = {
     413: "the body is too large",
     414: "the address is too long",
     415: "the body is packed or written in another way",
-    421: "a server on loopback was addressed by another name",
+    421: "the server was called by a name that is not its own",
     429: "too much at once: come back after Retry-After seconds",
     431: "the headers are too long",
     500: "an error in loadfactor itself",

@@ -1,25 +1,35 @@
 """Dropping what is older than [retention] keeps it, while a server runs: at its start, and after each midnight UTC."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
-from loadfactor.base.errors import LoadfactorError
-from loadfactor.base.units import S_PER_DAY, S_PER_MIN
+from loadfactor.base.clock import format_utc, now_ms
+from loadfactor.base.defects import DEFECTS
+from loadfactor.base.errors import ClockError
+from loadfactor.base.health import HealthReason, Severity, Trouble
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.books import Books
 
 LOOK_EVERY_S: Final = float(S_PER_MIN)
 AGAIN_S: Final = 15.0 * S_PER_MIN
 """After a failure: an import may be writing, or the disk is full."""
+BUSY_MS: Final = S_PER_HOUR * MS_PER_S
+"""A failure that lasts no longer is a note: another command may be writing."""
 
 
 class RetentionService:
     """Has the books drop what is too old, once a UTC day; says in the log what that was."""
 
-    def __init__(self, books: Books, log: Callable[..., None]) -> None:
-        self._books, self._log = books, log
+    def __init__(
+        self, books: Books, log: Callable[..., None], read_witnessed_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`read_witnessed_ms` gives the newest sample of senders that have a clock of their own."""
+        self._books, self._log, self._read_witnessed_ms = books, log, read_witnessed_ms
         self._day = -1
+        self._trouble = Trouble()
+        self._is_stopped = False
+        """Whether the clock kept the last attempt from dropping anything, which was logged."""
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -28,17 +38,34 @@ class RetentionService:
 
     def drop(self) -> bool:
         """Drop what is too old, unless that was done today; False where it could not be done."""
-        today = int(time.time()) // S_PER_DAY
+        today = now_ms() // MS_PER_DAY
         if today == self._day:
             return True
         try:
-            done = self._books.retain()
-        except Exception as error:  # books that cannot be written now, or a defect of ours, must not stop the server
-            why = str(error) if isinstance(error, LoadfactorError) else repr(error)
-            self._log(level="warning", event="what is older than [retention] stays for now", error=why)
+            done = self._books.retain(witnessed_ms=self._read_witnessed_ms())
+        except ClockError as error:
+            if not self._is_stopped:
+                self._log(level="warning", event="nothing is dropped while the clock is not trusted", error=str(error))
+            self._is_stopped = True
             return False
+        except Exception as error:  # books that cannot be written now, or a defect of ours, must not stop the server
+            why = DEFECTS.explain("retention", error)
+            self._log(level="warning", event="what is older than [retention] stays for now", error=why)
+            self._trouble.note(why)
+            return False
+        self._trouble.note("")
         self._day = today
+        self._is_stopped = False
         for of in done.dropped:
             facts = {"table": of.table, "rows": of.rows, "bytes": of.bytes, "days": of.days}
             self._log(level="info", event="rows older than [retention] were dropped", **facts)
         return True
+
+    def reasons(self) -> list[HealthReason]:
+        """List why what is too old was not dropped."""
+        since_ms = self._trouble.since_ms
+        if since_ms is None:
+            return []
+        severity: Severity = "degraded" if now_ms() - since_ms > BUSY_MS else "note"
+        action = "see what the cause names; it is tried again every quarter of an hour"
+        return [HealthReason("retention", None, severity, self._trouble.cause, format_utc(since_ms), action)]

@@ -7,7 +7,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+import traceback
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,12 +19,15 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.errors import InputError, LoadfactorError, StoreError, is_disk_fault, say_why
+from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
 from loadfactor.collect.live import LiveService, ReceiverCounts, WriteAnswer
+from loadfactor.interfaces.notices import write_notice
 from loadfactor.interfaces.server.alert_service import AlertService
 from loadfactor.interfaces.server.app import make_app
+from loadfactor.interfaces.server.clock_service import ClockService
 from loadfactor.interfaces.server.connections import Connection, Waiting
 from loadfactor.interfaces.server.digest_service import DigestService
 from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_binding, read_users
@@ -32,6 +36,7 @@ from loadfactor.interfaces.server.pair import Following, Leading
 from loadfactor.interfaces.server.quota import Quota
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
+from loadfactor.interfaces.server.unopened import SwitchedApp, UnopenedReceiver, find_scratch_folder
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.settings.config import Settings, list_own_files
 from loadfactor.settings.server import BackupSettings
@@ -44,6 +49,8 @@ BACKLOG = 1024
 LOOK_EVERY_S = 1.0
 LEAST_FILES = 96
 """Open files of a process; with fewer, questions fail beside the connections that wait."""
+LAST_CALLS = 20
+"""Of an error, in the log."""
 LONGEST_REQUEST_S = 10
 """So long requests that are under way may take after a signal."""
 
@@ -51,7 +58,14 @@ LONGEST_REQUEST_S = 10
 def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
-    opened = open_live(folder, settings)  # first: a second server hears of the first
+    find_scratch_folder()
+    try:
+        opened = open_live(folder, settings)  # first: a second server hears of the first
+    except StoreError as error:
+        if not is_disk_fault(error):
+            raise
+        serve_unopened(folder, host, port, settings, str(error))
+        return
     with contextlib.ExitStack() as open_now:
         open_now.callback(opened.live.close)
         guard, warning = _make_guard(opened.books.store.folder, host, settings)
@@ -64,9 +78,67 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         reload = Reload(opened.books.store.folder, settings, kept, check_access, partial(_take_access, guard))
         _greet(address, opened.books.store.name, settings)
         if warning:
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_run(server, kept, listening, reload))
+
+
+def serve_unopened(folder: Path, host: str, port: int, settings: Settings, why: str) -> None:
+    """Serve books that cannot be written now, and collect once they can, until SIGTERM or SIGINT. Raises as `serve`."""
+    books = Books(folder, settings.idle_below)
+    store_folder = books.store.folder
+    guard, warning = _make_guard(store_folder, host, settings)
+    with bind(host, port) as listening:
+        prepare()
+        address = name_address(host, listening, settings)
+        receiver = UnopenedReceiver(guard, why)
+        app = SwitchedApp(make_app(books, receiver, guard))
+        server = make_server(app, guard, settings)
+
+        async def keep_current() -> str:
+            """Collect once the books can be written, until they could not be for too long; why."""
+            opened = await receiver.open(partial(open_live, folder, settings))
+            try:
+                kept = LiveBooks(opened, guard, settings, address)
+            except BaseException:
+                opened.live.close()
+                raise
+            check_access = partial(_make_guard, store_folder, host)
+            reload = Reload(store_folder, settings, kept, check_access, partial(_take_access, guard))
+            reload.watch(server.config.ssl)
+            app.app = kept.gate
+            try:
+                async with kept.running():
+                    return await kept.wait_until_given_up()
+            finally:
+                kept.gate.close()
+
+        _greet(address, books.store.name, settings)
+        print(
+            f"loadfactor: {why}; questions are answered, and collecting begins when it can be written",
+            file=sys.stderr,
+            flush=True,
+        )
+        if warning:
+            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(_run_beside(server, listening, keep_current()))
+
+
+async def _run_beside(server: uvicorn.Server, listening: socket.socket, work: Coroutine[Any, Any, str]) -> None:
+    """Serve until a signal, or until `work` ends. Raises StoreError with what it ended with, or what it raised."""
+    server.config.load()
+    waits = "the configuration is read again when the books can be written"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: write_line(level="warning", event=waits))
+    working = asyncio.create_task(work)
+    working.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    await server.serve(sockets=[listening])  # until a signal
+    if not working.done():
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+        return
+    raise StoreError(working.result())
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -81,13 +153,9 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
         prepare()
         server = make_server(make_app(books, AtRest(), guard, is_live=False), guard, settings)
         address = name_address(host, listening, settings)
-        print(
-            f"loadfactor: the books in {books.store.name} are at {address}/; Ctrl-C ends it",
-            file=sys.stderr,
-            flush=True,
-        )
+        write_notice(f"the books in {books.store.name} are at {address}/; Ctrl-C ends it")
         if warning:
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(server.serve(sockets=[listening]))
 
@@ -103,7 +171,10 @@ def open_live(folder: Path, settings: Settings) -> OpenBooks:
     """Books that receive. Raises InputError or StoreError where they cannot, as where another server keeps them."""
     books = Books(folder, settings.idle_below)
     store = books.store
-    store.place.claim_live()
+    try:
+        store.place.claim_live()
+    except OSError as error:
+        raise StoreError(f"{store.folder} cannot be written ({say_why(error)})") from error
     return OpenBooks(books, LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry))
 
 
@@ -119,13 +190,33 @@ class LiveBooks:
         merge = partial(_bring_over, books) if settings.pair.peer else None
         is_alone = of_tenant is None
         back_up = partial(_back_up, books, list_own_files())
+
+        def read_witnessed_ms() -> int:
+            return self.service.witnessed_ms
+
         self.service = LiveService(
-            folder, books.flush, live, settings, write_line, merge, back_up, samples_own=is_alone
+            folder,
+            lambda: books.flush(read_witnessed_ms()),
+            live,
+            settings,
+            write_line,
+            merge,
+            back_up,
+            samples_own=is_alone,
         )
+        self._clock = ClockService(books.store.place, read_witnessed_ms)
         leading = Leading(not settings.pair.peer)
-        self.alerts = AlertService(books, settings, address, self.service.note_clock, leading=leading)
+        self.alerts = AlertService(
+            books,
+            settings,
+            address,
+            self.service.note_clock,
+            leading=leading,
+            find_expiry_ms=self._clock.find_expiry_ms,
+        )
         self.digests = DigestService(books, settings, address, leading)
         live.heard = self.alerts.arrivals.hear
+        self._retention = RetentionService(books, write_line, read_witnessed_ms)
         self.gate = make_app(
             books,
             self.service,
@@ -135,14 +226,15 @@ class LiveBooks:
             digests=self.digests,
             leading=leading if settings.pair.peer else None,
             quota=quota,
+            retention=self._retention,
+            clock=self._clock,
         )
-        self._retention = RetentionService(books, write_line)
         self._following = Following(settings.pair, folder, leading) if settings.pair.peer else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Inside, everything runs; at the end it leaves everything kept."""
-        works = [self.service.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
+        works = [self.service.run(), self._clock.run(), self.alerts.run(), self.digests.run(), self._retention.run()]
         works += [self._following.run()] if self._following else []
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -207,6 +299,10 @@ class AtRest:
         """Well, without sources."""
         return {"status": "ok", "sources": [], "lag_s": 0.0}
 
+    def reasons(self) -> list[HealthReason]:
+        """None of anything."""
+        return []
+
     def counts(self) -> ReceiverCounts:
         """None of anything."""
         return ReceiverCounts(0, 0, {}, errors={})
@@ -216,11 +312,13 @@ def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool 
     """The guard of a server, and what to warn of."""
     tokens, given = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, given.trusted_proxies, given.tls_cert is not None)
-    return Guard(tokens, host, given.trusted_proxies, read_users(given), is_read_only=is_read_only), warning
+    users, allowed = read_users(given), given.allowed_hosts
+    guard = Guard(tokens, host, given.trusted_proxies, users, is_read_only=is_read_only, allowed_hosts=allowed)
+    return guard, warning
 
 
 def _take_access(guard: Guard, settings: Settings) -> None:
-    guard.take(settings.server.trusted_proxies, read_users(settings.server))
+    guard.take(settings.server.trusted_proxies, read_users(settings.server), settings.server.allowed_hosts)
 
 
 def name_address(host: str, listening: socket.socket, settings: Settings) -> str:
@@ -295,6 +393,9 @@ class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         facts = {"error": f"{type(error).__name__}: {error}"} if error else {}
+        facts |= getattr(record, "facts", {})
+        if error is not None:
+            facts["traceback"] = "".join(traceback.format_exception(error, limit=-LAST_CALLS))
         write_line(level=record.levelname.lower(), by=record.name, message=record.getMessage(), **facts)
 
 
@@ -348,5 +449,4 @@ def _greet(address: str, store: str, settings: Settings) -> None:
     if settings.kubernetes:
         watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
         sources = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
-    print(f"loadfactor: books in {store}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write",
-          file=sys.stderr, flush=True)  # fmt: skip
+    write_notice(f"books in {store}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write")

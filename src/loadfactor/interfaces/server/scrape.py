@@ -204,7 +204,7 @@ def tell_sources(health: Mapping[str, Any]) -> list[MetricFamily]:
         for s in sources
         if s.get("last_sample")
     ]
-    about = "1 where the source is well; 0 where it waits, fails or is silent."
+    about = "1 if the source is well; 0 if it waits, fails or is silent."
     last = "When the last sample of the source was taken, in seconds since 1970."
     aside = "Bodies that were acknowledged and that nobody could decode."
     return [

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,10 +26,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
 from loadfactor.books.books import Books
 from loadfactor.collect.live import ReceiverCounts
 from loadfactor.interfaces.gauges.exposition import MetricFamily, write_exposition
+from loadfactor.interfaces.notices import write_notice
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.app import NEEDS_OF_TENANT, make_app, refuse_failed, refuse_http
 from loadfactor.interfaces.server.door import DOOR_NEEDS, add_door
@@ -116,7 +117,7 @@ class Tenant:
     def take(self, given: TenantSettings, server: Settings) -> None:
         """Take limits and groups as they are now."""
         self.given = self.quota.settings = given
-        self.guard.take(server.server.trusted_proxies, read_roles(server, given.groups))
+        self.guard.take(server.server.trusted_proxies, read_roles(server, given.groups), server.server.allowed_hosts)
         if self._kept:
             self._kept.service.collector.sent.most_series = given.series
 
@@ -152,8 +153,7 @@ class Tenant:
                 try:
                     self.error = await (self._serve_live() if self._is_live else self._serve_at_rest())
                 except Exception as error:  # whatever it is, the others go on
-                    ours = isinstance(error, LoadfactorError)
-                    self.error = str(error) if ours else f"{type(error).__name__}: {say_why(error)}"
+                    self.error = DEFECTS.explain(f"tenant {self.given.name}", error)
                 write_line(level="error", event="a tenant is not served", error=self.error)
                 await asyncio.sleep(AGAIN_S)
 
@@ -295,8 +295,9 @@ class TenantServer:
         anew = [name for name, of in given.items() if name in before and _needs_start(before[name], of)]
         came = [name for name in given if name not in before]
         made = [Tenant(given[name], server, self._host, self._address, self._is_live) for name in (*anew, *came)]
-        self.guard.take(server.server.trusted_proxies, read_roles(server, server.server.groups))
-        self._nobody_guard.take(server.server.trusted_proxies, read_roles(server, {}))
+        allowed_hosts = server.server.allowed_hosts
+        self.guard.take(server.server.trusted_proxies, read_roles(server, server.server.groups), allowed_hosts)
+        self._nobody_guard.take(server.server.trusted_proxies, read_roles(server, {}), allowed_hosts)
         self._server = server
         for name in (*left, *anew):
             del self._tenants[name]
@@ -418,9 +419,9 @@ def serve_tenants(listen: str, server: Settings, is_live: bool) -> None:
         app = TenantServer(server, host, address, is_live)
         process = make_server(app, app.guard, server)
         names = ", ".join(f"{address}/t/{tenant.name}/" for tenant in server.tenant)
-        print(f"loadfactor: books of {len(server.tenant)} tenants at {names}", file=sys.stderr, flush=True)
+        write_notice(f"books of {len(server.tenant)} tenants at {names}")
         if not (is_loopback(host) or server.server.tls_cert or server.server.trusted_proxies):
             warning = "tokens travel unencrypted; give tls_cert and tls_key in [server] of the configuration"
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(app.run(process, listening))

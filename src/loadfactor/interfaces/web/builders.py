@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.insight.alerts.delivery.board import LIVING, belongs_to, read_board
 from loadfactor.interfaces.charts import Chart, Series
@@ -16,7 +15,6 @@ from loadfactor.interfaces.document import DataTable, Document, Section, Style
 from loadfactor.interfaces.formats import counted, instant, percent
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
-from loadfactor.interfaces.pages.credits import show_owed
 from loadfactor.interfaces.pages.lists import build_metrics
 from loadfactor.interfaces.pages.readings import value_text, write_row
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
@@ -34,7 +32,7 @@ from loadfactor.interfaces.web.standing import show_standing
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
-from loadfactor.settings.config import settings
+from loadfactor.store.trusted_time import read_clock
 
 OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
@@ -307,15 +305,14 @@ def build_money(ask: Ask) -> Document:
         linked = link_statements(ask, [ask.team or inquiry.where.get("team")])
         return replace(page, sections=[*page.sections, linked]) if linked else page
     built = (sections.build_chargeback(inquiry), sections.build_bridge(inquiry), sections.build_budget(inquiry))
-    owed = [show_owed(inquiry.books.credits(inquiry.last_month, inquiry.timezone))] if settings().sla else []
     linked = link_statements(ask, [reading.by["team"] for reading in page.data if reading.metric == "cost"])
-    more = [linked, *owed, *(facts.section for facts in built if facts)]
+    more = [linked, *(facts.section for facts in built if facts)]
     return replace(page, sections=[*page.sections, *(section for section in more if section)])
 
 
 def build_alerts(ask: Ask) -> Document:
     """What fires, and since when."""
-    page = build_board(ask.books.store.folder, AlertsRequest(team=ask.team))
+    page = build_board(ask.books.store.place, AlertsRequest(team=ask.team))
     return replace(page, sections=[s for s in page.sections if ask.team is None or s.title != UNSENT])
 
 
@@ -445,7 +442,8 @@ def _list_wastes(inquiry: Inquiry, is_priced: bool) -> Section | None:
 
 
 def _list_firing(ask: Ask) -> Section | None:
-    board = read_board(ask.books.store.folder, now_ms(), LIVING)
+    store = ask.books.store
+    board = read_board(store.folder, read_clock(store.place).expiry_ms, LIVING)
     firing = [a.alert for a in board.alerts if a.alert.state == "firing" and belongs_to(a.alert, ask.team)]
     if not firing:
         return None

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
-from loadfactor.base.clock import now_ms
 from loadfactor.base.errors import InputError
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.delivery.board import read_board
@@ -25,6 +24,7 @@ from loadfactor.interfaces.web.plans import AGAINST, AS_IT_IS
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.settings.config import settings
+from loadfactor.store.trusted_time import read_clock
 
 WINDOWS: Final = (("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
 ZONES: Final = (
@@ -174,8 +174,9 @@ def _without(name: str) -> list[str]:
 
 def _list_quieting(ask: Ask, document: Document) -> dict[str, Any]:
     """What forms of silences need: alerts that fire and nobody silenced, the names of rules, and silences that hold."""
-    now, folder = now_ms(), ask.books.store.folder
-    silences = [silence for silence in read_board(folder, now, ()).silences if silence.is_active(now)]
+    store = ask.books.store
+    expiry_ms = read_clock(store.place).expiry_ms
+    silences = [of for of in read_board(store.folder, expiry_ms, ()).silences if of.is_active(expiry_ms)]
     firing = [alert for alert in document.data.alerts if alert["state"] == "firing" and not alert["silenced"]]
     return {
         "firing": firing[:MOST_QUIETED],

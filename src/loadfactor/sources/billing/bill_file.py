@@ -1,5 +1,6 @@
 """One file of a bill in batches of cells, in bounded memory: CSV (or semicolons), lines of JSON, both gzipped or not, Parquet."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,15 +10,15 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.base.spelling import spell_out_bytes
 from loadfactor.sources.base import Gap
 from loadfactor.sources.billing.amounts import AmountNotes, DayOrder, is_ambiguous, list_slashed
 from loadfactor.sources.billing.decimal_commas import learn_decimals, write_points
 from loadfactor.sources.billing.json_rows import is_array, split_json
 from loadfactor.sources.files import FileChunks, check_plain
+from loadfactor.sources.parquet_files import check_texts, open_parquet
 from loadfactor.sources.parsing.cells import CellPosition, quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, NO_END, TextBatch, WatchedEnd, split_csv
 
@@ -51,7 +52,7 @@ class BillFile:
     @property
     def label(self) -> str:
         """The name of the file in messages."""
-        return str(self.path)
+        return spell_out_bytes(str(self.path))
 
     def read(self) -> Iterator[TextBatch]:
         """Its rows in batches of at most 65,536; the cells of CSV and JSON are texts, those of Parquet what they are stored as.
@@ -137,15 +138,12 @@ class BillFile:
 
     def _read_parquet(self) -> Iterator[TextBatch]:
         try:
-            # Buffered and not read ahead: memory stays flat where a writer put everything into one row group.
-            with (
-                pa.OSFile(self.label) as stored,
-                pq.ParquetFile(stored, buffer_size=BYTES_PER_MIB, pre_buffer=False, memory_map=False) as file,
-            ):
+            with pa.OSFile(os.fsencode(self.path)) as stored, open_parquet(stored, self.label) as file:
                 nothing = pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
                 self.names = tuple(name for name, _ in _flatten(nothing))
                 row = 1
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                    check_texts(self.label, batch, row)
                     flat = dict(_flatten(batch))
                     yield TextBatch(pa.RecordBatch.from_arrays(list(flat.values()), names=list(flat)), row)
                     row += batch.num_rows

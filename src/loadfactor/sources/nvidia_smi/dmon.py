@@ -147,7 +147,7 @@ class XmlLog:
             return
         self._pending += len(data)
         try:
-            if self._pending > _GPU_BYTES:
+            if self._pending > _GPU_BYTES or b"<!ENTITY" in data:  # nvidia-smi declares none; they multiply
                 raise ParseError
             self._parser.feed(data)
             for event, element in self._parser.read_events():  # type: ignore[misc]

@@ -7,21 +7,16 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, Rows
+from loadfactor.sources.parquet_files import check_texts, open_parquet
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells, quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, NO_END, TextBatch, WatchedEnd, split_csv
 from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import DATED_BY_DAY
 
-_UNPACKED_TIMES: Final = 250
-_MOST_BYTES: Final = (
-    128 * BYTES_PER_MIB
-)  # of a column of a row group that is packed so well, and of the texts of a batch
 _STORED_AS: Final = {
     "text": "text",
     "instant": "a timestamp with its zone, or int64 epoch milliseconds",
@@ -60,60 +55,19 @@ def decode_parquet(source: pa.NativeFile, label: str, table: Table, zone: tzinfo
     Raises SourceError: not Parquet or damaged, wrong columns, a column of another type, local times and no zone given.
     """
     try:
-        # Buffered and not read ahead: memory stays flat where a writer put everything into one row group.
-        # Texts stay in their dictionaries until they are measured: one of them may stand for gigabytes.
-        metadata = pq.read_metadata(source)
-        _check_unpacked(label, metadata)
-        columns = (metadata.schema.column(number) for number in range(metadata.num_columns))
-        texts = [column.path for column in columns if column.logical_type.type == "STRING"]
-        with pq.ParquetFile(
-            source,
-            metadata=metadata,
-            buffer_size=BYTES_PER_MIB,
-            pre_buffer=False,
-            memory_map=False,
-            read_dictionary=texts,
-        ) as file:
+        with open_parquet(source, label) as file:
             schema = file.schema_arrow
             check_headings(label, schema.names, table)
             converters = {f.name: _find_converter(label, table, table.column(f.name), f.type, zone) for f in schema}
             row = 1
             for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                _check_texts(label, batch, row)
+                check_texts(label, batch, row)
                 decoded = {name: converters[name](batch.column(name), row) for name in schema.names}
                 yield Rows(table.name, pa.table(decoded), label)
                 row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise SourceError(f"{label} is not a whole Parquet file ({reason[:120]}); write or copy it again") from None
-
-
-def _check_unpacked(label: str, metadata: pq.FileMetaData) -> None:
-    """Raises SourceError where a column of a row group unpacks to far more than its size, and to more than is read at once."""
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
-            if chunk.total_uncompressed_size > max(_MOST_BYTES, _UNPACKED_TIMES * chunk.total_compressed_size):
-                raise SourceError(
-                    f"{label}: {chunk.path_in_schema} unpacks to more than {_UNPACKED_TIMES} times its size, which no table does; "
-                    "check that it is the right file"
-                )
-
-
-def _check_texts(label: str, batch: pa.RecordBatch, row: int) -> None:
-    """Raises SourceError where the texts of a batch are longer than names can be."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if (
-            pa.types.is_dictionary(column.type)
-            and pa.types.is_string(column.type.value_type)
-            and len(column.dictionary)
-        ):
-            sizes = pc.binary_length(column.dictionary).take(column.indices)
-            if (pc.sum(pc.cast(sizes, pa.int64())).as_py() or 0) > _MOST_BYTES:
-                raise SourceError(
-                    f"{label}: rows {row:,} to {row + len(column) - 1:,}: texts of {name} are more than "
-                    f"{_MOST_BYTES // BYTES_PER_MIB:,} MiB; check what stands there"
-                )
 
 
 def _find_converter(

@@ -1,5 +1,6 @@
 """The reader of files of our own tables: `samples.parquet`, `samples.csv`, parts `samples-*.…`, or a folder `samples/` of such."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
@@ -70,7 +71,7 @@ def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows | Gap]:
         yield from chunks.note_growth()
         return
     try:
-        file = pa.OSFile(str(path))
+        file = pa.OSFile(os.fsencode(path))
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {say_why(error)}") from None
     with file:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError, say_why
 from loadfactor.base.units import BYTES_PER_KIB
-from loadfactor.sources.files import check_plain
+from loadfactor.sources.files import check_plain, check_unpacked
 from loadfactor.tables.trace_events import GpuKind
 
 PIECE_BYTES: Final = 512 * BYTES_PER_KIB
@@ -38,7 +38,7 @@ class TracePieces:
     """The bytes of a file in pieces of at most half a MiB, gzip unpacked whatever the file is called.
 
     A gzip stream that is cut or corrupt ends where it does, and `fault` says so. Raises SourceError where the file is no plain
-    file or cannot be read.
+    file, cannot be read, or unpacks to 250 times its size.
     """
 
     path: Path
@@ -64,6 +64,7 @@ class TracePieces:
         try:
             while packed := waiting or raw.read(_PACKED_BYTES):
                 if piece := unpacker.decompress(packed, PIECE_BYTES):
+                    check_unpacked(self.path, raw.tell(), self.unpacked_bytes + len(piece))
                     yield piece
                 waiting = unpacker.unconsumed_tail
                 if unpacker.eof:

@@ -7,6 +7,7 @@ from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_KIB
+from loadfactor.sources.databases import SQLITE
 from loadfactor.sources.protobuf import BYTES, WireError, walk
 from loadfactor.sources.recognition import recognize
 from loadfactor.sources.traces.kineto import read_kineto
@@ -19,7 +20,6 @@ from loadfactor.sources.traces.xplane import looks_like_xplane, read_xplane
 from loadfactor.tables.trace_events import TraceCapture
 
 _SNIFFED: Final = 4 * BYTES_PER_KIB
-_SQLITE: Final = b"SQLite format 3\0"
 _SPACES: Final = b" \t\r\n\xef\xbb\xbf"
 _TRACES_IN_FOLDERS: Final = (
     "*trace*.json",
@@ -93,7 +93,7 @@ def read_trace(path: Path) -> Iterator[TraceCapture]:
         raise SourceError(
             f"{path} is a report of Nsight Compute, of kernels one by one; record with Nsight Systems: `nsys profile`"
         )
-    if begin.startswith(_SQLITE):
+    if begin.startswith(SQLITE):
         tables = SqliteTables(path)
         yield read_rocpd(tables) if is_rocprof(tables.names()) else read_export(tables)
         return

@@ -3,7 +3,7 @@
 Files are opened to be read alone: nothing, not even an index or a journal, is written beside them.
 """
 
-import sqlite3
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -12,20 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError, say_why
-from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.base.limits import MOST_INPUT_BYTES
+from loadfactor.base.units import BYTES_PER_GIB
+from loadfactor.sources.databases import Database
+from loadfactor.sources.parquet_files import read_whole
 from loadfactor.sources.traces.pieces import GZIP, TracePieces
 
 NULL: Final = np.iinfo(np.int64).min
 """A number that is not there."""
-_ROWS_AT_ONCE: Final = 50_000
-_MOST_CELL_BYTES: Final = 16 * BYTES_PER_MIB
-"""Of one row of SQLite: no name of a kernel is as long, and a cell can claim a gigabyte."""
-_BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
-"""Errors that damage of a database raises: SQLite's own messages of it may hold bytes that are no text."""
 
 
 class Tables(Protocol):
@@ -47,74 +44,53 @@ class Tables(Protocol):
 
 
 class SqliteTables:
-    """An export as SQLite, gzip unpacked in memory. Raises SourceError where it is no whole database."""
+    """An export as SQLite, gzip unpacked in memory. Raises SourceError if it is no whole database, or over its budget."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             with path.open("rb") as file:
                 is_packed = file.read(len(GZIP)) == GZIP
-            if is_packed:
-                pieces = TracePieces(path)
-                content = b"".join(pieces)
-                if pieces.fault:
-                    raise SourceError(f"{path} is not whole: {pieces.fault}; copy it again")
-                self._database = sqlite3.connect(":memory:")
-                self._database.deserialize(content)
-            else:
-                address = path.absolute().as_uri() + "?mode=ro&immutable=1"
-                self._database = sqlite3.connect(address, uri=True)
-            self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_CELL_BYTES)
-            self._database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            self._names = [
-                str(name) for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            ]
         except OSError as e:
             raise SourceError(f"{path} cannot be read: {say_why(e)}") from None
-        except _BROKEN as e:
-            raise _damaged(path, e) from None
+        self._database = Database(str(path), _unpack(path) if is_packed else path)
 
     def names(self) -> Sequence[str]:
         """The names of all tables."""
-        return self._names
+        return self._database.names
 
     def columns(self, table: str) -> Sequence[str]:
         """The columns of a table."""
-        return [str(row[1]) for row in self._ask(f'PRAGMA table_info("{table}")')]
+        return self._database.list_columns(table)
 
     def numbers(self, table: str, columns: Sequence[str]) -> NDArray[np.int64]:
         """Columns of numbers."""
-        chosen = ", ".join(f'CAST("{column}" AS INTEGER)' for column in columns)
-        pieces = []
-        try:
-            cursor = self._database.execute(f'SELECT {chosen} FROM "{table}"')
-            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-                pieces.append(_as_numbers(rows))
-        except _BROKEN as e:
-            raise _damaged(self.path, e) from None
+        pieces = [_as_numbers(rows) for rows in self._database.read_numbers(table, columns)]
         return np.concatenate(pieces) if pieces else np.empty((0, len(columns)), np.int64)
 
     def texts(self, table: str, column: str) -> list[Any]:
         """A column of texts."""
-        return [row[0] for row in self._ask(f'SELECT "{column}" FROM "{table}"')]
-
-    def _ask(self, statement: str) -> list[Any]:
-        try:
-            return self._database.execute(statement).fetchall()
-        except _BROKEN as e:
-            raise _damaged(self.path, e) from None
+        return [row[0] for row in self._database.read(f'SELECT "{column}" FROM "{table}"')]
 
 
-def _as_numbers(rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
+def _unpack(path: Path) -> bytes:
+    """Unpack a database whole. Raises SourceError if it is cut, or larger than is taken."""
+    pieces = TracePieces(path)
+    content = bytearray()
+    for piece in pieces:
+        content += piece
+        if len(content) > MOST_INPUT_BYTES:
+            raise SourceError(f"{path} unpacks to more than {MOST_INPUT_BYTES / BYTES_PER_GIB:g} GiB; unpack it first")
+    if pieces.fault:
+        raise SourceError(f"{path} is not whole: {pieces.fault}; copy it again")
+    return bytes(content)
+
+
+def _as_numbers(rows: list[tuple[int | None, ...]]) -> NDArray[np.int64]:
     try:
         return np.array(rows, np.int64)
     except TypeError:  # some are NULL
         return np.array([[NULL if value is None else value for value in row] for row in rows], np.int64)
-
-
-def _damaged(path: Path, error: Exception) -> SourceError:
-    why = error if isinstance(error, sqlite3.Error) else "names that are no text"
-    return SourceError(f"{path} is a damaged SQLite file ({why}); export it again")
 
 
 class ArrowTables:
@@ -174,8 +150,9 @@ class ArrowTables:
 
 def _read_table(file: Path, columns: Sequence[str] | None) -> pa.Table:
     if file.suffix == ".parquet":
-        return pq.read_table(file, columns=None if columns is None else list(columns), partitioning=None)
-    with pa.memory_map(str(file), "r") as source:
+        with pa.OSFile(os.fsencode(file)) as source:
+            return read_whole(source, str(file), None if columns is None else list(columns))
+    with pa.memory_map(os.fsencode(file), "r") as source:
         try:
             return pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:

@@ -10,6 +10,7 @@ from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
+from loadfactor.sources.databases import SQLITE
 from loadfactor.sources.training_logs.event_files import is_record, read_event_file
 from loadfactor.sources.training_logs.families import DEEPSPEED
 from loadfactor.sources.training_logs.intervals import (
@@ -20,7 +21,6 @@ from loadfactor.sources.training_logs.intervals import (
 )
 from loadfactor.sources.training_logs.iteration import JobSections, RunLog, Values
 from loadfactor.sources.training_logs.run_folders import (
-    SQLITE,
     WANDB,
     is_table,
     read_csv_metrics,

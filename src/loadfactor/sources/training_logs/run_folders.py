@@ -7,18 +7,20 @@ MLflow: mlflow/store/tracking/file_store.py, a file a metric with lines of `time
 
 import csv
 import json
-import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
+from loadfactor.base.limits import MOST_INPUT_BYTES
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Gaps, Input
+from loadfactor.sources.databases import Database
 from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.times import SECONDS_BELOW
 from loadfactor.sources.training_logs.event_files import split_fields
@@ -150,7 +152,6 @@ def read_mlflow(metrics: Sequence[tuple[str, Input]], gaps: Gaps) -> RunLog:
     return make_run(where, "MLflow", scalars.ordered())
 
 
-SQLITE: Final = b"SQLite format 3\0"
 _RUNS: Final = (
     "SELECT run_uuid, name FROM runs WHERE coalesce(lifecycle_stage, 'active') <> 'deleted'"
     " AND run_uuid IN (SELECT run_uuid FROM metrics) ORDER BY start_time DESC"
@@ -159,27 +160,28 @@ _METRICS_OF_RUN: Final = (
     "SELECT key, step, timestamp, value FROM metrics WHERE run_uuid = ? AND NOT coalesce(is_nan, 0)"
     " ORDER BY timestamp, step, key"
 )
+_TABLES: Final = ("runs", "metrics")
 _SHOWN_RUNS: Final = 5
 
 
 def read_mlflow_database(source: Input, job: str | None) -> RunLog:
     """The run of an `mlflow.db` that is called as the `job`, by name or id, or the only one; deleted ones do not count.
 
-    SourceError where several runs are left, or it is no such database.
+    SourceError where several runs are left, it is no such database, or over its budget.
     """
     scalars = Scalars()
-    database: sqlite3.Connection | None = None
-    runs: list[tuple[str, str]] = []
     with TemporaryDirectory() as folder:  # an import may be of many files, and of one that is a name in an archive
         path = Path(folder, "mlflow.db")
-        with path.open("wb") as file:
-            file.writelines(source.chunks)
-        try:
-            database = sqlite3.connect(path)
-            database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            runs = [(str(of), str(name or of)) for of, name in database.execute(_RUNS)]
+        _save(source, path)
+        with closing(Database(source.label, path)) as database:
+            if lacking := [name for name in _TABLES if name not in database.names]:
+                raise SourceError(
+                    f"{source.label} has no table {lacking[0]}, so it is no database of MLflow (a view is no table); save its runs"
+                    " again"
+                )
+            runs = [(str(run_id), str(name or run_id)) for run_id, name in database.read(_RUNS)]
             runs = [run for run in runs if job in run] or runs
-            for key, step, at_ms, value in database.execute(_METRICS_OF_RUN, runs[0][:1]) if len(runs) == 1 else ():
+            for key, step, at_ms, value in database.read(_METRICS_OF_RUN, runs[0][:1]) if len(runs) == 1 else ():
                 if (
                     isinstance(step, int)
                     and isinstance(at_ms, int)
@@ -188,13 +190,6 @@ def read_mlflow_database(source: Input, job: str | None) -> RunLog:
                     and 0 < at_ms < SECONDS_BELOW * MS_PER_S
                 ):
                     scalars.add(str(key), step, at_ms, float(value))
-        except sqlite3.Error as error:
-            raise SourceError(
-                f"{source.label} is no database of MLflow that can be read ({str(error).splitlines()[0]}); save its runs again"
-            ) from None
-        finally:
-            if database is not None:
-                database.close()
     if len(runs) > 1:
         shown = ", ".join(quote(name) for _, name in runs[:_SHOWN_RUNS]) + (", …" if len(runs) > _SHOWN_RUNS else "")
         raise SourceError(
@@ -202,6 +197,19 @@ def read_mlflow_database(source: Input, job: str | None) -> RunLog:
             " the run, or delete the others from a copy"
         )
     return make_run(source.label, "MLflow", scalars)
+
+
+def _save(source: Input, path: Path) -> None:
+    """Write a database to a file. Raises SourceError if it is larger than is taken."""
+    size = 0
+    with path.open("wb") as file:
+        for piece in source.chunks:
+            size += len(piece)
+            if size > MOST_INPUT_BYTES:
+                raise SourceError(
+                    f"{source.label} is larger than {MOST_INPUT_BYTES / BYTES_PER_GIB:g} GiB; save its runs in several files"
+                )
+            file.write(piece)
 
 
 _THROUGHPUT: Final = {"time", "batches", "samples"}

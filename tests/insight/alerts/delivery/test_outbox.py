@@ -203,7 +203,7 @@ def test_a_silence_holds_back_what_fires(tmp_path: Path) -> None:
     keep(outbox, *told, alive=tuple(told))
     assert [one.alert.by["job"] for one in take(outbox, CHAT.label, START_MS)] == ["eval"]
     later = START_MS + 10 * MINUTE_MS
-    lift_silence(tmp_path, "s1", later)
+    lift_silence(tmp_path, "s1", later, later)
     told_later = []
     for _ in told:
         (owed,) = take(outbox, CHAT.label, later)

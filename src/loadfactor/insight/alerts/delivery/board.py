@@ -37,13 +37,15 @@ class AlertBoard:
     receivers: Mapping[str, Backlog] | None = None
 
 
-def read_board(folder: Path, now_ms: int, states: Collection[str] = LIVING) -> AlertBoard:
+def read_board(folder: Path, expiry_ms: int, states: Collection[str] = LIVING) -> AlertBoard:
     """The alerts of a store that are in one of some states, the most severe first, the latest of them first.
+
+    `expiry_ms`: the time that silences end by.
 
     Raises StoreError and DamageError where it cannot be read. Changes nothing on the disk.
     """
     if is_joint(folder):
-        return _join([read_board(of, now_ms, states) for of in list_folders(folder)])
+        return _join([read_board(of, expiry_ms, states) for of in list_folders(folder)])
     with read_outbox(folder) as connection:
         if connection is None:
             return AlertBoard(None)
@@ -53,7 +55,7 @@ def read_board(folder: Path, now_ms: int, states: Collection[str] = LIVING) -> A
         placeholders = ", ".join("?" * len(states))
         rows = connection.execute(f"SELECT body FROM alerts WHERE state IN ({placeholders})", tuple(states)).fetchall()
         alerts = sorted((read_alert(body) for (body,) in rows), key=_order)
-        listed = tuple(ListedAlert(alert, find_silence(alert, silences, now_ms)) for alert in alerts)
+        listed = tuple(ListedAlert(alert, find_silence(alert, silences, expiry_ms)) for alert in alerts)
         return AlertBoard(judged[0] if judged else None, listed, silences, count_backlogs(connection))
 
 
@@ -89,8 +91,8 @@ def describe_listed(listed: ListedAlert, rules: Iterable[Rule]) -> dict[str, Any
     }
 
 
-def describe_silence(silence: Silence, now_ms: int) -> dict[str, Any]:
-    """A silence as JSON has it."""
+def describe_silence(silence: Silence, expiry_ms: int) -> dict[str, Any]:
+    """A silence as JSON has it, active or not at `expiry_ms`."""
     end_ms = silence.until_ms if silence.ended_ms is None else silence.ended_ms
     return {
         "id": silence.id,
@@ -100,7 +102,7 @@ def describe_silence(silence: Silence, now_ms: int) -> dict[str, Any]:
         "until": iso(instant(end_ms)),
         "reason": silence.reason,
         "who": silence.who,
-        "active": silence.is_active(now_ms),
+        "active": silence.is_active(expiry_ms),
     }
 
 

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.defects import DEFECTS
+from loadfactor.base.health import Trouble
 from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.http_fetch import RequestPool
 from loadfactor.insight.alerts.delivery import pending as deliveries
@@ -65,8 +66,8 @@ class Dispatcher:
         self._threads = ThreadPoolExecutor(
             1, f"notify {self.name}"
         )  # of its own: a disk or server that hangs holds up nobody else
-        self.error = ""
-        """Why the last thing did not work; empty where it did."""
+        self.trouble = Trouble()
+        """Why the last thing did not work."""
         self.woken = asyncio.Event()
 
     async def run(self) -> None:
@@ -78,11 +79,9 @@ class Dispatcher:
                     if await self._send_next():
                         continue
                     if isinstance(self._channel, AlertmanagerChannel) and await self._channel.remind(self._outbox):
-                        self.error = ""
-                except LoadfactorError as error:
-                    self.error = str(error)
+                        self.trouble.note("")
                 except Exception as error:  # a defect of ours must not keep others from being notified
-                    self.error = f"{type(error).__name__}: {error}"
+                    self.trouble.note(DEFECTS.explain(f"receiver {self.name}", error))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.woken.wait(), LOOK_EVERY_S)
         finally:
@@ -97,10 +96,10 @@ class Dispatcher:
             await self._channel.send(pending)
         except DeliveryError as error:
             why, is_final = str(error), error.is_final
-            self.error = why
+            self.trouble.note(why)
             await self._do(lambda: self._put_off(pending, why, is_final))
         else:
-            self.error = ""
+            self.trouble.note("")
             await self._do(lambda: deliveries.settle(self._outbox, self.name, pending, now_ms()))
         return True
 

@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -191,8 +191,12 @@ class Judged:
 class Outbox:
     """The outbox of one store. Any thread may use it; other processes may silence meanwhile."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises StoreError where it cannot be written, DamageError where it is damaged."""
+    def __init__(self, folder: Path, find_expiry_ms: Callable[[int], int] = int) -> None:
+        """`find_expiry_ms`: the time by which silences end, of the time that the clock says; by default the clock's.
+
+        Raises StoreError where it cannot be written, DamageError where it is damaged.
+        """
+        self.find_expiry_ms = find_expiry_ms
         self._path = folder / NAME
         self._connection = open_outbox(folder)
         self._lock = threading.Lock()
@@ -242,9 +246,9 @@ class Outbox:
         return len(changes)
 
     def forget_old(self, now_ms: int) -> None:
-        """Forget alerts that ended a month ago, and what was sent of them. Not by a clock that may be ahead."""
+        """Forget alerts that ended a month ago, and what was sent of them."""
         with self.change() as connection:
-            _forget_old(connection, now_ms - KEPT_MS)
+            _forget_old(connection, self.find_expiry_ms(now_ms) - KEPT_MS)
 
     def list_ended(self, since_ms: int) -> list[Alert]:
         """The alerts that ended since an instant, as receivers were sent them."""
@@ -289,8 +293,9 @@ class Outbox:
 
     def mend_times(self, now_ms: int) -> None:
         """Let nothing wait for a time that a clock which was ahead wrote: deliveries are tried from now on, silences last as
-        long as they were made for, from now on."""
+        long as they were made for, from now on. A clock that is behind shortens no silence."""
         ahead_ms = now_ms + LARGEST_SKEW_MS
+        latest_ms = max(now_ms, self.find_expiry_ms(now_ms))
         with self.change() as connection:
             connection.execute(
                 "UPDATE deliveries SET since_ms = ?, next_ms = ? WHERE since_ms > ? AND state IN (?, ?, ?)",
@@ -303,9 +308,11 @@ class Outbox:
             connection.execute(
                 "UPDATE silences SET until_ms = until_ms - created_ms + ?, created_ms = ?,"
                 " ended_ms = CASE WHEN ended_ms IS NULL THEN NULL ELSE ? END WHERE created_ms > ?",
-                (now_ms, now_ms, now_ms, ahead_ms),
+                (latest_ms, latest_ms, latest_ms, latest_ms + LARGEST_SKEW_MS),
             )
-            connection.execute("UPDATE silences SET ended_ms = ? WHERE ended_ms > ?", (now_ms, ahead_ms))
+            connection.execute(
+                "UPDATE silences SET ended_ms = ? WHERE ended_ms > ?", (latest_ms, latest_ms + LARGEST_SKEW_MS)
+            )
 
     def close(self) -> None:
         """Leave it."""
@@ -413,12 +420,12 @@ def _put_silence(connection: sqlite3.Connection, of: Silence) -> None:
     connection.execute(f"INSERT INTO silences ({SILENCE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def lift_silence(folder: Path, silence_id: str, now_ms: int) -> Silence:
-    """End a silence now; one that is over stays as it is. Raises InputError where there is none of this id."""
+def lift_silence(folder: Path, silence_id: str, now_ms: int, expiry_ms: int) -> Silence:
+    """End a silence now; one that is over at `expiry_ms` stays as it is. Raises InputError where there is none of this id."""
     with closing(Outbox(folder)) as outbox, outbox.change() as connection:
         connection.execute(
             "UPDATE silences SET ended_ms = ? WHERE id = ? AND ended_ms IS NULL AND until_ms > ?",
-            (now_ms, silence_id, now_ms),
+            (now_ms, silence_id, expiry_ms),
         )
         found = [silence for silence in list_silences(connection) if silence.id == silence_id]
     if not found:

@@ -53,11 +53,12 @@ def take(outbox: Outbox, receiver: str, now_ms: int, takes_all: bool = False) ->
     """
     with outbox.change() as connection:
         _renew_given_up(connection, receiver, now_ms)
-        silences = [silence for silence in list_silences(connection) if silence.is_active(now_ms)]
+        expiry_ms = outbox.find_expiry_ms(now_ms)
+        silences = [silence for silence in list_silences(connection) if silence.is_active(expiry_ms)]
         for item, is_over in list(_list_held(connection, receiver)):
             if is_over:
                 _set(connection, receiver, [item], DeliveryState.DROPPED, _SILENCED)
-            elif find_silence(item.alert, silences, now_ms) is None:
+            elif find_silence(item.alert, silences, expiry_ms) is None:
                 connection.execute(
                     "UPDATE deliveries SET state = ?, batch = ?, since_ms = ?, next_ms = ?, why = ''"
                     " WHERE receiver = ? AND transition = ?",
@@ -66,7 +67,7 @@ def take(outbox: Outbox, receiver: str, now_ms: int, takes_all: bool = False) ->
         due: dict[int, Pending] = {}
         for item in list(_list_due(connection, receiver, now_ms)):
             if item.alert.state == "firing":
-                if find_silence(item.alert, silences, now_ms) is not None:
+                if find_silence(item.alert, silences, expiry_ms) is not None:
                     _set(connection, receiver, [item], DeliveryState.HELD, "silenced")
                     continue
             elif (begun := _find_beginning(connection, receiver, item)) is None or begun[1] in _HIDDEN:

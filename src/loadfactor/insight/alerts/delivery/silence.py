@@ -32,8 +32,11 @@ class Silence:
     ended_ms: int | None = None
 
     def is_active(self, at_ms: int) -> bool:
-        """Whether it holds at an instant."""
-        return self.created_ms <= at_ms < self.until_ms and (self.ended_ms is None or at_ms < self.ended_ms)
+        """Whether it holds now, by a time that things expire by (`ClockState.expiry_ms`).
+
+        It holds from when it was made, and not after it was lifted, whatever the clock said then.
+        """
+        return self.ended_ms is None and at_ms < self.until_ms
 
     def matches(self, alert: Alert) -> bool:
         """Whether it speaks of an alert."""
@@ -53,7 +56,7 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def find_silence(alert: Alert, silences: Iterable[Silence], at_ms: int) -> Silence | None:
-    """The silence that hides an alert at an instant, the one that lasts longest; None where none does."""
+    """The silence that hides an alert now, the one that lasts longest; None where none does. `at_ms`: see `Silence.is_active`."""
     hiding = [silence for silence in silences if silence.is_active(at_ms) and silence.matches(alert)]
     return max(hiding, key=lambda silence: silence.until_ms, default=None)
 
