@@ -214,7 +214,7 @@ def test_a_second_import_meanwhile_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 99}', '{"format": 3, "generation": 1, "files": [{}]}']
+    "content", ["", "{", "[]", "{}", '{"format": 5}', '{"format": 99}', '{"format": 5, "generation": 1, "files": [{}]}']
 )
 def test_a_damaged_manifest_is_one_line(one_day: Path, content: str) -> None:
     """What cannot be understood is a StoreError that says what to do."""

@@ -213,10 +213,10 @@ def open_database(folder: Path, after: int) -> sqlite3.Connection:
 
 def read_span(connection: sqlite3.Connection) -> LogSpan:
     """Range of numbers in the database. Raises StoreError for another format, DamageError for what nobody wrote."""
+    *numbers, crc = connection.execute("SELECT * FROM span").fetchone()  # an empty file, which has none, is damage
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != FORMAT:
         raise refuse_format(NAME, version, FORMAT)
-    *numbers, crc = connection.execute("SELECT * FROM span").fetchone()
     span = LogSpan(*numbers)
     if span.checksum() != crc:
         raise DamageError("its numbers are not what was written")
