@@ -12,6 +12,7 @@
 Every message is one line: what is wrong, where, and what to do next.
 """
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -71,6 +72,25 @@ def no_such(what: str, name: str, known: Iterable[str], hint: str = "") -> Input
     else:
         advice = hint or f"choose from {', '.join(names)}"
     return InputError(f"no {what} called {name!r}; {advice}")
+
+
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+_SQLITE_FAULTS = ("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+
+
+def is_disk_fault(error: BaseException | None) -> bool:
+    """Return True if an error comes of a disk that takes nothing: it is full, over a quota, read-only or ill.
+
+    >>> is_disk_fault(OSError(28, "No space left on device")), is_disk_fault(OSError(13, "Permission denied"))
+    (True, False)
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
+            return True
+        if str(getattr(error, "sqlite_errorname", "")).startswith(_SQLITE_FAULTS):
+            return True
+        error = error.__cause__
+    return False
 
 
 def say_why(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadfactor.base.clock import now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.collect.event_stream import EventStream
@@ -142,6 +143,7 @@ class LiveCollector:
                 stream.take_due(self._clock_ms())
                 ingested = stream.ingest(None if everything or stream_id != REMOTE_WRITE else began - HOLD_S)
             except Exception as error:
+                DEFECTS.explain(stream_id, error)
                 failed = failed or error
                 continue
             self.counts[stream_id].ingested_rows += ingested

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from loadfactor.base.clock import now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.units import S_PER_MIN
 from loadfactor.collect.kubernetes_api import (
@@ -86,7 +87,7 @@ class KindWatch:
             except KubernetesError as error:
                 pause_s = self._fail(error, pause_s)
             except Exception as error:  # a defect of ours must not end the watch
-                pause_s = self._fail(KubernetesError(f"{type(error).__name__}: {error}"), pause_s)
+                pause_s = self._fail(KubernetesError(DEFECTS.explain(self.name, error)), pause_s)
             if self._status.error:
                 self.was_listed.set()
                 self._stopped.wait(pause_s * random.uniform(0.8, 1.2))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from loadfactor.base.clock import ClockWatch, format_utc, now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.base.health import HealthReason, Severity, Trouble, derive_status
 from loadfactor.base.units import MS_PER_MIN, MS_PER_S, S_PER_DAY, S_PER_HOUR
@@ -272,12 +273,13 @@ class LiveService:
 
     def health(self) -> dict[str, Any]:
         """The answer of GET /health; it asks neither the disk nor the books. `set_aside`: payloads that could not be decoded."""
-        reasons = self.reasons()
+        statuses = self.statuses()
+        reasons = self._explain(statuses)
         error = self._describe_fault() or self._ingest_trouble.cause or self._flush_trouble.cause
         return {
             "status": derive_status(reasons),
             "reasons": [asdict(reason) for reason in reasons],
-            "sources": [_describe(source) for source in self.statuses()],
+            "sources": [_describe(status) for status in statuses],
             "lag_s": round(self.collector.lag_s, 3),
             "error": error or None,
             "set_aside": self._quarantined_before + len(self.collector.quarantined),
@@ -285,7 +287,10 @@ class LiveService:
 
     def reasons(self) -> list[HealthReason]:
         """List why something is not collected or booked; it asks neither the disk nor the books."""
-        explained = (explain_status(status) for status in self.statuses())
+        return self._explain(self.statuses())
+
+    def _explain(self, statuses: Sequence[SourceStatus]) -> list[HealthReason]:
+        explained = map(explain_status, statuses)
         return [
             *self._explain_store(),
             *(reason for reason in explained if reason is not None),
@@ -460,12 +465,7 @@ class LiveService:
             try:
                 await work()
             except Exception as error:  # a defect of ours must not stop collection
-                self._log(
-                    level="error",
-                    event="a repeated task failed",
-                    task=work.__name__,
-                    error=f"{type(error).__name__}: {error}",
-                )
+                DEFECTS.explain(work.__name__.strip("_"), error)
             await asyncio.sleep(max(0.05, began + every_s - time.monotonic()))
 
     async def _ingest(self) -> None:
@@ -475,8 +475,8 @@ class LiveService:
         try:
             self._flush.rows += await asyncio.to_thread(self.collector.ingest)
             self._ingest_trouble.note("")
-        except LoadfactorError as error:
-            self._ingest_trouble.note(str(error))
+        except Exception as error:  # also a defect of ours: /health has to say that nothing is booked
+            self._ingest_trouble.note(DEFECTS.explain("ingest", error))
         for path in self.collector.quarantined[self._logged_quarantined :]:
             self._logged_quarantined += 1
             self._aside_s, self._aside_ms = time.monotonic(), now_ms()
@@ -494,17 +494,19 @@ class LiveService:
                 self._live.discard_through(self._flush_books())
                 self._flush = _Flush(time.monotonic())
                 self._flush_trouble.note("")
-            except LoadfactorError as error:
+            except Exception as error:  # also a defect of ours: rows stay live, and readers see them
                 again_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
                 self._flush = _Flush(again_s)
-                self._flush_trouble.note(str(error))
-                self._log(level="warning", event="live rows stay live for now", error=str(error))
+                why = DEFECTS.explain("flush", error)
+                self._flush_trouble.note(why)
+                self._log(level="warning", event="live rows stay live for now", error=why)
 
     async def _keep_statuses(self) -> None:
         now = self.statuses()
         if [replace(s, last_sample_ms=None) for s in now] != [replace(s, last_sample_ms=None) for s in self._written]:
-            await asyncio.to_thread(write_statuses, self._folder, now)
-            self._written = now
+            with suppress(OSError):  # on a full disk, of which /health speaks: they are written again at the next turn
+                await asyncio.to_thread(write_statuses, self._folder, now)
+                self._written = now
 
 
 def _describe(source: SourceStatus) -> dict[str, Any]:

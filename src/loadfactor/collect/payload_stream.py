@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.errors import SourceError, StoreError, say_why
 from loadfactor.collect.skipped import Shortfall, SkippedCounts
 from loadfactor.sources.base import Gap, Rows, Skip
@@ -155,6 +156,7 @@ class PayloadStream(ABC):
 
     def _quarantine(self, error: Exception) -> None:
         """Move the payloads aside that cannot be decoded, and begin again with what was ingested last. Raises StoreError."""
+        why = DEFECTS.explain(self.stream_id, error)
         state, payloads = self._log.states().get(self.stream_id), self._list_waiting()
         decode = partial(self._try, state.content if state else b"")
         bad = find_bad_payloads([item for item in payloads if item[0] not in self._bad_numbers], decode)
@@ -167,7 +169,6 @@ class PayloadStream(ABC):
         self._pending_rows = []
         self._begin(state, payloads)
         if not bad:
-            why = f"{type(error).__name__}: {error}"
             raise StoreError(
                 f"what {self.stream_id} sent cannot be booked ({why}); it is kept and tried again"
             ) from error

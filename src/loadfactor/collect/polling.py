@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.units import S_PER_MIN
 from loadfactor.collect.http_fetch import FetchError
 from loadfactor.collect.payloads import pack_events
@@ -57,10 +57,8 @@ class PartStatus:
         since_ms = (self.since_ms if self.status == "degraded" else at_ms) if unread else None
         return PartStatus("degraded" if unread else "ok", unread, since_ms, last_ms or at_ms, failures)
 
-    def fail(self, error: str | BaseException, status: str = "failing", at_ms: int | None = None) -> "PartStatus":
+    def fail(self, error: str, status: str = "failing", at_ms: int | None = None) -> "PartStatus":
         """The status after a question failed. `at_ms`: when it was sent."""
-        if isinstance(error, BaseException):
-            error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
         since_ms = self.since_ms if self.status == status else None
         return replace(self, status=status, error=error, since_ms=since_ms or at_ms or now_ms())
 
@@ -141,7 +139,7 @@ class PolledSource(ABC):
 
     def _fail(self, part: str, error: Exception) -> None:
         status = "absent" if isinstance(error, NotPermittedError) else "failing"
-        self._status[part] = self._status[part].fail(error, status)
+        self._status[part] = self._status[part].fail(DEFECTS.explain(self._names[part], error), status)
 
     def _keep_events(self, events: Sequence[Any], cursor: Mapping[str, str] | None = None) -> None:
         """Return when they are durable. Raises LoadfactorError where they cannot be kept: then they are requested again."""

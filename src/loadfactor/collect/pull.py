@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from loadfactor.base.clock import now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.http_fetch import FetchError, LateError, RequestPools, TooMuchError
 from loadfactor.collect.polling import PartStatus
@@ -74,7 +75,7 @@ class ScheduledPull(ABC):
             try:
                 await self.catch_up(now_ms() - int(DELAY_S * MS_PER_S))
             except Exception as error:  # whatever a server does, it ends neither its own pull nor the others
-                self.status = self.status.fail(error)
+                self.status = self.status.fail(DEFECTS.explain(self.name, error))
                 self.errors += 1
                 self._failures_in_a_row += 1
             pause = min(self._every_s * 2 ** min(self._failures_in_a_row, 6), max(LONGEST_PAUSE_S, self._every_s))

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Final
 
 from loadfactor.base.clock import now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.exporters import Target, TargetFinder, fetch_page, make_finder, trust_exporters
 from loadfactor.collect.http_fetch import RequestPools
@@ -61,7 +62,7 @@ class ScrapeGroup:
                     self.error = found.error
                     self._follow(found.targets)
                 except Exception as error:  # whatever stands in files and names, scraping goes on
-                    self.error = f"{type(error).__name__}: {error}"
+                    self.error = DEFECTS.explain(self.name, error)
                 await asyncio.sleep(self._finder.every_s)
         finally:
             for task in self._tasks.values():
@@ -113,7 +114,9 @@ class ScrapeGroup:
             return  # so many others do not answer that this one had no turn; its gap, if it has one, goes on
         except Exception as error:  # whatever an exporter does, it ends neither its own scrapes nor those of others
             self.failed += 1
-            self._statuses[target] = self._statuses[target].fail(error, at_ms=at_ms)
+            self._statuses[target] = self._statuses[target].fail(
+                DEFECTS.explain(f"{self.name}: {target.name}", error), at_ms=at_ms
+            )
             return
         self._end_gap(target, self._statuses[target], at_ms)
         self._statuses[target] = self._statuses[target].succeed(last_ms=at_ms)

@@ -3,13 +3,15 @@
 Copies of the books that a server makes: [backup].
 """
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from loadfactor.settings.table import Duration, HomePath, SettingsTable
 
 TEAM_ROLE: Final = "team:"
+HostName = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
+"""A name or an address, an address of IPv6 in brackets."""
 
 
 class ServerSettings(SettingsTable):
@@ -24,6 +26,11 @@ class ServerSettings(SettingsTable):
     )
     trusted_proxies: tuple[str, ...] = Field(
         default=(), description="Addresses of proxies that check who asks, and are believed."
+    )
+    allowed_hosts: tuple[HostName, ...] = Field(
+        default=(),
+        description="Names, without a port, that requests may call it by (Host, and X-Forwarded-Host of trusted proxies) "
+        "besides localhost and the address it listens on; with a token any name will do.",
     )
     user_header: str = Field(
         default="", description="Header in which trusted proxies name the user: X-Auth-Request-User of oauth2-proxy."

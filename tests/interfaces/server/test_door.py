@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import LOCAL, MINE, Remembering
 
+from loadfactor.base.errors import StoreError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.app import make_app
@@ -34,7 +35,13 @@ def open_browser(
     books: Books, base: str = LOCAL, client: str = "127.0.0.1", bounds: Bounds | None = None, **about: object
 ) -> TestClient:
     """A browser at another address that keeps its cookies and follows nothing."""
-    guard = Guard(TokenFile(books.store.folder), "0.0.0.0", [PROXY], **about)  # type: ignore[arg-type]
+    guard = Guard(
+        TokenFile(books.store.folder),
+        "0.0.0.0",
+        [PROXY],
+        allowed_hosts=["books.example"],
+        **about,  # type: ignore[arg-type]
+    )
     app = make_app(books, Remembering(), guard, bounds)
     return TestClient(app, base, headers=BROWSER, client=(client, 50_000), follow_redirects=False)
 
@@ -193,3 +200,20 @@ def test_books_at_rest_are_read_alone(team_books: Books, folder: Path) -> None:
     for path in ("/api/v1/write", "/api/v1/imports?source=tables&filename=devices.csv", "/api/v1/silences"):
         refused = client.post(path, content=b"x", headers={"authorization": f"Bearer {token}"})
         assert (refused.status_code, "at rest" in refused.text) == (403, True), path
+
+
+def test_a_full_disk_keeps_nobody_from_signing_in(
+    team_books: Books, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line that `audit.log` does not take stands in the log of the server, and the session begins."""
+
+    def refuse(*_args: object, **_facts: object) -> None:
+        raise StoreError("audit.log cannot be written (No space left on device)")
+
+    monkeypatch.setattr("loadfactor.interfaces.server.door.append_audit", refuse)
+    record, token = create_token(folder, "read", None, "", 1)
+    browser = open_browser(team_books)
+    assert sign_in(browser, token) == 303
+    line = next(line for line in capsys.readouterr().err.splitlines() if "sign in" in line)
+    assert record.id in line
+    assert "No space left" in line

@@ -81,8 +81,8 @@ def test_without_tokens_only_this_machine_may_ask(tmp_path: Path, caller: Caller
 
 
 def test_a_trusted_proxy_answers_for_who_asks(tmp_path: Path) -> None:
-    """Requests of a trusted proxy are admitted under any name, and counted for the client it names."""
-    guard = Guard(TokenFile(tmp_path), "0.0.0.0", ["10.0.0.0/8", "fd00::/8"])
+    """Requests of a trusted proxy are admitted under the names that the settings allow, and counted for the client it names."""
+    guard = Guard(TokenFile(tmp_path), "0.0.0.0", ["10.0.0.0/8", "fd00::/8"], allowed_hosts=["books.example"])
     by_proxy = Caller("10.1.2.3", "books.example", forwarded_for="1.2.3.4, 5.6.7.8")
     assert guard.admit(by_proxy, "fleet").right == "open"
     assert guard.admit(Caller("::ffff:10.1.2.3", "books.example"), "write").right == "open"

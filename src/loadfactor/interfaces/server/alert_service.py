@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from loadfactor.base.clock import LARGEST_SKEW_MS, ClockWatch, format_utc, now_ms
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.health import HealthReason, Trouble
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
@@ -201,10 +202,10 @@ class AlertService:
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:  # a defect of a rule must not stop the server
-            message = str(error) if not str(error) or type(error).__module__.startswith("loadfactor") else repr(error)
+            message = DEFECTS.explain("alerts", error) or type(error).__name__
             if message != self._trouble.cause:
                 write_line(level="error", event="alerts are not judged", error=message)
-            self._trouble.note(message or type(error).__name__)
+            self._trouble.note(message)
             return None
         self._trouble.note("")
         return found

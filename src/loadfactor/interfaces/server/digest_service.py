@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from loadfactor.base.clock import format_utc
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.health import HealthReason, Trouble
 from loadfactor.books.books import Books
 from loadfactor.interfaces.digests.post import Post, list_sent
@@ -45,7 +46,7 @@ class DigestService:
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._look)
                 error = self._post.error
             except Exception as failure:  # books that cannot be read now, or a defect of ours, must not stop the server
-                error = str(failure) if type(failure).__module__.startswith("loadfactor") else repr(failure)
+                error = DEFECTS.explain("digests", failure)
             if error and error != self._trouble.cause:
                 write_line(level="error", event="digests are not sent", error=error)
             self._trouble.note(error)

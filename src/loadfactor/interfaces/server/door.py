@@ -9,11 +9,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from loadfactor.base.errors import StoreError
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.gate import LOGIN, answer_html
 from loadfactor.interfaces.server.guard import GRANTS, SECURE_COOKIE, Bounds, Caller, Guard, Need
 from loadfactor.interfaces.server.intake import read_body
+from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.replies import access_of
 from loadfactor.interfaces.server.sessions import LONGEST_SESSION_S
 from loadfactor.interfaces.web.frame import FILES, FORM_KEY, render_login
@@ -69,7 +71,10 @@ def add_door(app: FastAPI, bounds: Bounds, guard: Guard, folder: Path) -> None:
             return answer_html(render_login(place, "This token is not known, or was revoked."), 401)
         if "read" not in GRANTS[record.right]:
             return answer_html(render_login(place, "This token only sends; sign in with one that reads."), 403)
-        append_audit(folder, "sign in", id=record.id)
+        try:
+            append_audit(folder, "sign in", id=record.id)
+        except StoreError as error:  # a full disk keeps nobody from reading: the log has the line then
+            write_line(level="error", event="sign in", id=record.id, error=str(error))
         cookie = _cookie(name, guard.sessions.begin(record), LONGEST_SESSION_S)
         return _send_on(place, cookie)
 

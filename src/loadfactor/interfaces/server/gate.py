@@ -213,8 +213,6 @@ class Gate:
             raise RefusedError(414, f"the address is longer than {bounds.url_bytes:,} bytes; ask for less at once")
         if len(hosts) != 1 or sum(name == b"authorization" for name, _ in headers) > 1:
             raise RefusedError(400, "a request has one Host and at most one Authorization header")
-        if path == HEALTH:
-            return Access("open"), peer
         caller = Caller(
             peer,
             hosts[0].decode("latin-1"),
@@ -224,11 +222,16 @@ class Gate:
             _header(headers, b"x-forwarded-for"),
             _header(headers, b"x-forwarded-proto"),
             *self._read_proxied(headers),
-            _header(headers, b"cookie"),
-            _header(headers, b"x-form-key"),
-            scope.get("scheme") == "https",
-            is_page(path),
+            forwarded_host=_header(headers, b"x-forwarded-host"),
+            own_address=(scope.get("server") or ("", 0))[0],
+            cookie=_header(headers, b"cookie"),
+            form_key=_header(headers, b"x-form-key"),
+            is_tls=scope.get("scheme") == "https",
+            is_page=is_page(path),
         )
+        if path == HEALTH:
+            self._guard.check_host(caller, takes_addresses=True)  # orchestrators ask by the address of a container
+            return Access("open"), peer
         scope.setdefault("state", {})["caller"] = caller
         if self._in_flight > bounds.in_flight:
             raise BusyError("the server is busy; send it again a little later", bounds.retry_after_s)

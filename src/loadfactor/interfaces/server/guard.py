@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from time import time
 from typing import Final, Literal
 
-from loadfactor.base.errors import InputError
+from loadfactor.base.errors import InputError, StoreError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
 from loadfactor.interfaces.reach import RefusedError
 from loadfactor.interfaces.server.sessions import ProxyUsers, Sessions
@@ -83,6 +83,9 @@ AT_REST: Final = (
     "these books are at rest, and only read here; `loadfactor up` takes samples, and keeps silences and views"
 )
 
+LONGEST_NAME: Final = 100
+"""Characters that are repeated of a name that is not ours."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -121,6 +124,8 @@ class Caller:
     forwarded_proto: str | None = None
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    forwarded_host: str | None = None
+    own_address: str = ""  # of this machine, that the connection is to
     cookie: str | None = None
     form_key: str | None = None  # of a request that is no form
     is_tls: bool = False
@@ -131,6 +136,8 @@ class Guard:
     """The door of a server that listens on `host`. `trusted_proxies` are addresses or networks of proxies that check who asks.
 
     `users` says how they name who asks; without it they are believed that somebody may, for programs, and open no page.
+    A request that proves nothing (no token, no session) must call the server by a name of its own: a page of another site can have
+    its name lead here (DNS rebinding), and the browser then takes this server for that site. `allowed_hosts` are further names.
     """
 
     def __init__(
@@ -141,36 +148,42 @@ class Guard:
         users: ProxyUsers | None = None,
         clock_s: Callable[[], float] = time,
         is_read_only: bool = False,
+        allowed_hosts: Sequence[str] = (),
     ) -> None:
         """Raises InputError for a proxy that is no address."""
         self._is_read_only = is_read_only
         self._tokens = tokens
-        self._is_local = is_loopback(host)
-        self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
-        self.users = users
+        self._host, self._is_local = host, is_loopback(host)
+        self.unwritable = ""
+        """Why nothing can be written now; empty if it can."""
+        self.take(trusted_proxies, users, allowed_hosts)
         self.sessions = Sessions(tokens, clock_s)
 
-    def take(self, trusted_proxies: Sequence[str], users: ProxyUsers | None) -> None:
-        """Trust these proxies from now on. Raises InputError for one that is no address."""
+    def take(self, trusted_proxies: Sequence[str], users: ProxyUsers | None, allowed_hosts: Sequence[str]) -> None:
+        """Trust these proxies and answer to these names from now on. Raises InputError for a proxy that is no address."""
         self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
         self.users = users
+        self._own_names = {_fold(name) for name in (self._host, *allowed_hosts)}
 
     def find(self, token: str) -> TokenRecord | None:
         """The record of a token that is valid now. Raises StoreError where tokens cannot be read."""
         return self._tokens.find(token)
 
     def admit(self, caller: Caller, need: Need) -> Access:
-        """The access of a request. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
+        """The access of a request.
+
+        Raises RefusedError if it is not enough, StoreError if tokens cannot be read, or what it writes cannot be written now.
+        """
         by_proxy = self.trusts(caller.peer)
-        if self._is_local and not by_proxy and not is_loopback(_name_of(caller.host)):
-            raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone; ask it by that name")
-        if caller.origin is not None and caller.method != "GET" and caller.origin.partition("://")[2] != caller.host:
-            raise RefusedError(403, "a page of another site may not write here; send the request without a browser")
+        self.check_host(caller)
+        self._check_origin(caller, by_proxy)
         if need == "nothing":
             return Access("open")
-        access = replace(self._identify(caller, by_proxy), is_at_rest=self._is_read_only)
+        access = replace(self._identify(caller, by_proxy), is_at_rest=self._is_read_only or bool(self.unwritable))
         if self._is_read_only and need in WRITING:
             raise RefusedError(403, AT_REST)
+        if self.unwritable and need in WRITING:
+            raise StoreError(self.unwritable)
         if not access.grants(need):
             needed = {
                 "fleet": "a token that reads everything",
@@ -181,9 +194,55 @@ class Guard:
             raise RefusedError(403, f"this needs {needed[need]}; `loadfactor token create --help` shows the kinds")
         return access
 
+    def check_host(self, caller: Caller, takes_addresses: bool = False) -> None:
+        """Raise RefusedError for a request that calls the server by a name of another site.
+
+        `takes_addresses`: any IP address will do, as no name leads to it. Raises StoreError if tokens cannot be read.
+        """
+        by_proxy = self.trusts(caller.peer)
+        names = [_name_of(caller.host)]
+        if by_proxy and caller.forwarded_host is not None:
+            names += [_name_of(part.strip()) for part in caller.forwarded_host.split(",")]
+        foreign = [
+            name
+            for name in names
+            if not self._is_own_name(name, caller) and not (takes_addresses and _read_address(name) is not None)
+        ]
+        if not foreign:
+            return
+        # A page of another site has neither a token nor the cookie of a session. Headers that name a user it can set.
+        is_named = by_proxy and bool(caller.users) and not _read_bearer(caller.authorization).startswith(PREFIX)
+        if (by_proxy or not self._is_local) and not is_named and self._asks_for_tokens():
+            return
+        raise RefusedError(
+            421,
+            f"this server is not called {foreign[0][:LONGEST_NAME]!r}; ask it as localhost, or name that in allowed_hosts in "
+            "[server] of the configuration",
+        )
+
+    def _is_own_name(self, name: str, caller: Caller) -> bool:
+        return is_loopback(name) or _fold(name) in self._own_names or _is_same_address(name, caller.own_address)
+
+    def _check_origin(self, caller: Caller, by_proxy: bool) -> None:
+        """Raise RefusedError for what a page of another site sends, but for reading with a token: that it was given."""
+        if caller.origin is None:
+            return
+        hosts = [caller.host]
+        if by_proxy and caller.forwarded_host is not None:
+            hosts.append(caller.forwarded_host.rpartition(",")[2].strip())
+        if caller.origin.partition("://")[2] in hosts:
+            return
+        if caller.method not in ("GET", "HEAD"):
+            raise RefusedError(403, "a page of another site may not write here; send the request without a browser")
+        if not _read_bearer(caller.authorization):
+            raise RefusedError(403, "a page of another site may not read here; send the request without a browser")
+
+    def _asks_for_tokens(self) -> bool:
+        return bool(self._tokens.list())
+
     def _identify(self, caller: Caller, by_proxy: bool) -> Access:
         """Whose request it is: of its token, of whom a trusted proxy names, of a session, or of this machine where no token is."""
-        is_known = bool(self._tokens.list())
+        is_known = self._asks_for_tokens()
         if is_known and _read_bearer(caller.authorization).startswith(PREFIX):
             return self._check_token(caller.authorization)
         access = self._name_proxied(caller) if by_proxy else None
@@ -324,6 +383,15 @@ def is_loopback(host: str) -> bool:
         return True
     address = _read_address(host)
     return address is not None and address.is_loopback
+
+
+def _fold(name: str) -> str:
+    return name.lower().rstrip(".")
+
+
+def _is_same_address(name: str, address: str) -> bool:
+    own = _read_address(address)
+    return own is not None and _read_address(name) == own
 
 
 def _name_of(host: str) -> str:

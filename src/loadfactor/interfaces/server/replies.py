@@ -71,7 +71,7 @@ ERRORS = {
     413: "the body is too large",
     414: "the address is too long",
     415: "the body is packed or written in another way",
-    421: "a server on loopback was addressed by another name",
+    421: "the server was called by a name that is not its own",
     429: "too much at once: come back after Retry-After seconds",
     431: "the headers are too long",
     500: "an error in loadfactor itself",

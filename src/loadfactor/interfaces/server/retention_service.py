@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from loadfactor.base.clock import format_utc, now_ms
-from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.health import HealthReason, Severity, Trouble
 from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.books import Books
@@ -39,7 +39,7 @@ class RetentionService:
         try:
             done = self._books.retain()
         except Exception as error:  # books that cannot be written now, or a defect of ours, must not stop the server
-            why = str(error) if isinstance(error, LoadfactorError) else repr(error)
+            why = DEFECTS.explain("retention", error)
             self._log(level="warning", event="what is older than [retention] stays for now", error=why)
             self._trouble.note(why)
             return False

@@ -7,17 +7,18 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+import traceback
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from loadfactor.base.errors import InputError, LoadfactorError, StoreError, say_why
+from loadfactor.base.errors import InputError, LoadfactorError, StoreError, is_disk_fault, say_why
 from loadfactor.base.health import HealthReason
 from loadfactor.base.paths import read_path
 from loadfactor.books.books import Books
@@ -30,6 +31,7 @@ from loadfactor.interfaces.server.guard import AT_REST, Bounds, Guard, check_bin
 from loadfactor.interfaces.server.log import write_line
 from loadfactor.interfaces.server.reload import Reload
 from loadfactor.interfaces.server.retention_service import RetentionService
+from loadfactor.interfaces.server.unopened import SwitchedApp, UnopenedReceiver, find_scratch_folder
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.settings.config import Settings, list_own_files
 from loadfactor.settings.server import BackupSettings
@@ -41,6 +43,8 @@ BACKLOG = 1024
 LOOK_EVERY_S = 1.0
 LEAST_FILES = 96
 """Open files of a process; with fewer, questions fail beside the connections that wait."""
+LAST_CALLS = 20
+"""Of an error, in the log."""
 LONGEST_REQUEST_S = 10
 """So long requests that are under way may take after a signal."""
 
@@ -48,17 +52,22 @@ LONGEST_REQUEST_S = 10
 def serve(folder: Path, listen: str, settings: Settings) -> None:
     """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin, or gave up."""
     host, port = read_address(listen)
-    books = Books(folder, settings.idle_below)
-    store = books.store
-    store.place.claim_live()  # first: a second server hears of the first
-    live = LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry)
+    find_scratch_folder()
+    try:
+        opened = open_live(folder, settings)  # first: a second server hears of the first
+    except StoreError as error:
+        if not is_disk_fault(error):
+            raise
+        serve_unopened(folder, host, port, settings, str(error))
+        return
+    store = opened.books.store
     with contextlib.ExitStack() as open_now:
-        open_now.callback(live.close)
+        open_now.callback(opened.live.close)
         guard, warning = _make_guard(store.folder, host, settings)
         listening = open_now.enter_context(bind(host, port))
         prepare()
         address = name_address(host, listening, settings)
-        kept = LiveBooks(books, live, guard, settings, address)
+        kept = LiveBooks(opened, guard, settings, address)
         server = make_server(kept.gate, guard, settings)
         check_access = partial(_make_guard, store.folder, host)
         reload = Reload(store.folder, settings, kept, check_access, partial(_take_access, guard))
@@ -67,6 +76,64 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_run(server, kept, listening, reload))
+
+
+def serve_unopened(folder: Path, host: str, port: int, settings: Settings, why: str) -> None:
+    """Serve books that cannot be written now, and collect once they can, until SIGTERM or SIGINT. Raises as `serve`."""
+    books = Books(folder, settings.idle_below)
+    store_folder = books.store.folder
+    guard, warning = _make_guard(store_folder, host, settings)
+    with bind(host, port) as listening:
+        prepare()
+        address = name_address(host, listening, settings)
+        receiver = UnopenedReceiver(guard, why)
+        app = SwitchedApp(make_app(books, receiver, guard))
+        server = make_server(app, guard, settings)
+
+        async def keep_current() -> str:
+            """Collect once the books can be written, until they could not be for too long; why."""
+            opened = await receiver.open(partial(open_live, folder, settings))
+            try:
+                kept = LiveBooks(opened, guard, settings, address)
+            except BaseException:
+                opened.live.close()
+                raise
+            check_access = partial(_make_guard, store_folder, host)
+            reload = Reload(store_folder, settings, kept, check_access, partial(_take_access, guard))
+            reload.watch(server.config.ssl)
+            app.app = kept.gate
+            try:
+                async with kept.running():
+                    return await kept.wait_until_given_up()
+            finally:
+                kept.gate.close()
+
+        _greet(address, books.store.name, settings)
+        print(
+            f"loadfactor: {why}; questions are answered, and collecting begins when it can be written",
+            file=sys.stderr,
+            flush=True,
+        )
+        if warning:
+            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(_run_beside(server, listening, keep_current()))
+
+
+async def _run_beside(server: uvicorn.Server, listening: socket.socket, work: Coroutine[Any, Any, str]) -> None:
+    """Serve until a signal, or until `work` ends. Raises StoreError with what it ended with, or what it raised."""
+    server.config.load()
+    waits = "the configuration is read again when the books can be written"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: write_line(level="warning", event=waits))
+    working = asyncio.create_task(work)
+    working.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    await server.serve(sockets=[listening])  # until a signal
+    if not working.done():
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+        return
+    raise StoreError(working.result())
 
 
 def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
@@ -92,11 +159,30 @@ def serve_at_rest(folder: Path, listen: str, settings: Settings) -> None:
             runner.run(server.serve(sockets=[listening]))
 
 
+class OpenBooks(NamedTuple):
+    """Books, and the log of what they receive."""
+
+    books: Books
+    live: LiveLog
+
+
+def open_live(folder: Path, settings: Settings) -> OpenBooks:
+    """Books that receive. Raises InputError or StoreError where they cannot, as where another server keeps them."""
+    books = Books(folder, settings.idle_below)
+    store = books.store
+    try:
+        store.place.claim_live()
+    except OSError as error:
+        raise StoreError(f"{store.folder} cannot be written ({say_why(error)})") from error
+    return OpenBooks(books, LiveLog.open(store.folder, after=store.manifest.live_through, entry=store.entry))
+
+
 class LiveBooks:
     """Books that are kept current: what collects, judges alerts and sends digests, and the app over all of it."""
 
-    def __init__(self, books: Books, live: LiveLog, guard: Guard, settings: Settings, address: str) -> None:
+    def __init__(self, opened: OpenBooks, guard: Guard, settings: Settings, address: str) -> None:
         """Raises InputError where the settings are wrong."""
+        books, live = opened
         back_up = partial(_back_up, books, list_own_files())
         self.service = LiveService(books.store.folder, books.flush, live, settings, write_line, back_up)
         self.alerts = AlertService(books, settings, address, self.service.note_clock)
@@ -177,11 +263,13 @@ def _make_guard(folder: Path, host: str, settings: Settings, is_read_only: bool 
     """The guard of a server, and what to warn of."""
     tokens, given = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, given.trusted_proxies, given.tls_cert is not None)
-    return Guard(tokens, host, given.trusted_proxies, read_users(given), is_read_only=is_read_only), warning
+    users, allowed = read_users(given), given.allowed_hosts
+    guard = Guard(tokens, host, given.trusted_proxies, users, is_read_only=is_read_only, allowed_hosts=allowed)
+    return guard, warning
 
 
 def _take_access(guard: Guard, settings: Settings) -> None:
-    guard.take(settings.server.trusted_proxies, read_users(settings.server))
+    guard.take(settings.server.trusted_proxies, read_users(settings.server), settings.server.allowed_hosts)
 
 
 def name_address(host: str, listening: socket.socket, settings: Settings) -> str:
@@ -256,6 +344,9 @@ class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         facts = {"error": f"{type(error).__name__}: {error}"} if error else {}
+        facts |= getattr(record, "facts", {})
+        if error is not None:
+            facts["traceback"] = "".join(traceback.format_exception(error, limit=-LAST_CALLS))
         write_line(level=record.levelname.lower(), by=record.name, message=record.getMessage(), **facts)
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from loadfactor.base.clock import now_ms
-from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.defects import DEFECTS
 from loadfactor.base.health import Trouble
 from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.http_fetch import RequestPool
@@ -80,10 +80,8 @@ class Dispatcher:
                         continue
                     if isinstance(self._channel, AlertmanagerChannel) and await self._channel.remind(self._outbox):
                         self.trouble.note("")
-                except LoadfactorError as error:
-                    self.trouble.note(str(error))
                 except Exception as error:  # a defect of ours must not keep others from being notified
-                    self.trouble.note(f"{type(error).__name__}: {error}")
+                    self.trouble.note(DEFECTS.explain(f"receiver {self.name}", error))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.woken.wait(), LOOK_EVERY_S)
         finally:
