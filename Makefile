@@ -29,7 +29,7 @@ test-long: caches
 
 # What Numba and Ibis compile, once, before workers start that would each do it.
 caches: $(READY)
-	$(BIN)/loadfactor warm-up
+	$(BIN)/python -m loadfactor.warm_up
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)

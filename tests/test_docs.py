@@ -66,11 +66,9 @@ RUNS_ON = (["up"], ["serve"], ["mcp"], ["demo", "--serve"], ["agent"], ["record"
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
 WITH_SETTINGS = (
     "charge-teams.md",
-    "claim-credits.md",
     "follow-budgets.md",
     "price-owned-gpus.md",
     "where-the-money-went.md",
-    "stop-idle-holders.md",
 )
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""
 MAY_SAY_NO = ("plan", "validate", "check")

@@ -20,29 +20,20 @@ from loadfactor.base.clock import now_ms
 from loadfactor.books.books import Books
 from loadfactor.interfaces.web.pages import PAGES
 from loadfactor.interfaces.web.views import SavedView, name_owner, save_view
-from loadfactor.settings.config import FILE
 
 DESK_PX, HIGH_PX = 1280, 900
-HIGHER_PX = {"money": 1200}  # with the credits, which stand last
 WEBP = {"format": "webp", "quality": 55}
 LONGEST_MS = 300_000  # a diagnosis, made anew
 THINGS = {"/teams/{id}": "team", "/teams/{id}/statement": "team", "/jobs/{id}": "job", "/gpus/{id}": "device"}
 
-CONTRACT = """
-[[sla]]
-provider = "Example Cloud"
-availability = 0.995
-credit = [{ below = 0.995, credit = 0.1 }, { below = 0.99, credit = 0.25 }, { below = 0.95, credit = 1 }]
-"""
 VIEW = SavedView("Idle by team, by day", "/time?by=team,day&metric=idle_gpu_hours", now_ms())
 
 
 @contextmanager
 def prepare(store: Path) -> Iterator[Path]:
-    """A copy of a store with the view, beside a configuration with the contract."""
+    """A copy of a store with the view."""
     with TemporaryDirectory() as folder:
         copy = copytree(store, Path(folder) / store.name)
-        (copy.parent / FILE).write_text(CONTRACT, encoding="utf-8")
         save_view(copy, name_owner("", ""), VIEW, [page.path for page in PAGES])
         yield copy
 
@@ -70,7 +61,7 @@ def main(store: Path, folder: Path, width: int = DESK_PX) -> None:
     with prepare(store) as copy, serve(copy) as address, start_chromium() as browser:
         page = browser.new_page(base_url=address, viewport={"width": width, "height": HIGH_PX})
         for name, path in name_pages(store).items():
-            page.set_viewport_size({"width": width, "height": HIGHER_PX.get(name, HIGH_PX)})
+            page.set_viewport_size({"width": width, "height": HIGH_PX})
             page.goto(path, timeout=LONGEST_MS)
             take(page, folder, name)
 

@@ -22,17 +22,6 @@ NETWORKS = (
     'datatype = "bf16"\nmodel = "llama-3.1-8b"\nsequence_length = 2048\nmatch = { team = "speech" }',
 )
 PROJECT = '[[project]]\nname = "project-{}"\nruns = 5\ngpu_hours_per_run = 30\nprice_per_gpu_hour = 2\n'
-SLA = """[[sla]]
-provider = "n1"
-node = ["n1"]
-availability = 0.999
-credit = [{ below = 0.999, credit = 0.1 }, { below = 0.98, credit = 0.25 }, { below = 0.95, credit = 1 }]
-[[sla]]
-provider = "rest"
-per = "all"
-availability = 0.99
-credit = [{ below = 0.99, credit = 0.3 }]
-"""
 WAYS = ("held hours", "even", "own pool", "effective hours")
 
 
@@ -49,7 +38,7 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
     energy = _describe_energy(seed, folder)
     served = '"users"' if seed % 2 else '"holder"'
     write(
-        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{SLA}{energy}'
+        f'timezone = "{zone}"\n{budgets}{owned}{networks}{projects}{energy}'
         f'[chargeback]\nserved = {served}\nidle = "{idle}"\n{policy}\n'
     )
     start = datetime(2026, 9, 29, rnd.randrange(24), tzinfo=UTC)

@@ -428,22 +428,6 @@ def print_waited(face: str) -> Reader:
     return read
 
 
-def read_top(fleet: Fleet) -> Values:
-    """What `top` says of the last hour before the last sample."""
-    return {name: row[name] for row in (fleet.page("top", last="1h", once=True)["fleet"],) for name in TOP}
-
-
-TOP: Final = {"cost_per_hour": "cost", "utilization": "utilization", "gpus": "paid_gpu_hours"}
-
-
-def read_hour_of_top(fleet: Fleet) -> Values:
-    """What `show` says of that hour."""
-    page = fleet.page("top", last="1h", once=True)
-    found = fleet.page("show", metrics=tuple(TOP.values()), start=page["start"], end=page["end"])
-    known = {of["metric"]: of["value"] for of in found}
-    return {name: known.get(of) for name, of in TOP.items()}
-
-
 def read_owned(fleet: Fleet) -> Values:
     """What `owned` says that owned GPUs cost."""
     return {"": sum(of["cost"] for of in fleet.page("owned"))} if fleet.has_owned else {}
@@ -576,51 +560,6 @@ def print_differences(face: str) -> Reader:
         return {**amounts, **({"net": read_shown(said[1]), "gross": read_shown(said[2])} if said and rows else {})}
 
     return read
-
-
-def read_credits(fleet: Fleet) -> Values:
-    """What each contract owes, and all; the sums of its lines, and of the outages that count, are those of the contract."""
-    found = fleet.page("bill credits", **fleet.of_month)
-    for claim in found["claims"]:
-        assert Decimal(claim["credit"]) == sum((Decimal(of["credit"] or 0) for of in claim["lines"]), Decimal(0))
-        counted = sum(of["gpu_hours"] for of in claim["outages"] if not of["left_out"])
-        assert abs(counted - sum(of["counted_gpu_hours"] for of in claim["lines"])) < 1e-6
-    return {"": Decimal(found["credit"]), **{of["sla"]: Decimal(of["credit"]) for of in found["claims"]}}
-
-
-def print_credits(face: str) -> Reader:
-    """The same of a printed page: the last line of each contract."""
-
-    def read(fleet: Fleet) -> Values:
-        title = f"owed, {fleet.books.store.currency}"
-        rows = [row for row in fleet.rows(face, "bill credits", **fleet.of_month) if title in row]
-        totals = [Decimal(row[title].replace(",", "")) for row in rows if "in all" in row.values()]
-        return dict(zip(("n1", "rest"), totals, strict=False))
-
-    return read
-
-
-def see_credits(fleet: Fleet) -> Values:
-    """The same of the server."""
-    title = f"owed, {fleet.books.store.currency}"
-    rows = [row for row in see(fleet, "/money").rows if title in row and "contract" in row]
-    return {row["contract"]: Decimal(row[title].replace(",", "")) for row in rows}
-
-
-OF_CONTRACTS: Final = {"installed": "paid_gpu_hours", "down": "down_gpu_hours", "cost": "cost"}
-
-
-def read_under_contract(fleet: Fleet) -> Values:
-    """GPU-hours and cost of all lines of contracts: together they cover the fleet."""
-    lines = [of for claim in fleet.page("bill credits", **fleet.of_month)["claims"] for of in claim["lines"]]
-    names = {"installed": "installed_gpu_hours", "down": "down_gpu_hours", "cost": "cost"}
-    return {name: sum(of[key] or 0.0 for of in lines) for name, key in names.items()}
-
-
-def read_of_contracts(fleet: Fleet) -> Values:
-    """What `show` says of the month."""
-    known = {of["metric"]: of["value"] for of in fleet.show("month", (), tuple(OF_CONTRACTS.values()))}
-    return {name: known[of] or 0.0 for name, of in OF_CONTRACTS.items()}
 
 
 def plan(fleet: Fleet) -> dict[str, Any] | None:
@@ -773,19 +712,6 @@ MONEY: Final = (
             "`bill compare`, HTML": print_differences("HTML"),
         },
     ),
-    Quantity(
-        "credits owed",
-        {
-            "`bill credits`, JSON": read_credits,
-            "`bill credits`, terminal": print_credits("terminal"),
-            "`bill credits`, HTML": print_credits("HTML"),
-            "page `/money`, credits owed": see_credits,
-        },
-    ),
-    Quantity(
-        "installed and down GPU-hours and cost under contracts",
-        {"`show`": read_of_contracts, "`bill credits`, JSON": read_under_contract},
-    ),
     Quantity("cost of owned GPUs", {"`show cost --basis owned`": read_owned_cost, "`owned`": read_owned}),
 )
 WAYS: Final = (
@@ -872,7 +798,6 @@ WAYS: Final = (
             "page `/alerts`": lambda fleet: judged.list_values(fleet, judged.see_alerts(fleet)),
         },
     ),
-    Quantity("the last hour", {"`show`": read_hour_of_top, "`top`": read_top}),
     Quantity(
         "GPU-hours paid, by state, as exported",
         {

@@ -31,7 +31,6 @@ from loadfactor.interfaces.pages.bridge import build_bridge
 from loadfactor.interfaces.pages.budgets import build_budgets, build_projects
 from loadfactor.interfaces.pages.chargeback import build_chargeback
 from loadfactor.interfaces.pages.compare import compare_books
-from loadfactor.interfaces.pages.credits import build_credits
 from loadfactor.interfaces.pages.readings import build_document as build_readings
 from loadfactor.interfaces.pages.statement import build_statement, build_statements, find_statement
 from loadfactor.interfaces.pages.users import build_page as build_users
@@ -114,14 +113,6 @@ def build_job_estimate(books: Books) -> Document:
     return build_estimate(books.estimate_wait(longest[-1].job), STORE_WORDS)
 
 
-SLA = """
-[[sla]]
-provider = "Example Cloud"
-contract = "C-1"
-availability = 0.9995
-exclude = ["drained*"]
-credit = [{ below = 0.9995, credit = 0.1 }, { below = 0.99, credit = 0.25 }]
-"""
 MONEY = """
 [[budget]]
 amount = 2500
@@ -196,7 +187,6 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
         "[wasteful]\nidle_gpu_hours = 2\n",
     ),
     "bridge": with_settings(lambda books: build_bridge(books.bridge("vision"))),
-    "credits": with_settings(lambda books: build_credits(books.credits("2026-10")), SLA),
     "project": with_settings(lambda books: build_projects(books.projects("owned"))),
     "owned": with_settings(lambda books: build_owned(books.owned())),
     "compare": with_settings(

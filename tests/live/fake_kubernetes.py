@@ -16,7 +16,7 @@ Object = dict[str, Any]
 TOKEN = "a-token-of-tests"
 PATH = re.compile(
     r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))(?:/namespaces/(?P<namespace>[^/]+))?"
-    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+)(?P<scale>/scale)?)?$"
+    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?$"
 )
 SERVED = {
     "": "v1",
@@ -44,7 +44,6 @@ class FakeKubernetes:
         self.unwatchable: set[str] = set()
         """Plurals that may be listed and not watched."""
         self.requests: list[str] = []
-        self.patches: list[tuple[str, Object]] = []
         self.bookmark_every_s = 0.2
         self.delivered: dict[str, int] = {}
         """By plural: through which version a watch that is under way was told everything."""
@@ -194,14 +193,6 @@ def _status(code: int, reason: str, message: str) -> Object:
     }
 
 
-def _make_scale(one: Object) -> Object:
-    """The scale of an object, as autoscaling/v1 has it."""
-    replicas = one["spec"].get("replicas", 1)
-    names = {name: one["metadata"][name] for name in ("name", "namespace")}
-    kind = {"kind": "Scale", "apiVersion": "autoscaling/v1"}
-    return {**kind, "metadata": names, "spec": {"replicas": replicas}, "status": {"replicas": replicas}}
-
-
 def _is_selected(one: Object, query: dict[str, str]) -> bool:
     """Whether an object fits the selectors of labels and fields."""
     labels = one["metadata"].get("labels", {})
@@ -237,27 +228,11 @@ def _make_handler(api: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
             elif found["name"]:
                 one = api.objects.get(found["plural"], {}).get(f"{found['namespace']}/{found['name']}")
                 missing = _status(404, "NotFound", f'{found["plural"]} "{found["name"]}" not found')
-                self._answer(200 if one else 404, (_make_scale(one) if found["scale"] else one) if one else missing)
+                self._answer(200 if one else 404, one or missing)
             elif query.get("watch", "").lower() == "true":
                 self._watch(found["plural"], query)
             else:
                 self._answer(*api.answer_list(found["plural"], found["namespace"], query))
-
-        def do_PATCH(self) -> None:
-            """Merge what is sent into spec, where the object is there and the token is right."""
-            found = PATH.match(urlsplit(self.path).path)
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            api.patches.append((self.path, body))
-            one = api.objects.get(found["plural"], {}).get(f"{found['namespace']}/{found['name']}") if found else None
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                self._answer(401, _status(401, "Unauthorized", "Unauthorized"))
-            elif found and found["plural"] in api.forbidden:
-                self._answer(403, _status(403, "Forbidden", f"cannot patch {found['plural']}"))
-            elif not found or one is None:
-                self._answer(404, _status(404, "NotFound", "not found"))
-            else:
-                one["spec"] |= body["spec"]
-                self._answer(200, _make_scale(one) if found["scale"] else one)
 
         def _answer(self, status: int, content: Object) -> None:
             data = json.dumps(content).encode()

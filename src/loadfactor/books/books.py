@@ -196,7 +196,6 @@ class Books:
     budgets = _ask(Snapshot.budgets)
     commitments = _ask(Snapshot.commitments)
     compare_bills = _ask(Snapshot.compare_bills)
-    credits = _ask(Snapshot.credits)
     owned = _ask(Snapshot.owned)
     projects = _ask(Snapshot.projects)
     chargeback = _ask(Snapshot.chargeback)

@@ -54,11 +54,9 @@ if TYPE_CHECKING:
     from loadfactor.books.charging.fleet_chargeback import FleetChargeback
     from loadfactor.books.charging.statements import OwnerStatement
     from loadfactor.books.check import CheckResult
-    from loadfactor.books.credits import CreditsOwed
     from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_flops import JobActivity
     from loadfactor.books.job_summary import HeldPart, JobSummary, ReportedUse
-    from loadfactor.books.open_holders import OpenJob
     from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.targets import TargetStatus
     from loadfactor.books.unheld_work import UnheldWork
@@ -616,24 +614,6 @@ class Snapshot:
 
         ask = partial(self.show, start=start, end=end, timezone=timezone)
         return choose_for_demand(ask, commit_price, rent_price, self._session.currency, timezone)
-
-    def credits(self, month: str | None = None, timezone: tzinfo = UTC, basis: str | None = None) -> "CreditsOwed":
-        """What providers owe of a month by the contracts of loadfactor.toml: what `bill credits` prints.
-
-        By default of the last month that the books know whole. Raises InputError where there is no contract.
-        """
-        from loadfactor.books.credits import find_credits
-
-        basis = self._check_basis(basis)
-        return find_credits(
-            self._session, self.show, self._ledger.view_span, settings().sla, month, self.span, timezone, basis
-        )
-
-    def open_jobs(self) -> "list[OpenJob]":
-        """The jobs that hold GPUs at the end of the books, as far as anybody reported."""
-        from loadfactor.books.open_holders import list_open_jobs
-
-        return list_open_jobs(self._session)
 
     def targets(self, timezone: tzinfo = UTC) -> "tuple[TargetStatus, ...]":
         """Where the targets of loadfactor.toml stand at the end of the books. Raises InputError for a metric that is none."""

@@ -159,37 +159,6 @@ class KubernetesApi:
             )
         ) | {"kind": kind}
 
-    def scale_to_zero(self, kind: str, namespace: str, name: str) -> str:
-        """Have an owner of pods run none, a Job suspended; what was done, with how many there were. Nothing where there is none."""
-        from kubernetes import client
-
-        apps, batch = client.AppsV1Api(self._client), client.BatchV1Api(self._client)
-        bounds = {"_request_timeout": (_CONNECT_S, ANSWER_S)}
-        scales = {
-            "Deployment": (apps.read_namespaced_deployment_scale, apps.patch_namespaced_deployment_scale),
-            "StatefulSet": (apps.read_namespaced_stateful_set_scale, apps.patch_namespaced_stateful_set_scale),
-            "ReplicaSet": (apps.read_namespaced_replica_set_scale, apps.patch_namespaced_replica_set_scale),
-        }
-        try:
-            if kind == "Job":
-                if self._call(lambda: batch.read_namespaced_job(name, namespace, **bounds)).spec.suspend:
-                    return f"nothing: {kind} {name} is suspended"
-                body = {"spec": {"suspend": True}}
-                self._call(lambda: batch.patch_namespaced_job(name, namespace, body, **bounds))
-                return f"suspended {kind} {name}"
-            if kind not in scales:
-                raise KubernetesError(f'a {kind} cannot be scaled to zero; a policy with act = "nothing" warns of it')
-            read, patch = scales[kind]
-            replicas = self._call(lambda: read(name, namespace, **bounds)).spec.replicas or 0
-            if not replicas:
-                return f"nothing: {kind} {name} has no replicas"
-            self._call(lambda: patch(name, namespace, {"spec": {"replicas": 0}}, **bounds))
-        except KubernetesError as error:
-            if error.status == NOT_FOUND:
-                return f"nothing: {kind} {name} is gone"
-            raise
-        return f"scaled {kind} {name} from {replicas} to 0 replicas"
-
     def _ask(self, resource: Resource, given: Mapping[str, Any]) -> Any:
         """The answer to a list or a watch, of the first version that the API has."""
         request = {**given, "_preload_content": False}

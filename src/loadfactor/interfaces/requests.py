@@ -331,17 +331,6 @@ class CommitmentsRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditsRequest(MonthRequest):
-    """Options of `loadfactor bill credits`."""
-
-    month: str | None = option("The month: 2026-10. [default: the last one that the books know whole]", None)
-    sla: str | None = option("Only this contract, by its name or provider.", None)
-    basis: str | None = option(
-        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class BridgeRequest(MonthRequest):
     """Options of `loadfactor bill bridge`."""
 
@@ -425,14 +414,6 @@ class UsersRequest(SpanRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnforceRequest(StoreRequest):
-    """Options of `loadfactor enforce`."""
-
-    dry_run: bool = option("List what would be done, and do nothing.", False)
-    log: bool = option("List what was done, every step.", False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DigestRequest(MonthRequest):
     """Options of `loadfactor digest`."""
 
@@ -500,25 +481,6 @@ class SourcesRequest(Request):
     """Options of `loadfactor check`."""
 
     config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
-    store: Path | None = option(STORE_HELP, None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopRequest(Request):
-    by: Literal["gpu", "node", "job", "team"] = option("What a row is.", "node")
-    sort: str | None = option(
-        "Order by name, gpus, utilization, sm_activity, memory, power_w, temperature_c or cost_per_hour; -NAME: largest first.",
-        None,
-    )
-    filter: str = option("Only rows whose names have this in them.", "")
-    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
-    gpu: str | None = option("The last hour of one GPU, by the beginning of its name.", None)
-    last: str = option("The window: 1min, 5min, 1h, before the last sample.", "5min")
-    limit: int | None = option("Print at most so many rows.", None, at_least=1)
-    every: str = option("How often to look again.", "2s")
-    once: bool = option("Print one page.", False)
-    server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
-    token_file: Path | None = option("File with the token that server asks for.", None)
     store: Path | None = option(STORE_HELP, None)
 
 

@@ -20,13 +20,11 @@ from loadfactor.base.removed import find_removal
 from loadfactor.settings.alerts import AlertsTable, AlertTables
 from loadfactor.settings.digests import Digests, MailServer
 from loadfactor.settings.energy import EnergySettings
-from loadfactor.settings.enforcement import Policies
 from loadfactor.settings.jobs import JobNetwork, PrivacySettings, TaggingSettings
 from loadfactor.settings.money import BillingSettings, Budgets, ChargebackPolicy, DoneLever, OwnedPools, ProjectPlans
 from loadfactor.settings.notices import NoticesTable, WastefulRule
 from loadfactor.settings.retention import RetentionSettings
 from loadfactor.settings.server import BackupSettings, ServerSettings
-from loadfactor.settings.sla import Slas
 from loadfactor.settings.sources import (
     CloudWatchAccounts,
     ExporterGroup,
@@ -114,12 +112,10 @@ class Settings(SettingsTable):
     digest: Digests = Field(default=(), description="What is sent to whom each day, week or month.")
     notices: NoticesTable = Field(default=NoticesTable(), description="Whom notices of their own jobs reach.")
     wasteful: WastefulRule = Field(default=WastefulRule(), description="Which users `users --wasteful` names.")
-    enforce: Policies = Field(default=(), description="What `loadfactor enforce` does to idle holders.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were applied, to be followed up.")
     target: Targets = Field(default=(), description="What metrics are to be, by when.")
-    sla: Slas = Field(default=(), description="Availability that providers promised, and what they owe.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     energy: EnergySettings = Field(

@@ -4,15 +4,18 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.commands import Run
 from tests.interfaces.server.conftest import serve
 
 import loadfactor
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
+from loadfactor.collect.http_fetch import FetchError
+from loadfactor.interfaces.cli.server_answer import fetch_answer
 from loadfactor.interfaces.reports.seff import build_page, build_seff, read_answer
 from loadfactor.interfaces.requests import SeffRequest
-from loadfactor.interfaces.top.readers import ServerReader
 from loadfactor.settings.config import settings
 
 TABLES = {
@@ -116,8 +119,29 @@ def test_a_server_says_the_same(store: Path) -> None:
     """The page from a server is that of its books, and so is the answer in Python."""
     with serve(Books(store)) as client:
         request = SeffRequest(job="70", server="http://127.0.0.1")
-        answer = read_answer(ServerReader("", client=client).get("/api/v1/seff", "jobs", {"job": "70"}))
+        answer = read_answer(fetch_answer("/api/v1/seff", "jobs", {"job": "70"}, None, client))
         page = build_seff(answer, request)
         assert page == build_seff(build_page(SeffRequest(job="70", store=store)).data, request)
         assert loadfactor.seff(job="70", store=store).data == answer
         assert client.get("/api/v1/seff?job=7").status_code == 400
+
+
+def answer_always(status: int, body: str) -> httpx.Client:
+    """A client whose server answers everything like this."""
+    return httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status, text=body)))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "line"),
+    [
+        (401, '{"error": "a token is needed"}', FetchError, "http://s: a token is needed; give a token that may read"),
+        (400, '{"error": "no job called 7"}', InputError, "http://s: no job called 7"),
+        (200, "<html>", FetchError, "http://s does not answer as `loadfactor up` does"),
+        (200, '{"rows": []}', FetchError, "http://s: OK"),
+    ],
+)
+def test_server_that_refuses_is_said_in_one_line(status: int, body: str, kind: type[Exception], line: str) -> None:
+    """401 asks for --token-file; a page of something else is no answer of `loadfactor up`."""
+    with pytest.raises(kind, match=line) as refused:
+        fetch_answer("http://s/api/v1/seff", "jobs", {"job": "7"}, None, answer_always(status, body))
+    assert "\n" not in str(refused.value)

@@ -59,14 +59,6 @@ COMMANDS = (
         "loadfactor.interfaces.requests.UsersRequest",
     ),
     CommandEntry(
-        "enforce",
-        "Warn holders of idle GPUs by mail, and after a grace end those that are idle still; --dry-run lists it.\n\n"
-        "By the policies [[enforce]] of loadfactor.toml alone, each of teams that it names. Run it by a timer: it judges once, does"
-        " what is due, and logs each step. Unobserved time is never idle; who works again is let go.",
-        "loadfactor.interfaces.enforcement.page.build_page",
-        "loadfactor.interfaces.requests.EnforceRequest",
-    ),
-    CommandEntry(
         "digest",
         "Show what people get sent of the last day, week or month: what it cost, the largest wastes, what changed.\n\n"
         "For whoever runs the fleet, a team or a user. What is sent to whom, and when, are tables [[digest]] of"
@@ -177,14 +169,6 @@ COMMANDS = (
                 "loadfactor.interfaces.requests.BillRequest",
             ),
             CommandEntry(
-                "credits",
-                "State what providers owe for outages of a month, with every outage as evidence.\n\n"
-                "Contracts are tables [[sla]] of loadfactor.toml: availability promised, steps of credit, what does not "
-                "count. Outages that overlap count once; what nobody knows is not claimed.",
-                "loadfactor.interfaces.pages.credits.build_page",
-                "loadfactor.interfaces.requests.CreditsRequest",
-            ),
-            CommandEntry(
                 "bridge",
                 "Walk from the bill to what a budget has spent, each step with its amount.\n\n"
                 "The bill, its lines of known GPUs, the cost of GPU-hours, what is charged directly and with shares of "
@@ -289,14 +273,6 @@ COMMANDS = (
             "add_help_option": False,
             "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
         },
-    ),
-    CommandEntry(
-        "top",
-        "Show live what GPUs, nodes, jobs and teams do.\n\n"
-        "Reads the books of a folder, live rows among them, or a server. With --once, or into a pipe, it prints one "
-        "page.",
-        "loadfactor.interfaces.cli.actions.build_top",
-        "loadfactor.interfaces.requests.TopRequest",
     ),
     CommandEntry(
         "metrics",
@@ -437,12 +413,6 @@ COMMANDS = (
         ),
     ),
     CommandEntry(
-        "warm-up",
-        "Compile ahead what the first questions, plans and requests would compile.\n\n"
-        "Into the cache folder of whoever runs it ($XDG_CACHE_HOME, else ~/.cache); once for each version that is installed.",
-        "loadfactor.interfaces.cli.warm_up.build_page",
-    ),
-    CommandEntry(
         "compact",
         "Merge the files of the books that belong together.\n\nNo answer changes.",
         "loadfactor.interfaces.pages.books.build_compaction",
@@ -524,7 +494,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "generate",
-        "Write dashboards for Grafana, alerting rules for Prometheus, and man pages.",
+        "Write dashboards for Grafana, and alerting rules for Prometheus.",
         commands=(
             CommandEntry(
                 "grafana",
@@ -540,11 +510,6 @@ COMMANDS = (
                 "They are the rules of `loadfactor alerts`, with what [[alert]] in loadfactor.toml changes and "
                 "adds.",
                 function="loadfactor.interfaces.cli.actions.prometheus_rules",
-            ),
-            CommandEntry(
-                "man",
-                "Write a man page of every command into a folder.",
-                function="loadfactor.interfaces.cli.manual.write_manual",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Commands that are more than one page of the books: the demo, the server, the agent, `record`, `top`, rules for Prometheus.
+"""Commands that are more than one page of the books: the demo, the server, the agent, `record`, rules for Prometheus.
 
 What they need is imported in them: each loads other heavy packages.
 """
@@ -23,8 +23,6 @@ from loadfactor.interfaces.requests import (
     STORE_HELP,
     DemoRequest,
     SeffRequest,
-    StoreRequest,
-    TopRequest,
     find_store,
 )
 
@@ -241,9 +239,10 @@ def build_seff(request: SeffRequest) -> Document:
     try:
         if request.server is None:
             return _leave_empty(seff.build_page(request))
-        from loadfactor.interfaces.top.readers import ServerReader
+        from loadfactor.interfaces.cli.server_answer import fetch_answer
 
-        payload = ServerReader(request.server, request.token_file).get("/api/v1/seff", "jobs", {"job": request.job})
+        address = f"{request.server.rstrip('/')}/api/v1/seff"
+        payload = fetch_answer(address, "jobs", {"job": request.job}, request.token_file)
         return _leave_empty(seff.build_seff(seff.read_answer(payload), request))
     except LoadfactorError:
         if request.notice:
@@ -256,36 +255,6 @@ def _leave_empty(page: Document) -> Document:
     if not page.headline:
         raise typer.Exit
     return page
-
-
-def build_top(request: TopRequest) -> Document:
-    """One page, or the live one until a person quits it."""
-    from loadfactor.interfaces.top.page import ORDERS, TopView, build_history, build_page
-    from loadfactor.interfaces.top.readers import ServerReader, StoreReader, ask_history, ask_top, find_gpu
-
-    order = (request.sort or "name").removeprefix("-")
-    if order not in ORDERS:
-        raise no_such("order", order, ORDERS)
-    every_s = parse_duration_s(request.every)
-    parse_duration_s(request.last)
-    if request.server is not None and request.store is not None:
-        raise InputError("--server and --store both say where to read; give one of them")
-    reader = (
-        StoreReader(StoreRequest(store=request.store).books)
-        if request.server is None
-        else ServerReader(request.server, request.token_file)
-    )
-    grouping = "gpu" if request.gpu is not None else request.by
-    view = TopView(grouping, order, (request.sort or "").startswith("-"), request.filter)
-    if not request.once and request.gpu is None and sys.stdout.isatty() and sys.stdin.isatty():
-        from loadfactor.interfaces.top.live import run_live
-
-        run_live(reader, view, request.last, request.where, every_s)
-        raise typer.Exit
-    answer = ask_top(reader, grouping, request.last, request.where)
-    if request.gpu is None or answer.end is None:
-        return build_page(answer, view, request.limit)
-    return build_history(ask_history(reader, find_gpu(answer, request.gpu), answer.end))
 
 
 def build_serving_plan(request: "ServingRequest") -> Document:

@@ -83,9 +83,7 @@ def _say_prometheus(found: Surroundings) -> str:
 
 def _list_steps(found: Surroundings) -> tuple[Suggestion, ...]:
     check = Suggestion("loadfactor check", "What the configured sources give, and what is missing.")
-    up = Suggestion(
-        "loadfactor up", "Collect from now on; `loadfactor top` and `loadfactor report` in another terminal."
-    )
+    up = Suggestion("loadfactor up", "Collect from now on; `loadfactor report` in another terminal.")
     if found.exporter_gpus if found.prometheus is None else found.prometheus.gpus:
         return (check, up)
     if found.prometheus is not None:

@@ -16,7 +16,6 @@ from loadfactor.interfaces.document import DataTable, Document, Section, Style
 from loadfactor.interfaces.formats import counted, instant, percent
 from loadfactor.interfaces.pages import readings as readings_page
 from loadfactor.interfaces.pages.alerts import build_board, name_group
-from loadfactor.interfaces.pages.credits import show_owed
 from loadfactor.interfaces.pages.lists import build_metrics
 from loadfactor.interfaces.pages.readings import value_text, write_row
 from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
@@ -34,7 +33,6 @@ from loadfactor.interfaces.web.standing import show_standing
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.reading import Reading, Readings
-from loadfactor.settings.config import settings
 
 OF_A_GROUP: Final = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "cost_per_effective_gpu_hour")
 OF_A_JOB: Final = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
@@ -307,9 +305,8 @@ def build_money(ask: Ask) -> Document:
         linked = link_statements(ask, [ask.team or inquiry.where.get("team")])
         return replace(page, sections=[*page.sections, linked]) if linked else page
     built = (sections.build_chargeback(inquiry), sections.build_bridge(inquiry), sections.build_budget(inquiry))
-    owed = [show_owed(inquiry.books.credits(inquiry.last_month, inquiry.timezone))] if settings().sla else []
     linked = link_statements(ask, [reading.by["team"] for reading in page.data if reading.metric == "cost"])
-    more = [linked, *owed, *(facts.section for facts in built if facts)]
+    more = [linked, *(facts.section for facts in built if facts)]
     return replace(page, sections=[*page.sections, *(section for section in more if section)])
 
 

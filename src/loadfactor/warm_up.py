@@ -1,13 +1,12 @@
-"""`loadfactor warm-up`: compile ahead what first questions, plans and requests would compile, into the cache of the user.
+"""`python -m loadfactor.warm_up`: compile ahead what first questions, plans and requests would compile, for images and tests.
 
-Numba compiles loops, and Ibis the SQL of the ledger and of questions; both are kept by their text. Each part does what a user would
-do, over a small simulated fleet, in a process of its own.
+Numba compiles loops, and Ibis the SQL of the ledger and of questions; both are kept by their text in the cache of the user. Each
+part does what a user would do, over a small simulated fleet, in a process of its own.
 """
 
 import json
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -15,10 +14,7 @@ from typing import Final, get_args, get_type_hints
 
 from loadfactor.base.paths import cache_folder
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
-from loadfactor.interfaces.document import Document, Section
-from loadfactor.interfaces.formats import duration
-from loadfactor.interfaces.requests import DiagnoseRequest, NoRequest, SavingsRequest
-from loadfactor.interfaces.tables import col, table
+from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 
 SCRAPED: Final = (
     'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-6d1f0c52-9b7e-4c1a-8a43-2f5d0e7b9c11",modelName="NVIDIA H100"}} 97 {}\n'
@@ -40,26 +36,6 @@ TRACE: Final = {
         )
     ],
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class WarmedPart:
-    """A part, and how long it took: `cpu_s` of its process."""
-
-    part: str
-    seconds: float
-    cpu_s: float
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """What was compiled: files that are new in the cache folder, and how many are there."""
-
-    folder: str
-    parts: tuple[WarmedPart, ...]
-    compiled: int
-    kept: int
-    seconds: float
 
 
 def book_and_ask(folder: Path) -> None:
@@ -137,36 +113,31 @@ PARTS: Final[dict[str, Callable[[Path], None]]] = {
 }
 
 
-def warm(part: str) -> WarmedPart:
-    """Do a part in a folder of its own."""
-    began = perf_counter(), process_time()
+def warm(part: str) -> tuple[str, float, float]:
+    """Do a part in a folder of its own; return its name, and the seconds and processor seconds that it took."""
+    start_s, start_cpu_s = perf_counter(), process_time()
     with TemporaryDirectory() as folder:
         PARTS[part](Path(folder))
-    return WarmedPart(part, perf_counter() - began[0], process_time() - began[1])
+    return part, perf_counter() - start_s, process_time() - start_cpu_s
 
 
-def build_page(_request: NoRequest) -> Document:
-    """Do all parts, as many at once as there are cores; how long each took, and how much is compiled that was not."""
-    began, before = perf_counter(), _count_kept()
+def main() -> None:
+    """Do all parts, as many at once as there are cores, and print how long each took and how much was compiled."""
+    compiled_before = count_compiled()
     with ProcessPoolExecutor() as pool:
-        parts = tuple(pool.map(warm, PARTS))
-    kept = _count_kept()
-    data = WarmUp(str(cache_folder()), parts, max(0, kept - before), kept, perf_counter() - began)
-    if data.compiled:
-        took = duration(data.seconds)
-        headline = f"{data.compiled:,} compiled loops and queries are new in {data.folder}, after {took}."
-    else:
-        headline = f"Everything was compiled already, in {data.folder}."
-    shown = table(
-        parts,
-        col("part", "part"),
-        col("took", "seconds", "duration"),
-        col("processor time", "cpu_s", "duration"),
+        for part, took_s, cpu_s in pool.map(warm, PARTS):
+            print(f"{part}: {took_s:.1f} s, {cpu_s:.1f} s of processor time", flush=True)
+    compiled = count_compiled()
+    print(
+        f"{max(0, compiled - compiled_before)} loops and queries are newly compiled, {compiled} in all in {cache_folder()}"
     )
-    return Document(headline, (Section("What was tried", tables=(shown,)),), data=data)
 
 
-def _count_kept() -> int:
-    """Compiled files in the cache of the user."""
+def count_compiled() -> int:
+    """Count the compiled files in the cache of the user."""
     folder = cache_folder()
     return sum(1 for pattern in ("sql-*.json", "compiled-*/*.nbc") for _ in folder.glob(pattern))
+
+
+if __name__ == "__main__":
+    main()
