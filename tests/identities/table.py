@@ -785,7 +785,7 @@ WAYS: Final = (
         "waits by size and GPU-hours by state of a fleet in two stores",
         {
             "`waits`, `show --by state`": list_of_stores,
-            "the same after `merge` of two stores": lambda fleet: list_of_stores(cut_once(fleet)),
+            "the same, merged from two stores": lambda fleet: list_of_stores(cut_once(fleet)),
         },
     ),
     Quantity(
