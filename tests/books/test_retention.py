@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -18,7 +17,6 @@ from tests.long import rest_long
 from tests.store.test_whole_or_nothing import listing
 
 from loadfactor.base.errors import LoadfactorError
-from loadfactor.base.paths import join_stores
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books import rebuild
 from loadfactor.books.books import Books
@@ -341,20 +339,3 @@ def test_statements_and_steps_go_by_their_own_ages(tmp_path: Path, write: Write)
     assert books.show_closed("2026-02").statements == kept
     with pytest.raises(LoadfactorError, match="2026-01"):
         books.show_closed("2026-01")
-
-
-def test_regions_keep_days_without_samples_each_for_itself(tmp_path: Path, write: Write) -> None:
-    """Two stores read as one answer as before when one of them drops samples, also by days of a zone that cut hours."""
-    write('[retention]\nsamples = "7d"\n')
-    one, two = make_books(tmp_path / "one"), make_books(tmp_path / "two")
-    joint = Books(join_stores([one.store.folder, two.store.folder]))
-    zone = ZoneInfo("Asia/Kolkata")
-    names = ("paid_gpu_hours", "cost", "effective_gpu_hours", "energy_kwh")
-    before = [joint.show(names, by, timezone=zone) for by in ((), ("team", "device"), ("day",))]
-    one.retain(now_ms=START + 11 * DAY)
-    after = [joint.show(names, by, timezone=zone) for by in ((), ("team", "device"), ("day",))]
-    for old, new in zip(before[:2], after[:2], strict=True):
-        assert all(near(a.value, b.value) for a, b in zip(old, new, strict=True))
-    for name in names:  # an hour that is cut is divided evenly: days differ a little, and add up
-        assert near(sum(before[2].column(name)), sum(after[2].column(name)))
-    assert joint.check().balance.holds

@@ -11,7 +11,6 @@ from pathlib import Path
 from tests.books.charging.gpu_bills import line, write_bill
 from tests.identities.fleet import Fleet
 
-from loadfactor.base.paths import join_stores
 from loadfactor.books.books import Books
 from loadfactor.books.charging.bill_lines import read_month
 
@@ -59,7 +58,7 @@ def make_fleet(seed: int, folder: Path, write: Callable[[str], None], zone: tzin
 
 
 def cut_fleet(fleet: Fleet, rnd: random.Random) -> Fleet:
-    """The same fleet in two stores, a node in each, read as one: what names no node is in the first."""
+    """Return the same fleet merged from two stores, a node in each; what names no node, and the bill, is in the first."""
     folders = [fleet.folder / "stores" / node for node in ("n1", "n2")]
     names = _list_rows(fleet.folder / "tables" / "allocations.csv")
     of_second = {row["job_id"] for row in names if row["device_id"].startswith("n2")}
@@ -71,17 +70,14 @@ def cut_fleet(fleet: Fleet, rnd: random.Random) -> Fleet:
             parts[own.startswith("n2") or own in of_second].append(row)
         for folder, part in zip(folders, parts, strict=True):
             _write_rows(folder / "tables" / path.name, [*rows[0]], part)
-    if fleet.billed is not None:
-        rows = _list_rows(fleet.folder / "bill.csv")
-        for folder in folders:
-            own = [row for row in rows if (row["ResourceId"] == "n2") == (folder.name == "n2")]
-            _write_rows(folder / "bill.csv", [*rows[0]], own)
+    merged = Books(fleet.folder / "stores" / "all")
     for folder in folders:
         books = Books(folder / "books")
         books.add("tables", [folder / "tables"])
-        if fleet.billed is not None:
-            books.add("focus", [folder / "bill.csv"])
-    return replace(fleet, books=Books(join_stores(folder / "books" for folder in folders)), random=rnd)
+        if fleet.billed is not None and folder is folders[0]:  # a later delivery of a period would replace it
+            books.add("focus", [fleet.folder / "bill.csv"])
+        merged.merge(books)
+    return replace(fleet, books=merged, random=rnd)
 
 
 def _list_rows(path: Path) -> list[dict[str, str]]:

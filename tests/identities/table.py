@@ -408,12 +408,12 @@ def list_waited(fleet: Fleet) -> Values:
 
 
 def list_of_stores(fleet: Fleet) -> Values:
-    """What is merged of several stores row by row, and what is added up of their sums."""
+    """Lists row by row, and sums, of a fleet that is merged from two stores."""
     return {**list_waited(fleet), **read_states(fleet)}
 
 
 def cut_once(fleet: Fleet) -> Fleet:
-    """The fleet with each node in a store of its own."""
+    """The fleet merged from a store per node."""
     return fleet.once("two stores", lambda of: cut_fleet(of, of.random))  # type: ignore[no-any-return]
 
 
@@ -785,7 +785,7 @@ WAYS: Final = (
         "waits by size and GPU-hours by state of a fleet in two stores",
         {
             "`waits`, `show --by state`": list_of_stores,
-            "the same with `--store A --store B`": lambda fleet: list_of_stores(cut_once(fleet)),
+            "the same, merged from two stores": lambda fleet: list_of_stores(cut_once(fleet)),
         },
     ),
     Quantity(

@@ -69,8 +69,8 @@ def compare(quantity: Quantity, fleet: Fleet, silent: set[str]) -> Iterator[str]
 
 
 @pytest.mark.parametrize("seed", [mark_long(FIRST), mark_long(FIRST - 1)])
-def test_a_fleet_in_two_stores_says_the_same(seed: int, tmp_path: Path, write: Write) -> None:
-    """Every place says of two stores read as one, each with a node of a fleet, what it says of the one store with all of it."""
+def test_fleet_merged_from_two_stores_says_the_same(seed: int, tmp_path: Path, write: Write) -> None:
+    """Every place says of two merged stores, each with a node of a fleet, what it says of one into which all was imported."""
     zone, found = ZONES[seed // 2 % len(ZONES)], []
     one = make_fleet(seed, tmp_path / "fleet", write, zone)
     one.random.seed(seed)
@@ -80,7 +80,7 @@ def test_a_fleet_in_two_stores_says_the_same(seed: int, tmp_path: Path, write: W
             for place, read in quantity.readers.items():
                 expected, values = read(one), read(two)
                 found += [
-                    f"{quantity.name}, {place}, {key or 'all'}: {expected.get(key)}, of two stores {values.get(key)}"
+                    f"{quantity.name}, {place}, {key or 'all'}: {expected.get(key)}, merged {values.get(key)}"
                     for key in {**expected, **values}
                     if differs(expected.get(key), values.get(key))
                 ]

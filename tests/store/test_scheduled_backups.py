@@ -1,5 +1,9 @@
 """Backups on a schedule: one a period, each whole, of what the one before has not; old ones go, and books come back of them."""
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +23,7 @@ from loadfactor.store.objects import Objects
 from loadfactor.store.scheduled_backups import back_up_when_due, restore
 from loadfactor.store.tokens import create_token, read_tokens
 
+ROOT = Path(__file__).parents[2]
 MONDAY = datetime(2026, 11, 23, 3, tzinfo=UTC)
 DAY = timedelta(days=1)
 
@@ -117,23 +122,19 @@ def test_a_damaged_file_is_copied_again(tmp_path: Path) -> None:
     }
 
 
-def test_commands(tmp_path: Path, run: Run) -> None:
-    """`backup --schedule` says what it made and keeps, and `restore` makes books of it."""
+def test_restore_takes_the_newest_of_a_schedule(tmp_path: Path, run: Run) -> None:
+    """Of the folder that [backup] names, the newest; of a folder without backups, nothing."""
     add(Books(tmp_path / "books"), tmp_path / "one", 20)
-    words = ("backup", tmp_path / "copies", "--schedule", "daily", "--keep", "3", "--store", tmp_path / "books")
-    code, said, _ = run(*words)
-    assert (code, "copied now; 1 is kept." in said) == (0, True), said
-    assert "is the backup of this period; 1 is kept." in " ".join(run(*words)[1].split())
+    back_up_when_due(Folder(tmp_path / "books"), tmp_path / "copies", "daily", 3, MONDAY)
     code, said, _ = run("restore", tmp_path / "copies", "--store", tmp_path / "again")
     assert (code, "generation 2" in said) == (0, True), said
-    assert list(Books(tmp_path / "again").show("observed_gpu_hours")) == list(
-        Books(tmp_path / "books").show("observed_gpu_hours")
-    )
+    hours = Books(tmp_path / "books").show("observed_gpu_hours")
+    assert list(Books(tmp_path / "again").show("observed_gpu_hours")) == list(hours)
     code, _, said = run("restore", tmp_path / "none", "--store", tmp_path / "more")
     assert (code, "there is no backup in" in said) == (2, True), said
     (tmp_path / "file").touch()
-    code, _, said = run("backup", tmp_path / "file", *words[2:])
-    assert (code, "[backup] to, or behind `loadfactor backup`" in said, "--store" in said) == (1, True, False), said
+    with pytest.raises(StoreError, match=r"name another folder in \[backup\] to"):
+        back_up_when_due(Folder(tmp_path / "books"), tmp_path / "file", "daily", 3, MONDAY)
 
 
 def test_a_backup_dated_ahead_counts_for_nothing(target: str, tmp_path: Path) -> None:
@@ -166,3 +167,25 @@ def test_a_clock_that_is_behind_removes_no_backup(target: str, tmp_path: Path) -
     assert (behind.made, behind.removed) == (True, ())
     made = back_up_when_due(place, target, "daily", 2, MONDAY + DAY)
     assert (made.made, made.removed) == (False, ("2025-11-23T030000Z",))
+
+
+def test_unit_of_systemd_makes_a_backup_that_restore_takes(tmp_path: Path, run: Run) -> None:
+    """The commands of loadfactor-backup.service copy the books under a name of the time and keep the newest 14 of 17 copies."""
+    add(Books(tmp_path / "books"), tmp_path / "one", 20)
+    copies = tmp_path / "copies"
+    for day in range(1, 17):
+        (copies / f"2026-01-{day:02}T000000Z").mkdir(parents=True)
+    program = tmp_path / "loadfactor"
+    program.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'from loadfactor.interfaces.cli import main; main()' \"$@\"\n"
+    )
+    program.chmod(0o755)
+    unit = (ROOT / "packaging/systemd/loadfactor-backup.service").read_text()
+    for line in re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE):
+        command = line.replace("$$", "$").replace("%%", "%").replace("/opt/loadfactor/bin/loadfactor", str(program))
+        command = command.replace("/var/lib/loadfactor/books", str(tmp_path / "books"))
+        subprocess.run(["/bin/sh", "-euc", command], check=True, env={**os.environ, "BACKUP_TO": str(copies)})
+    *older, made = sorted(path.name for path in copies.iterdir())
+    assert (len(older), older[0]) == (13, "2026-01-04T000000Z")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}Z", made)
+    assert run("restore", copies, "--store", tmp_path / "again")[0] == 0

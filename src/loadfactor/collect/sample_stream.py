@@ -42,7 +42,6 @@ KNOWN_MS: Final = 10 * S_PER_MIN * MS_PER_S
 SHORTEST_KNOWN_MS: Final = S_PER_MIN * MS_PER_S
 """For so long where they are very many; one that comes later than that then counts only where it is the newest of its series."""
 MOST_KNOWN: Final = 1_000_000
-SERIES_RETRY_S: Final = 60
 NO_POINTS: Final = Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))
 _REACHED_BYTES: Final = 8
 _AT_BITS: Final = 42

@@ -609,13 +609,8 @@ class RevealRequest(Request):
 @dataclass(frozen=True, kw_only=True)
 class BackupRequest(StoreRequest):
     folder: Path = option(
-        "A folder that does not exist yet, or is empty; with --verify also a backup; with --schedule the folder or bucket of all.",
-        is_argument=True,
+        "A folder that does not exist yet, or is empty; with --verify also a backup.", is_argument=True
     )
-    schedule: Literal["hourly", "daily", "weekly"] | None = option(
-        "Back up unless there is one of this hour, day or week (UTC), copying what the one before has not.", None
-    )
-    keep: int = option("With --schedule: so many are kept, older ones removed.", 14, at_least=1)
     verify: bool = option(
         "Open the copy and compare it with the books; a backup that is there is only verified.", False
     )

@@ -34,7 +34,7 @@ PART: Final = ".part"
 """Ends the name of a backup that is not whole yet, or not any more, and of a store that is being restored."""
 LATE: Final = timedelta(days=1)
 """A file in a bucket that no backup names stays for so long: it may be of one that is being made."""
-ELSEWHERE: Final = "name another folder in [backup] to, or behind `loadfactor backup`"
+ELSEWHERE: Final = "name another folder in [backup] to"
 """What to do where backups cannot be written."""
 
 
@@ -145,7 +145,7 @@ def _find_backup(source: str | Path) -> "tuple[_Shelf, str]":
             return shelf, path.name
     elif names := _find_shelf(source).list_whole():
         return _find_shelf(source), (_list_past(names, datetime.now(UTC)) or names)[-1]
-    raise InputError(f"there is no backup in {name_store(path)}; name one, or what --schedule writes to")
+    raise InputError(f"there is no backup in {name_store(path)}; name one, or the folder or bucket of [backup]")
 
 
 class _Shelf(ABC):

@@ -472,8 +472,7 @@ COMMANDS = (
         "Copy the books into a new folder, also while they are read and written.\n\n"
         "With live rows, alerts, silences, tokens and audit log. The copy is books like any other: `--store FOLDER` asks it.\n\n"
         "`--verify` opens the copy and compares it with the books; where it differs it leaves with 1.\n\n"
-        "`--schedule daily --keep 14`, run as often as you like, keeps backups of 14 days in a folder or a bucket: each is whole, "
-        "compared by checksums, and takes the room of what is new. `loadfactor up` does the same by [backup].",
+        "`loadfactor up` makes backups on a schedule by [backup], in a folder or a bucket.",
         "loadfactor.interfaces.pages.books.build_backup",
         "loadfactor.interfaces.requests.BackupRequest",
     ),

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ from loadfactor.store.import_records import GONE, ImportRecord
 from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss
 from loadfactor.store.place import Place
-from loadfactor.store.scheduled_backups import back_up_when_due, restore
+from loadfactor.store.scheduled_backups import restore
 from loadfactor.store.trusted_time import ACTION
 from loadfactor.tables.charges import CHARGES
 
@@ -100,8 +99,6 @@ HEADLINES = ("paid_gpu_hours", "allocated_gpu_hours", "observed_gpu_hours", "cos
 def build_backup(request: BackupRequest) -> Document:
     """Copy the books, and with `verify` compare the copy with them; how much was copied, and how to ask it."""
     folder, store, also = request.folder, find_books(request.store), list_own_files()
-    if request.schedule:
-        return build_kept_backups(request, store, also)
     if request.verify and has_books(folder):
         return verify_backup(folder, store, also)
     copied = back_up(store, folder, also)
@@ -113,22 +110,6 @@ def build_backup(request: BackupRequest) -> Document:
         f"{data.files:,} files of the books, {data.bytes / BYTES_PER_MIB:,.1f} MiB, and what was live are copied to {folder}.",
         (Section("Next", suggestions=(check,)),),
         data=data,
-    )
-
-
-def build_kept_backups(request: BackupRequest, store: Place, also: Sequence[Path]) -> Document:
-    """Back up where that is due by a schedule; which backups there are."""
-    assert request.schedule
-    found = back_up_when_due(store, request.folder, request.schedule, request.keep, datetime.now(UTC), also)
-    kept = f"{found.kept:,} {'is' if found.kept == 1 else 'are'} kept"
-    if not found.made:
-        return Document(f"{found.newest} is the backup of this period; {kept}.", data=found)
-    removed = f", {', '.join(found.removed)} removed" if found.removed else ""
-    again = Suggestion(f"loadfactor restore {quote(found.newest)} --store NEW-FOLDER", "Makes books of it.")
-    return Document(
-        f"{found.newest} is whole: {found.files:,} files of the books, {found.new_files:,} of them copied now; {kept}{removed}.",
-        (Section("Next", suggestions=(again,)),),
-        data=found,
     )
 
 

@@ -62,9 +62,10 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
             raise
         serve_unopened(folder, host, port, settings, str(error))
         return
+    store = opened.books.store
     with contextlib.ExitStack() as open_now:
         open_now.callback(opened.live.close)
-        guard, warning = _make_guard(opened.books.store.folder, host, settings)
+        guard, warning = _make_guard(store.folder, host, settings)
         listening = open_now.enter_context(bind(host, port))
         prepare()
         address = name_address(host, listening, settings)
