@@ -65,10 +65,9 @@ focus: $(READY)
 # is killed as often, and prints what it acknowledged.
 ROUNDS ?= 200
 # What has more to do in more rounds, of the tests of the live server; the others are in `make test`, and would be the same here.
-LIVE := tests/live/test_kills.py::test_what_was_acknowledged_is_in_the_books_once tests/live/test_bad_input.py \
-	tests/collect/test_fuzzed_streams.py packages/agent/tests/test_spool.py \
-	tests/live/test_scraped_exporters.py::test_bad_servers_disturb_no_good_one \
-	tests/insight/alerts/delivery/test_outbox.py::test_kills_lose_and_repeat_nothing tests/live/test_alerts.py::test_alerts_outlast_kills
+LIVE := tests/live/test_kills.py::test_what_was_acknowledged_is_in_the_books_once tests/collect/test_fuzzed_streams.py \
+	packages/agent/tests/test_spool.py tests/insight/alerts/delivery/test_outbox.py::test_kills_lose_and_repeat_nothing \
+	tests/live/test_alerts.py::test_alerts_outlast_kills
 LONGEST_S = $$((900 + 60 * $(ROUNDS)))
 torture: $(READY)
 	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/torture -n auto --dist worksteal
