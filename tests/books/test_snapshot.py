@@ -275,7 +275,6 @@ def test_the_ledger_is_booked_from_kept_sql(folder: Path, tmp_path: Path, monkey
 DEFINITIONS = (
     "books/expressions.py",
     "ledger/steps.py",
-    "ledger/shared_queries.py",
     "books/charging/fleet_chargeback.py",
 )
 """Modules with functions that write SQL."""
@@ -306,19 +305,17 @@ def test_every_module_that_sql_depends_on_is_in_its_digest() -> None:
 
 
 def test_every_module_that_keeps_sql_is_in_its_digest() -> None:
-    """A module that hands SQL of its own to `recall` is read, wherever it lies: spark_sql.py of the engines, say."""
+    """A module that hands SQL of its own to `recall` is read, wherever it lies: page.py of the exports, say."""
     callers = {
         path
         for path in PACKAGE.rglob("*.py")
         if re.search(r"\b(recall|keep)\(", path.read_text()) and (compiled_sql.__name__ in path.read_text())
     }
-    assert PACKAGE / "interfaces/engines/spark_sql.py" in callers
+    assert PACKAGE / "interfaces/exports/page.py" in callers
     assert callers <= {*list_writers(PACKAGE)}
 
 
-@pytest.mark.parametrize(
-    "module", [*DEFINITIONS, "interfaces/engines/spark_sql.py", "tables/schema.py", "base/units.py"]
-)
+@pytest.mark.parametrize("module", [*DEFINITIONS, "interfaces/exports/page.py", "tables/schema.py", "base/units.py"])
 def test_sql_of_another_text_is_not_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
