@@ -4,6 +4,7 @@
 with 1 where one is more than `MOST` times what it was. Each benchmark adds its numbers to the file.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -86,8 +87,8 @@ WORK = (
 
 def main(arguments: list[str]) -> int:
     """Run all benchmarks, or those named, print each number as it comes, and put it into bench.json; 1 where one is too high."""
-    quick = "--quick" in arguments
-    names = [a for a in arguments if not a.startswith("-")]
+    words = read_words(arguments)
+    quick, names = words.quick, words.names
     path = Path("bench.json")
     results: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     kept = tomllib.loads(FIGURES.read_text(encoding="utf-8"))
@@ -96,9 +97,8 @@ def main(arguments: list[str]) -> int:
     print(f"{'figure':36s} {'now':>10s} {'kept':>10s} {'times':>6s}")
     print(f"{MACHINE:36s} {results[MACHINE]:10.4g} {kept['quick'][MACHINE]:10.4g}")
     dear = []
-    for benchmark in BENCHMARKS if names or not quick else QUICK:
-        if names and benchmark.NAME not in names:
-            continue
+    chosen = [benchmark for benchmark in BENCHMARKS if benchmark.NAME in names] or (QUICK if quick else BENCHMARKS)
+    for benchmark in chosen:
         for name, value in benchmark.run(quick=quick).items():
             results[name] = value
             line = f"{name:36s} {value:10,.4g}"
@@ -111,6 +111,20 @@ def main(arguments: list[str]) -> int:
     if dear:
         print(f"more than {MOST} times what benchmarks/figures.toml keeps: {', '.join(dear)}", file=sys.stderr)
     return bool(dear)
+
+
+def read_words(arguments: list[str]) -> argparse.Namespace:
+    """The names and `quick` of a command line; `--help` lists the benchmarks."""
+    listed = "\n".join(f"  {of.NAME:12s} {str(of.__doc__).splitlines()[0]}" for of in BENCHMARKS)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks", epilog=f"benchmarks:\n{listed}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="run only these")
+    parser.add_argument("--quick", action="store_true", help="take smaller inputs, and compare with figures.toml")
+    words = parser.parse_args(arguments)
+    if unknown := set(words.names) - {of.NAME for of in BENCHMARKS}:
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; --help lists them")
+    return words
 
 
 def is_time(name: str) -> bool:
