@@ -51,7 +51,8 @@ def compact(books: Books, _folder: Path) -> None:
 def retain(books: Books, _folder: Path) -> None:
     """Drop the samples of the first day."""
     kept = RetentionSettings(samples=Age("7d"))
-    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, START + 8 * MS_PER_DAY)
+    at_ms = START + 8 * MS_PER_DAY
+    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, at_ms, is_confirmed=True)
 
 
 def bill(books: Books, folder: Path) -> None:
