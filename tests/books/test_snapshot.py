@@ -186,6 +186,7 @@ def test_weeks_are_the_sum_of_their_days(simulated_books: Books) -> None:
         assert parts[0].by.keys() == {unit}
 
 
+@pytest.mark.long
 def test_the_same_question_has_the_same_digits(simulated_books: Books) -> None:
     """However often it is asked, with hours that the window cuts, too."""
     start, end = simulated_books.span
@@ -248,6 +249,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path, monkeypatc
     assert forget_and_recall(monkeypatch, "SELECT 1") == {"sums": "SELECT 1"}
 
 
+@pytest.mark.long
 def test_the_ledger_is_booked_from_kept_sql(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next process books the same ledger without compiling a step; of a step the forms that nobody used yet wait."""
     tables = tmp_path / "tables"

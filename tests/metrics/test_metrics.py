@@ -261,6 +261,7 @@ def steps(job: str, amount: float) -> Row:
     return {"job_id": job, "unit": "step", "amount": amount, "from_utc": START, "to_utc": START + 4 * PART_HOUR}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", [{"pool": "a"}, {"node": "n0"}, {"device": "g0"}])
 def test_a_job_half_inside_a_part_does_not_make_its_work_half_as_dear(where: dict[str, str], tmp_path: Path) -> None:
     """Of jobs that also held GPUs elsewhere nobody knows what was made where: their dollars and steps are left out."""
@@ -469,6 +470,7 @@ se,,0.02,1.25
 """
 
 
+@pytest.mark.long
 def test_carbon_is_energy_at_the_meter_times_the_grid_of_its_hour(
     tmp_path: Path, energy_settings: Callable[[str], None]
 ) -> None:

@@ -200,6 +200,7 @@ NOISE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", list(SAMPLES))
 def test_noise_ends_in_one_line_or_gaps(tmp_path: Path, source: str) -> None:
     """Noise, zero bytes, broken containers and depth, alone and after the file: one line, or gaps, in 20 s each."""

@@ -349,6 +349,7 @@ def whole_or_said(folder: Path, expected: list[tuple[int, LiveBatch]]) -> str:
     return "whole"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", [k / 24 for k in range(24)])
 @pytest.mark.parametrize("kind", ["flip", "zero", "truncate"])
 def test_damage_to_the_database_is_said(tmp_path: Path, kind: str, place: float) -> None:

@@ -100,6 +100,7 @@ def put_back(store: Path) -> None:
     (store / NAME).write_bytes((store.parent / "older.json").read_bytes())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_copy", [True, False])
 def test_repair_after_an_import_takes_the_newer_generation(two_days: Path, has_copy: bool) -> None:
     """Two imports of 24 held GPU-hours, the manifest of the first put back: 48 after the repair, with or without the copy."""
@@ -120,6 +121,7 @@ def test_repair_after_an_import_takes_the_newer_generation(two_days: Path, has_c
     assert Books(two_days).check().is_sound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_copy", rest_long([False, True]))
 @pytest.mark.parametrize("change", CHANGES)
 def test_repair_after_any_change_takes_the_newer_generation(
@@ -238,6 +240,7 @@ def test_unreadable_manifest_is_one_line_and_repaired(two_days: Path, content: b
     assert describe(two_days) == expected
 
 
+@pytest.mark.long
 def test_manifest_of_2_gib_is_not_read(two_days: Path) -> None:
     """A sparse file of 2 GiB: refused by its size in one line, and repaired."""
     with (two_days / NAME).open("r+b") as file:

@@ -87,6 +87,7 @@ def test_price_times_installed_time_is_the_bill(tmp_path: Path) -> None:
     assert books.check().balance.holds
 
 
+@pytest.mark.long
 def test_only_hours_that_a_bill_touches_are_booked_again(tmp_path: Path, booked: list[Span]) -> None:
     """A new bill books its hours, a grown one the days that changed, another one for no GPUs none, a forgotten one its own."""
     books = make_books(tmp_path, {"i-1": (8, 0, 72), "i-2": (8, 0, 72)})
@@ -225,6 +226,7 @@ def sum_lines(lines: list[dict[str, Any]]) -> Any:
     return charge([found.line for found in sums], ("team",), COSTS, policy)
 
 
+@pytest.mark.long
 @given(st.lists(CHARGE_ROWS, min_size=1, max_size=25), st.randoms(use_true_random=False))
 @with_settings(max_examples=25)
 def test_sums_are_exact_in_any_order(lines: list[dict[str, Any]], random: Any) -> None:

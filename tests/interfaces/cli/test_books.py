@@ -268,6 +268,7 @@ def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
     assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_logs_that_follow_each_other_are_of_two_jobs(run: Run, tmp_path: Path, order: tuple[int, int]) -> None:
     """A log that begins five seconds after another one ended, with a step of ten, is no second holder, whichever comes first."""
@@ -375,6 +376,7 @@ def test_compaction_changes_no_answer(run: Run, store: Path) -> None:
     assert run(*asked)[1] == before
 
 
+@pytest.mark.long
 def test_damage_is_said_by_every_question_and_repaired(run: Run, store: Path) -> None:
     """A damaged file ends every question with a line and exit code 1; after `repair` what is lost is said with every answer."""
     for path in store.glob("samples-*.parquet"):
@@ -490,6 +492,7 @@ def test_names_are_text_in_every_command_and_format(tables: Path, tmp_path: Path
     print_all("show", "cost", "--where", f"team={TEAM}\u202e", "--store", store, code=2)
 
 
+@pytest.mark.long
 def test_file_whose_name_is_no_text_is_imported_and_listed(tmp_path: Path, print_all: Print) -> None:
     """A log called gpu-, byte ff, ESC and a line end, one with byte fe: two imports, listed in every format, found again."""
     store, log = tmp_path / "books", (EXAMPLES / "gpu.csv").read_bytes()

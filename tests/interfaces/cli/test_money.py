@@ -71,6 +71,7 @@ cloud,1,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,USD,Tax,,7,7
 """
 
 
+@pytest.mark.long
 def test_the_report_says_who_paid_as_chargeback_does(run: Run, store: Path) -> None:
     """Its table sums to its sentence, pools included, and budgets follow the bill."""
     Path("bill").mkdir()
@@ -128,6 +129,7 @@ def billed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "s"
 
 
+@pytest.mark.long
 def test_the_report_says_who_paid(run: Run, billed_store: Path) -> None:
     """Its statements are those of `chargeback`; it says that nothing is known of GPUs, and what to import."""
     code, out, _ = run("report", "--store", billed_store, "--format", "json")
@@ -202,6 +204,7 @@ def test_budgets_follow_the_bill(run: Run, billed_store: Path, tmp_path: Path, m
         settings.cache_clear()
 
 
+@pytest.mark.long
 def test_levers_add_up_and_are_told(run: Run, october: Path) -> None:
     """In JSON `saved_at_most` is the sum of levers and at most what was lost; the page names each."""
     code, out, _ = run("savings", "--by", "team", "--store", october, "--format", "json")

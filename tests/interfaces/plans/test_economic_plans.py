@@ -286,6 +286,7 @@ def test_simulated_and_closed_form_losses_are_labelled(history: Path) -> None:
     assert "as simulated" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["srtf", "srsf", "fair", "preempt"])
 def test_schedulers_that_stop_jobs_may_wake_by_the_clock(name: str, history: Path) -> None:
     """A scheduler that wakes every ten minutes makes jobs wait longer than one that acts at once."""
@@ -426,6 +427,7 @@ def test_what_is_given_comes_before_what_was_measured(store: Path) -> None:
     assert plan.measured_share == pytest.approx(0.25, rel=1e-12)
 
 
+@pytest.mark.long
 def test_a_fleet_for_a_measured_load(store: Path) -> None:
     """`plan serve` draws as many requests a day of the measured lengths, and holds the measured load against its layout."""
     page = loadfactor.plan_serving(store=store, job="chat", model="llama-3.1-8b", arrivals="poisson", shape="flat")

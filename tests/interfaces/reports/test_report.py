@@ -240,6 +240,7 @@ def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
     assert set(groups["readings"][0]["by"]) == {"user", "purpose"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

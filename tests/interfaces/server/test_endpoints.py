@@ -309,6 +309,7 @@ def scrape(client: TestClient) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 def test_the_fleet_over_the_last_hour(client: TestClient) -> None:
     """Gauges speak of the last hour, of all and of each part, with the coverage of each metric."""
     found = scrape(client)

@@ -156,6 +156,7 @@ def test_an_asynchronous_step_is_the_longer_half() -> None:
     assert one.step_s >= steps[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"staleness": 1}, {"staleness": 2, "partial_rollouts": True}])
 def test_more_gpus_are_never_slower(options: dict[str, Any]) -> None:
     """Each number of GPUs holds the divisions of the ones before."""

@@ -175,6 +175,7 @@ RAN = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_published_runs_are_said_to_fit(shared: Path) -> None:
     """Of the runs that ran, 99 % fit by the equations; of what does not, the largest part is named."""
     files = tuple(shared / "truth" / f"{name}.csv" for name in RAN)
@@ -239,6 +240,7 @@ def compared(shared: Path, name: str) -> list[Comparison]:
     return compare_rows(name, file.rows)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "rows", "mean", "worst"),
     [
@@ -434,6 +436,7 @@ def test_offline_throughput_is_predicted(shared: Path) -> None:
     assert max(errors) <= 0.5
 
 
+@pytest.mark.long
 def test_groups_of_serving_rows_are_met_as_when_each_pair_had_its_own_constants(shared: Path) -> None:
     """What a fit of shared constants gave up before: experts of 4 bits, releases, and the time to the first token."""
     path = shared / "truth" / "serving_concurrency_sweeps_from_silicon_sample.csv"
