@@ -297,7 +297,9 @@ def connect_reader(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
     key = (os.getpid(), memory)
     with _starting:
         if key not in _engines:
-            _engines.clear()  # those of the process this one was forked from
+            for other in [other for other in _engines if other[0] == os.getpid()]:
+                del _engines[other]
+            # Those of the process that this one was forked from stay: their threads are gone, and DuckDB 2 crashes closing them.
             _engines[key] = _start(memory, threads=1)
         return _engines[key].cursor()
 
