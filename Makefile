@@ -10,6 +10,8 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) +
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --durations 10 --durations-min 1
 # Tests start a hundred processes: what they import is compiled once.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
+SEEDS ?= 4
+test test-long: export SEEDS := $(SEEDS)
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
