@@ -45,7 +45,7 @@ def crawl(page: Any) -> dict[str, int]:
     while waiting:
         link = waiting.pop()
         if "format=" in link:
-            found[link] = page.request.get(link).status
+            found[link] = page.request.get(link, timeout=300_000).status  # a plan compiles once
             continue
         found[link] = page.goto(link).status
         for other in page.eval_on_selector_all("a[href]", LINKS):

@@ -40,8 +40,8 @@ DAMAGE: dict[str, Callable[[bytes, random.Random], bytes] | None] = {
 FILES = [("manifest", False), ("ledger", False), ("imports", True)]
 FILES += [(table.name, is_log) for table in TABLES for is_log in (False, True)]
 CASES = [(table, is_log, kind) for table, is_log in FILES for kind in DAMAGE]
-if ROUNDS < ALL_ROUNDS:  # of each file two kinds, in turn
-    CASES = [case for place, case in enumerate(CASES) if (place + place // len(DAMAGE)) % 2]
+if ROUNDS < ALL_ROUNDS:  # of each file one kind, in turn for tables and in turn for their logs
+    CASES = [(*file, list(DAMAGE)[(place + place // 2) % len(DAMAGE)]) for place, file in enumerate(FILES)]
 
 
 def damage(store: Path, table: str, is_log: bool, kind: str, seed: int) -> str:

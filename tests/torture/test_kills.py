@@ -398,7 +398,7 @@ def test_power_is_lost_at_a_step(bench: Bench, recordings: dict[str, Recording],
 def test_what_returned_outlasts_a_power_loss(bench: Bench, recordings: dict[str, Recording], tmp_path: Path) -> None:
     """When an operation has returned, nothing of it is lost, whatever was not synced."""
     for operation, (steps, end) in recordings.items():
-        for draw in range(20):
+        for draw in range(max(2, ROUNDS // 10)):
             folder = tmp_path / f"{operation}{draw}"
             lay_out(states_after(steps, end, len(steps), random.Random(draw)), folder)
             check_one_of(folder / "store", bench.states(operation)[1], idle_below=bench.idle_below(operation))
