@@ -230,5 +230,5 @@ def test_the_statements_of_the_docs_run_and_are_read_alike_elsewhere(books: Book
 def test_the_example_for_delta_lake_compiles() -> None:
     """The Python of docs/in-your-warehouse.md is Python; deltalake itself is not installed for tests."""
     page = (Path(__file__).parents[2] / "docs" / "in-your-warehouse.md").read_text(encoding="utf-8")
-    (example,) = (block.partition("```")[0] for block in page.split("```python\n")[1:])
+    (example,) = (block.partition("```")[0] for block in page.split("```py\n")[1:])
     compile(example, "in-your-warehouse.md", "exec")
