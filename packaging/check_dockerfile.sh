@@ -14,7 +14,8 @@ mirror=$(grep -shE '^(URIs:|deb )' /etc/apt/sources.list /etc/apt/sources.list.d
   | sed -nE '1s/^(URIs:|deb( \[.*\])?) +([^ ]+).*/\3/p' || true)
 [ -n "$mirror" ] || { echo "Dockerfile: apt names no mirror of Debian" >&2; exit 1; }
 work=$(mktemp -d)
-trap 'rm -rf --one-file-system "$work"' EXIT
+trap 'umount -l "$work" && rmdir "$work"' EXIT
+mount -t tmpfs tmpfs "$work" # 5 GB of small files: to write and remove them on a disk takes longer than all else
 debootstrap --variant=minbase --include=python3,python3-venv "$suite" "$work/base" "$mirror" >"$work/log" 2>&1 || { tail "$work/log" >&2; exit 1; }
 ln -s /usr/bin/python3 "$work/base/usr/local/bin/python"
 python3 check_dockerfile.py docker/Dockerfile .. "$work"
