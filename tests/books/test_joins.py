@@ -119,6 +119,7 @@ def test_nodes_that_no_scheduler_names_are_found(tmp_path: Path) -> None:
     assert found.grade == "note"
 
 
+@pytest.mark.long
 def test_gpus_that_a_scheduler_counts_beyond_those_listed_are_found(tmp_path: Path) -> None:
     """It counts three, an exporter lists two: one is paid for that nothing measures; on a node of its own nothing is twice."""
     devices = ["a,n1", "b,n1", *(f"n1:gpu{k},n1" for k in range(3)), "n2:gpu0,n2"]

@@ -42,6 +42,7 @@ def compare(books: Books, kept: KeptHoldings, start: int, minutes: int) -> None:
         assert found == list_holdings(session, span)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(12)))
 def test_whatever_is_said_in_between_kept_holdings_are_those_worked_out_anew(seed: int) -> None:
     """Rows of the small tables come a few at a time, in any order, while minute after minute of an hour is asked for."""
@@ -67,6 +68,7 @@ def hold(device: str, job: str, start: int, end: int | None) -> Row:
     return {"job_id": job, "device_id": device, "user": "ann", "from_utc": STARTED + start * MINUTE, "to_utc": to}
 
 
+@pytest.mark.long
 def test_jobs_that_come_and_go_on_many_gpus_change_only_what_they_hold(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

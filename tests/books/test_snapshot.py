@@ -52,6 +52,7 @@ def test_a_snapshot_stays_as_it_was_taken(tmp_path: Path) -> None:
         assert paid(books) == [8.0]
 
 
+@pytest.mark.long
 def test_many_threads_ask_one_object(tmp_path: Path) -> None:
     """A hundred questions of eight threads, beside imports, each answered from one state of the books."""
     books = Books(tmp_path / "books")
@@ -87,6 +88,7 @@ def test_a_filter_says_what_a_split_says(simulated_books: Books) -> None:
                 assert all(near(r.value, true) for r, (*_, true) in zip(part, expected, strict=True))
 
 
+@pytest.mark.long
 def test_books_are_checked_meanwhile(simulated_books: Books) -> None:
     """A check in a thread of its own finds what a check finds, beside questions, and where hours are not booked yet."""
     whole = simulated_books.check()
@@ -200,6 +202,7 @@ def test_the_same_question_has_the_same_digits(simulated_books: Books) -> None:
     assert all(ask() == first for _ in range(5))
 
 
+@pytest.mark.long
 def test_hours_that_windows_cut_are_booked_once(simulated_books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot that is asked of one window, another, and of the first again books twice, and says what others say."""
     start, end = simulated_books.span

@@ -129,6 +129,7 @@ def test_labels_come_before_numbers(tmp_path: Path) -> None:
     assert held(books_of(folder, devices=FOUR, allocations=other))[("a", None)] == 2.0
 
 
+@pytest.mark.long
 def test_one_contradiction_of_labels_ends_the_trust_in_a_node(tmp_path: Path) -> None:
     """Labels name GPU 3 for a job with number 0: this node counts otherwise, at all times; labels that linger prove nothing."""
     jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]
@@ -152,6 +153,7 @@ def test_a_contradiction_that_comes_later_changes_the_books_of_before(tmp_path: 
     assert held(books) == {("a", "GPU-3"): 2.0, ("b", None): 4.0}
 
 
+@pytest.mark.long
 def test_doctor_names_nodes_that_count_otherwise(tmp_path: Path) -> None:
     """The node with the hours that are booked there without a GPU, which are no estimate."""
     jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]

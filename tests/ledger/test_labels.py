@@ -110,6 +110,7 @@ def test_labels_of_two_jobs_share_a_gpu(tmp_path: Path) -> None:
     assert hours(books, "team") == {"red": 2.0, "blue": 2.0}
 
 
+@pytest.mark.long
 def test_doctor_counts_only_jobs_that_nobody_lists(tmp_path: Path) -> None:
     """A listed job that labels name, too, is no inferred holder; another one is."""
     books = make_books(tmp_path, "7,,,n1,1,2-6,red,", "7,,g0,,,2-6,,labels", "stray,,g1,,,2-6,,labels")
@@ -184,6 +185,7 @@ def test_gpus_that_a_scheduler_counts_under_the_other_name_are_the_same(
     assert {r.by["device"] for r in books.show("paid_gpu_hours", "device")} >= {"GPU-a", "GPU-b"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listed", "counted"), [("n1.cluster.local", "n1"), ("n1", "n1.cluster.local")])
 def test_doctor_compares_what_two_sides_count_under_both_names(tmp_path: Path, listed: str, counted: str) -> None:
     """A scheduler counts three GPUs under one name, two are listed under the other: that is said, and what lies beyond these."""
@@ -194,6 +196,7 @@ def test_doctor_compares_what_two_sides_count_under_both_names(tmp_path: Path, l
     assert finding.gpu_hours == pytest.approx(4.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", [("n1", "n1.a", "n1.b"), ("n1.a", "n1.b"), ("n1", "n10.a"), ("n1.a", "n2.a")])
 def test_other_names_are_other_nodes(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Nobody knows which of two nodes a short name means, and names with different beginnings are different nodes."""

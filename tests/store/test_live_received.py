@@ -134,6 +134,7 @@ def test_a_full_disk_leaves_bodies_and_states_as_before(tmp_path: Path) -> None:
         assert [n for n, _ in read_live(disk, 0)] == [1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", [k / 24 for k in range(24)])
 @pytest.mark.parametrize("kind", ["flip", "zero", "truncate"])
 def test_damaged_bodies_and_states_are_said(tmp_path: Path, kind: str, place: float) -> None:

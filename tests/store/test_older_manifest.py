@@ -174,6 +174,7 @@ def test_older_manifest_with_all_its_files_is_noticed(two_days: Path, tmp_path: 
     assert {file.name for file in Books(first_day).store.manifest.files} <= kept
 
 
+@pytest.mark.long
 def test_newest_generation_with_a_damaged_file_keeps_the_rest(two_days: Path) -> None:
     """A file of samples of the second day is gone: the older manifest lacks more, so the newest is taken and says the loss."""
     newest = Books(two_days).store.manifest

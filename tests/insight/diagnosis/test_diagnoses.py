@@ -98,6 +98,7 @@ def test_gpu_util_and_memory_alone_cannot_tell(tmp_path: Path) -> None:
     assert missing["input_pipeline"] == ("node cpu_busy_share",)
 
 
+@pytest.mark.long
 def test_serving_is_not_asked_of_causes_of_training(tmp_path: Path) -> None:
     """The same stops at even intervals are checkpoints of a training job; a job that answers requests waits for them."""
     training, serving = (
@@ -241,6 +242,7 @@ def test_a_job_that_failed_when_its_memory_was_full_ran_out_of_it(course: str, i
         assert found["out_of_memory"].evidence[-1] == "memory of g0 grew by 25 % in its last 10 minutes, to 96 %"
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
 def test_what_is_at_stake_is_the_union_of_what_causes_claim_and_never_more_than_was_lost(seed: int) -> None:
@@ -398,6 +400,7 @@ wide,bob,two,h100,b,4,2026-10-05T02:00:00Z,2026-10-05T08:00:00Z,2026-10-05T12:00
 """
 
 
+@pytest.mark.long
 def test_free_gpus_beside_a_waiting_job_are_fragmentation_until_it_would_fit(tmp_path: Path) -> None:
     """A job of 4 waits from 2 to 8: until 6 o'clock 2 + 2 GPUs lie on two nodes (16 GPU-hours), then a whole node is free (8)."""
     for name, text in (("devices", DEVICES), ("prices", PRICES), ("allocations", JOBS)):

@@ -48,6 +48,7 @@ def store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     settings.cache_clear()
 
 
+@pytest.mark.long
 def test_budgets_stand_in_one_table_that_the_report_repeats(run: Run, store: Path) -> None:
     """One is overspent, so the command leaves with 1; amounts in JSON are decimal strings; the report says the same."""
     code, out, _ = run("budget", "--store", store)
@@ -164,6 +165,7 @@ def test_doctor_says_which_gpus_are_billed(run: Run, billed_store: Path) -> None
     assert run("doctor", "--store", billed_store)[1].startswith("The books know of no GPU-hours yet")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("question", OF_GPUS)
 def test_questions_of_gpus_are_refused_in_one_line(run: Run, billed_store: Path, question: str) -> None:
     """It says what the books hold, which command answers of a bill, and what to import."""
@@ -174,6 +176,7 @@ def test_questions_of_gpus_are_refused_in_one_line(run: Run, billed_store: Path,
     assert said.count("\n") == 1
 
 
+@pytest.mark.long
 def test_what_bills_answer_is_answered(run: Run, billed_store: Path) -> None:
     """Imports, commitments and statements need no GPUs; no command is named that would be refused."""
     for command in ("imports", "bill commitments", "chargeback --month 2026-10", "chargeback"):

@@ -372,6 +372,7 @@ def test_tags_that_untagged_jobs_have_are_pointed_at(run: Run, tagged_store: Pat
     assert "35 GPU-hours ($70.00) were held by nobody knows whom" in shown
 
 
+@pytest.mark.long
 def test_a_mapping_is_tried_and_then_applied(run: Run, tagged_store: Path) -> None:
     """A dry run says the same as the real one; the second real one has nothing to do."""
     words = ("retag", "--mapping", "mapping.csv", "--store", tagged_store)

@@ -388,6 +388,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
+@pytest.mark.long
 def test_break_even_of_a_measured_load(store: Path) -> None:
     """One request/s in the busiest hour saturates a replica of $4 an hour; at 0.5/s it is half full, and the floor is 46 %."""
     page = loadfactor.plan_breakeven(store=store, api_price=(4.0,))
@@ -405,6 +406,7 @@ def test_break_even_of_a_measured_load(store: Path) -> None:
     assert "lies below the floor" in render_text(cheaper.document, 100)
 
 
+@pytest.mark.long
 def test_a_window_of_the_measured_load(store: Path) -> None:
     """The first hour alone is busy throughout; the last hour has no request; a window needs books, and something in it."""
     plan = loadfactor.plan_breakeven(store=store, api_price=(4.0,), start="2026-01-01", end="2026-01-01T01:00Z").data

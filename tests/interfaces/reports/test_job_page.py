@@ -295,6 +295,7 @@ def test_the_page_of_a_job_has_its_diagnosis_and_its_traces(october: Path) -> No
     assert cost.cost == pytest.approx(0.09 / 3600 * 2.35, rel=1e-3)  # at $2.35 per GPU-hour
 
 
+@pytest.mark.long
 def test_a_trace_with_its_job_is_told_beside_the_books(run: Run, october: Path) -> None:
     """`diagnose TRACE --job J` says what the books say of the job, and whether both name a class in common."""
     found = ask(run, "diagnose", TRACE, "--job", JOB, "--store", october)

@@ -126,6 +126,7 @@ def test_openapi_describes_every_field_of_an_answer(client: TestClient, kind: ty
     assert {name.rstrip("_") for name in own} == set(described["properties"]) == set(described["required"])
 
 
+@pytest.mark.long
 def test_two_runs_are_what_compare_prints(
     client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -316,6 +316,7 @@ def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> 
         )
 
 
+@pytest.mark.long
 def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:
     """Without one a browser is sent to sign in, with one of a team pages of the fleet are refused, as a page."""
     with serve(books) as browser:
@@ -386,6 +387,7 @@ def test_thousands_are_parted_as_the_reader_reads_them(books: Books, tokens: dic
             assert len(texts) == 1
 
 
+@pytest.mark.long
 def test_a_view_is_saved_listed_and_removed_by_forms(tmp_path: Path) -> None:
     """By whoever reads, for themselves alone; not without the key of the page, from elsewhere, or for what is no page."""
     books = Books(tmp_path / "books")
@@ -620,6 +622,7 @@ def test_the_heat_map_is_one_byte_a_cell(books: Books, tokens: dict[str, str]) -
     assert len(json.loads(by_node.content.partition(b"\n")[0])["rows"][0]) == 1
 
 
+@pytest.mark.long
 def test_a_kept_page_is_of_its_reader_and_its_books(tmp_path: Path) -> None:
     """What was worked out for who reads everything is not given to a team, nor after an import."""
     books = Books(tmp_path / "books")

@@ -349,6 +349,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
     assert 0.75 <= errors.covered_share <= 0.9
 
 
+@pytest.mark.long
 def test_what_is_farther_from_what_was_fitted_has_the_wider_range() -> None:
     """One word beside every headline and in the JSON; a range holds those of all that is nearer."""
     given = {"model": "llama-3.1-70b", "tokens": 1e12, "seq": 8192, "datatype": "fp8"}

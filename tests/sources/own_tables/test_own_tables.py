@@ -212,6 +212,7 @@ DOCUMENT = PROJECT / "docs" / "bring-your-own-data.md"
 EXAMPLES = PROJECT / "examples"
 
 
+@pytest.mark.long
 def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> None:
     """8 GPUs × 1.25 h at $8, 60 % busy, 200,000 samples: 10 GPU-hours, 6 effective, $80, $13.33, $0.0004."""
     text = DOCUMENT.read_text(encoding="utf-8")
