@@ -5,11 +5,13 @@ READY := .venv/.ready
 
 .PHONY: demo test test-long caches real object-stores browser screenshots training focus torture check pages bench bench-quick dist audit docs hardware lock clean
 
-# Tests of servers and agents mostly wait: one worker more than cores.
+# Tests of servers and agents mostly wait: one worker more than cores. A file stays on one worker, which builds its books once.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
-PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations 10 --durations-min 1
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --durations 10 --durations-min 1
 # Tests start a hundred processes: what they import is compiled once.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
+SEEDS ?= 4
+test test-long: export SEEDS := $(SEEDS)
 
 demo: $(READY)
 	$(BIN)/loadfactor demo

@@ -1,8 +1,10 @@
 """What every test may use."""
 
+import fcntl
 import gc
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,19 @@ def shared() -> Path:
     return find_shared()
 
 
+def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
+    """Build a folder once per run of the tests: the worker that asks first builds it, the others wait for it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            build(folder)
+            (folder / "built").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def simulated_truth() -> Truth:
     """A small simulated fleet, and what is known to be true of it."""
@@ -49,11 +64,12 @@ def simulated_truth() -> Truth:
 @pytest.fixture(scope="session")
 def simulated_books(simulated_truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Books:
     """The books of that fleet, imported as tables through the same door as everybody's. Only read them."""
-    folder = tmp_path_factory.mktemp("simulated")
-    write_tables(simulated_truth.sim, folder / "tables")
-    books = Books(folder / "books")
-    books.add("tables", [folder / "tables"])
-    return books
+
+    def build(folder: Path) -> None:
+        write_tables(simulated_truth.sim, folder / "tables")
+        Books(folder / "books").add("tables", [folder / "tables"])
+
+    return Books(build_once(tmp_path_factory, "simulated", build) / "books")
 
 
 @pytest.fixture
@@ -65,17 +81,21 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(scope="session")
 def october(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The books of three days of eight GPUs, examples/october. Only read them."""
-    folder = tmp_path_factory.mktemp("october") / "books"
-    Books(folder).add("tables", [EXAMPLES / "october"])
-    return folder
+
+    def build(folder: Path) -> None:
+        Books(folder / "books").add("tables", [EXAMPLES / "october"])
+
+    return build_once(tmp_path_factory, "october", build) / "books"
 
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The books of the worked example. Only read them."""
-    folder = tmp_path_factory.mktemp("worked")
-    Books(folder / "books").add("tables", [worked_example(folder / "tables")])
-    return folder / "books"
+
+    def build(folder: Path) -> None:
+        Books(folder / "books").add("tables", [worked_example(folder / "tables")])
+
+    return build_once(tmp_path_factory, "worked", build) / "books"
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,7 @@ def test_live_rows_and_what_waits_to_become_rows_name_nobody(here: Path) -> None
     assert holds_name(here / "store") == []
 
 
+@pytest.mark.long
 def test_retagging_knows_names_and_masks_those_that_entered_before(here: Path) -> None:
     """What was imported with names becomes what importing it with pseudonyms makes; then no file names anybody any more."""
     Path("loadfactor.toml").write_text("")

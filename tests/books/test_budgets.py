@@ -62,6 +62,7 @@ NO_CENT = Decimal("0.0001")
 """What readings lose as floating-point numbers, of days added up and multiplied by those to come."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(2)))
 def test_budgets_stand_on_the_readings_of_every_day(seed: int, tmp_path: Path, write: Write) -> None:
     """Spent, forecast, thresholds and unusual days are those of the cost that `show` says of each day."""
@@ -120,6 +121,7 @@ def test_tag_coverage_is_of_the_cost_that_can_have_an_owner(tmp_path: Path, writ
     assert (september.spent, september.period.last) == (0, date(2026, 9, 30))
 
 
+@pytest.mark.long
 def test_without_a_budget_one_line_says_what_to_write(tmp_path: Path, write: Write) -> None:
     """It names the table, a setting of it and the file."""
     write("")
@@ -370,6 +372,7 @@ SPEC = {  # file: purchased, used, unused, on demand of covered use, of use besi
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SPEC)
 def test_the_examples_of_focus_keep_its_invariants(name: str, tmp_path: Path, write: Write, shared: Path) -> None:
     """What was purchased is what usage costs amortized, and that is what was used and what was not."""
@@ -384,6 +387,7 @@ def test_the_examples_of_focus_keep_its_invariants(name: str, tmp_path: Path, wr
     assert one.difference_cost == 0
 
 
+@pytest.mark.long
 def test_of_two_exports_of_a_period_each_cost_is_read_once(tmp_path: Path, write: Write) -> None:
     """What is invoiced is that of the actual one, amortized cost that of the other, and of a period that has one only all of it.
 

@@ -53,6 +53,7 @@ def plan(books: Books, is_all: bool = False) -> list[str]:
     return [task.task for task in list_planned(books, is_all) if not task.is_booked]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(12)))
 def test_days_are_the_whole(seed: int, tmp_path: Path) -> None:
     """Some days first, then late rows, then the rest, then all again: at every step readers see the ledger of the whole."""
@@ -111,6 +112,7 @@ def test_what_changed_is_dropped(tmp_path: Path) -> None:
     assert not (books.store.folder / FOLDER).exists()
 
 
+@pytest.mark.long
 def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
     """Processes of `local:2` are killed while they book: the tasks are done in the end, and give the ledger of the whole."""
     books, _ = make_books(tmp_path, 3)
@@ -148,6 +150,7 @@ def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
     assert_same_ledger(ledger_of(books), ledger_of(copy_booked_whole(books, tmp_path / "whole")))
 
 
+@pytest.mark.long
 def test_another_definition_is_published_in_parts(tmp_path: Path) -> None:
     """Where what a row means has changed, days that were not booked anew are stale, and readers book them."""
     books, _ = make_books(tmp_path, 5)

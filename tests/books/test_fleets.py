@@ -132,6 +132,7 @@ def test_without_slices_the_most_that_was_held_is_there(tmp_path: Path) -> None:
     assert not found["unallocated_gpu_hours",]
 
 
+@pytest.mark.long
 def test_an_exporter_of_the_same_gpus_adds_none(tmp_path: Path) -> None:
     """By UUID they are the same; instances of MIG that it lists are those of the GPU that is known by its number."""
     books = open_books(tmp_path, resource_slice(gpu(0), {**mig(1), "name": "m"}), claim("own", "gpu-0"), POD)
@@ -159,6 +160,7 @@ def test_a_gpu_that_is_said_to_be_elsewhere_stops_no_import(tmp_path: Path) -> N
     assert {key[1:] for key in hours(books, ["node"]) if key[1] != "-"} == {("n1",), ("n9",)}
 
 
+@pytest.mark.long
 def test_the_books_know_which_gpu_a_pod_has(tmp_path: Path) -> None:
     """Hours of each pod on the GPU that its claim names, a shared one divided, and nothing twice."""
     claims = [claim("own", "gpu-0"), claim("both", "gpu-1"), claim("gone", "gpu-9")]

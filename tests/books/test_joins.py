@@ -93,6 +93,7 @@ def test_samples_of_gpus_without_a_job_are_counted(tmp_path: Path) -> None:
     assert amounts(found) == pytest.approx((10, 20))
 
 
+@pytest.mark.long
 def test_names_that_differ_by_their_domain_are_found(tmp_path: Path) -> None:
     """What is booked on n1 meets nothing where n1.a and n1.b are measured: a GPU known from a job alone, ten hours unmeasured."""
     books = make_books(tmp_path, ["g0,n1.a", "g1,n2", "g2,n1.b"], ("job,,n1,0,5", "other,g1,,0,5"), ("g0", "g1", "g2"))
@@ -101,6 +102,7 @@ def test_names_that_differ_by_their_domain_are_found(tmp_path: Path) -> None:
     assert find(books, "nodes that no scheduler names") is None
 
 
+@pytest.mark.long
 def test_a_short_name_that_means_one_node_is_no_finding(tmp_path: Path) -> None:
     """What is booked on n1 and measured on n1.cluster.local is one node."""
     books = make_books(tmp_path, ["g0,n1.cluster.local"], ("job,,n1,0,5",), ("g0",))
@@ -117,6 +119,7 @@ def test_nodes_that_no_scheduler_names_are_found(tmp_path: Path) -> None:
     assert found.grade == "note"
 
 
+@pytest.mark.long
 def test_gpus_that_a_scheduler_counts_beyond_those_listed_are_found(tmp_path: Path) -> None:
     """It counts three, an exporter lists two: one is paid for that nothing measures; on a node of its own nothing is twice."""
     devices = ["a,n1", "b,n1", *(f"n1:gpu{k},n1" for k in range(3)), "n2:gpu0,n2"]
@@ -199,6 +202,7 @@ def make_shifted_books(
     return books
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shift_s", "said"),
     [(240, "after their jobs have ended"), (-240, "before their jobs begin"), (720, "after their jobs have ended")],
@@ -214,6 +218,7 @@ def test_clocks_that_differ_are_measured(tmp_path: Path, shift_s: float, said: s
     assert "chronyc" in found.do
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shift_s", "known_from", "busy_between"),
     [(0, None, False), (20, None, False), (-20, None, False), (240, "labels", False), (0, None, True)],

@@ -1,16 +1,12 @@
 """Holdings kept from minute to minute are those worked out anew, and the manifest says what booked hours stand on."""
 
-import json
 import random
-from dataclasses import astuple, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.books.charging.gpu_bills import line
-from tests.books.charging.test_billed_nodes import bill, booked, make_books
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, Tables, add, batches
 from tests.long import rest_long
 
@@ -19,7 +15,6 @@ from loadfactor.books.booking import book
 from loadfactor.books.books import Books
 from loadfactor.books.kept_holdings import KeptHoldings
 from loadfactor.books.ledger_inputs import BookedBills, BookedFile, LedgerInputs, OwnedPrice, OwnedPrices, read_inputs
-from loadfactor.store.manifest import NAME, write_down
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, Span
 
@@ -47,6 +42,7 @@ def compare(books: Books, kept: KeptHoldings, start: int, minutes: int) -> None:
         assert found == list_holdings(session, span)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(12)))
 def test_whatever_is_said_in_between_kept_holdings_are_those_worked_out_anew(seed: int) -> None:
     """Rows of the small tables come a few at a time, in any order, while minute after minute of an hour is asked for."""
@@ -72,6 +68,7 @@ def hold(device: str, job: str, start: int, end: int | None) -> Row:
     return {"job_id": job, "device_id": device, "user": "ann", "from_utc": STARTED + start * MINUTE, "to_utc": to}
 
 
+@pytest.mark.long
 def test_jobs_that_come_and_go_on_many_gpus_change_only_what_they_hold(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -103,8 +100,6 @@ def test_jobs_that_come_and_go_on_many_gpus_change_only_what_they_hold(
     assert whole == [True, False, False, False, False, False]
 
 
-__all__ = ["booked"]
-
 DIGEST = st.text("0123456789abcdef", min_size=16, max_size=16)
 INSTANT = st.integers(*ALWAYS)
 NAMED = st.none() | st.text(min_size=1)
@@ -115,53 +110,7 @@ OWNED = st.just(OwnedPrices()) | st.builds(OwnedPrices, DIGEST, st.lists(ROWS, m
 INPUTS = st.builds(LedgerInputs, DIGEST, DIGEST, DIGEST, st.none() | BILLS, OWNED)
 
 
-def write_words(inputs: LedgerInputs) -> str:
-    """As manifests kept it before."""
-    said = f"{inputs.sources} {inputs.unlisted} {inputs.names}"
-    if inputs.bills:
-        files = (f"{f.checksum}@{f.from_ms}-{f.to_ms}" for f in inputs.bills.files)
-        said += "|" + ",".join([inputs.bills.rules, inputs.bills.nodes, *files])
-    if inputs.owned.written:
-        rows = [astuple(row) for row in inputs.owned.rows]
-        said += " " + json.dumps({"written": inputs.owned.written, "rows": rows})
-    return said
-
-
 @given(INPUTS)
 def test_what_is_written_is_read(inputs: LedgerInputs) -> None:
-    """In today's form and in the words of before."""
+    """Whatever the inputs of a ledger are, they are read as they were written."""
     assert read_inputs(inputs.write()) == inputs
-    assert read_inputs(write_words(inputs)) == inputs
-
-
-@pytest.mark.parametrize("is_owned", [False, True])
-def test_books_of_before_are_not_booked_again(
-    is_owned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, booked: list[Span]
-) -> None:
-    """Whose manifest keeps the words: they are read and compacted as they are, and what comes later books its own hours."""
-    from loadfactor.settings.config import settings
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loadfactor.toml").write_text(
-        '[[owned]]\naccelerator = "a100-sxm-40gb"\nserver_price = 90_000\nserver_kw = 6\n' if is_owned else ""
-    )
-    settings.cache_clear()
-    try:
-        books = make_books(tmp_path, {"i-1": (8, 0, 72), "i-2": (8, 0, 72)})
-        bill(books, tmp_path, [line("i-1", hour, 1, "8") for hour in range(24)])
-        cost = books.show("cost")[0].value
-        manifest = books.store.manifest
-        words = write_words(read_inputs(manifest.sources_key))
-        assert (" {" in words) == is_owned
-        (tmp_path / "store" / NAME).write_bytes(write_down(replace(manifest, sources_key=words)))
-        booked.clear()
-        before = Books(tmp_path / "store")
-        before.compact()
-        assert before.show("cost")[0].value == cost
-        assert booked == [], "what did not change is not booked"
-        bill(before, tmp_path, [line("i-2", hour, 1, "9", BillingAccountId="2") for hour in range(24)], "more.csv")
-        assert booked
-        assert max(end for _, end in booked) - min(start for start, _ in booked) <= 24 * 3_600_000
-        assert before.store.manifest.sources_key.startswith("{")
-    finally:
-        settings.cache_clear()

@@ -84,6 +84,7 @@ def find_slowly(facts: LossFacts, without: list[tuple[str, str]]) -> Found:
     return out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(12), 2))
 def test_idle_stretches_are_those_of_the_ledger(tmp_path: Path, seed: int) -> None:
     """Whatever jobs hold and do, in a window that cuts hours, too, and without a GPU of a job: the same, to the millisecond."""

@@ -77,6 +77,7 @@ def test_changed_settings_touch_the_hours_of_their_gpus_alone(tmp_path: Path, wr
     assert set(after) == {f.name for f in books.store.manifest.of("ledger")}
 
 
+@pytest.mark.long
 def test_measured_energy_takes_the_place_of_the_assumed_load(tmp_path: Path, write: Write) -> None:
     """A complete month has the load of its mean power over full power, in whole percents; what follows it goes on with that."""
     samples = "device_id,from_utc,to_utc,sm_active_share,power_w\n"
@@ -105,6 +106,7 @@ def test_books_without_such_gpus_are_priced_as_before(tmp_path: Path, write: Wri
     assert (cost.cost_basis, cost.coverage) == ("estimate", 1)
 
 
+@pytest.mark.long
 def test_a_foreign_currency_counts_by_its_rates(tmp_path: Path, write: Write) -> None:
     """Without one the price is unknown, and doctor says so; with one it is worth what the rate says."""
     write(OWNED + 'currency = "EUR"\n')

@@ -65,6 +65,7 @@ def ask(books: Books, start: int, end: int, by: tuple[str, ...] = ("team", "devi
     return {key: [found.column(m.name)[place] for m in METRICS] for place, key in enumerate(found.keys)}
 
 
+@pytest.mark.long
 def test_numbers_of_days_without_samples_stay(tmp_path: Path, write: Write) -> None:
     """Every metric is as before; then a price, a tag, and late samples change other days alone, and cuts add up to the hour."""
     write('[retention]\nsamples = "7d"\n')
@@ -105,6 +106,7 @@ def open_hours(books: Books, ledger: dict[Any, dict[str, float]], is_frozen: boo
     return {k: v for k, v in ledger.items() if any(s <= k[0] < e for s, e in hours) == is_frozen}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(8)))
 def test_random_fleets_keep_what_was_booked(seed: int, tmp_path: Path, write: Write) -> None:
     """Days without samples keep every row; prices, rules and late samples then change the others as in books with all samples."""
@@ -149,6 +151,7 @@ def test_random_fleets_keep_what_was_booked(seed: int, tmp_path: Path, write: Wr
     assert_sums_of_the_ledger(books)
 
 
+@pytest.mark.long
 def test_another_definition_leaves_days_without_samples(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +181,7 @@ def rewrite_as_before(books: Books) -> None:
         writer.manifest = replace(writer.manifest, ledger_key="that of an earlier version")
 
 
+@pytest.mark.long
 def test_days_of_an_earlier_version_keep_their_numbers(tmp_path: Path, write: Write) -> None:
     """Its rows lack a column: read with others, booked with others, found again, brought to a peer."""
     write('[retention]\nsamples = "7d"\n')
@@ -231,6 +235,7 @@ def test_late_samples_of_these_days_are_refused_or_left_out(tmp_path: Path, writ
     assert [gap for record in books.imports for gap in record.gaps if gap[1] == GONE] == [("samples", GONE, 384)]
 
 
+@pytest.mark.long
 def test_repair_keeps_days_without_samples(tmp_path: Path, write: Write) -> None:
     """Of a lost manifest their ledger is found again; where that is damaged itself, it is a loss, and their holders are booked."""
     write('[retention]\nsamples = "7d"\n')
@@ -252,6 +257,7 @@ def test_repair_keeps_days_without_samples(tmp_path: Path, write: Write) -> None
     assert (held.value, seen.value) == (24.0, None)
 
 
+@pytest.mark.long
 def test_the_books_begin_where_their_ledger_does(tmp_path: Path, write: Write) -> None:
     """Days of before are outside the books, late rows do not bring them back; other days stay as they were."""
     write('[retention]\nsamples = "7d"\nledger = "9d"\nsteps = "8d"\n')
@@ -270,6 +276,7 @@ def test_the_books_begin_where_their_ledger_does(tmp_path: Path, write: Write) -
     assert_sums_of_the_ledger(books)
 
 
+@pytest.mark.long
 def test_merged_stores_agree_on_days_without_samples(tmp_path: Path, write: Write) -> None:
     """What one dropped does not come back from the other; a new one takes the ledger of these days as it was booked."""
     write('[retention]\nsamples = "7d"\n')
@@ -290,6 +297,7 @@ def test_merged_stores_agree_on_days_without_samples(tmp_path: Path, write: Writ
     assert new.merge(books) == []
 
 
+@pytest.mark.long
 def test_late_samples_that_were_received_live_are_kept_aside(tmp_path: Path, write: Write) -> None:
     """Acknowledged rows of days without samples are in a file that another store imports; the day's record counts them."""
     write('[retention]\nsamples = "7d"\n')
@@ -311,6 +319,7 @@ def test_late_samples_that_were_received_live_are_kept_aside(tmp_path: Path, wri
     assert_same_ledger(ledger_of(Books(tmp_path / "copy")), before)
 
 
+@pytest.mark.long
 def test_statements_and_steps_go_by_their_own_ages(tmp_path: Path, write: Write) -> None:
     """Rows that ended before go, others stay; months that are left are shown as they were closed, and pages say what is gone."""
     write('[retention]\nsteps = "7d"\n')

@@ -63,6 +63,7 @@ def charge(books: Books, month: str | None = None) -> dict[str, Decimal]:
     return {of.by["team"] or of.pool or "": of.amounts["EffectiveCost"] for of in found.statements}
 
 
+@pytest.mark.long
 def test_who_used_a_model_bears_it_in_every_split(tmp_path: Path) -> None:
     """Of $20 of the job that serves, its idle $2 and the $4.50 that no gateway logged stay with team b, which has $20 more."""
     books = make_shared(tmp_path)
@@ -114,6 +115,7 @@ def test_models_of_a_log_go_to_the_jobs_that_serve_them(tmp_path: Path) -> None:
     assert show(books, "cost", "team") == pytest.approx({"a": 2 + 12, "acme": 6, "b": 40, None: 20})
 
 
+@pytest.mark.long
 def test_a_bill_of_shared_serving_is_divided_to_the_cent(tmp_path: Path) -> None:
     """$100.01 for 80 GPU-hours of a job of team b; of 700 tokens x and y used 200 each, z 100, and 200 nobody logged."""
     hours = {"from_utc": BILLED, "to_utc": BILLED + 10 * HOUR}

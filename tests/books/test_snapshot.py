@@ -52,6 +52,7 @@ def test_a_snapshot_stays_as_it_was_taken(tmp_path: Path) -> None:
         assert paid(books) == [8.0]
 
 
+@pytest.mark.long
 def test_many_threads_ask_one_object(tmp_path: Path) -> None:
     """A hundred questions of eight threads, beside imports, each answered from one state of the books."""
     books = Books(tmp_path / "books")
@@ -87,6 +88,7 @@ def test_a_filter_says_what_a_split_says(simulated_books: Books) -> None:
                 assert all(near(r.value, true) for r, (*_, true) in zip(part, expected, strict=True))
 
 
+@pytest.mark.long
 def test_books_are_checked_meanwhile(simulated_books: Books) -> None:
     """A check in a thread of its own finds what a check finds, beside questions, and where hours are not booked yet."""
     whole = simulated_books.check()
@@ -186,6 +188,7 @@ def test_weeks_are_the_sum_of_their_days(simulated_books: Books) -> None:
         assert parts[0].by.keys() == {unit}
 
 
+@pytest.mark.long
 def test_the_same_question_has_the_same_digits(simulated_books: Books) -> None:
     """However often it is asked, with hours that the window cuts, too."""
     start, end = simulated_books.span
@@ -199,6 +202,7 @@ def test_the_same_question_has_the_same_digits(simulated_books: Books) -> None:
     assert all(ask() == first for _ in range(5))
 
 
+@pytest.mark.long
 def test_hours_that_windows_cut_are_booked_once(simulated_books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot that is asked of one window, another, and of the first again books twice, and says what others say."""
     start, end = simulated_books.span
@@ -248,6 +252,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path, monkeypatc
     assert forget_and_recall(monkeypatch, "SELECT 1") == {"sums": "SELECT 1"}
 
 
+@pytest.mark.long
 def test_the_ledger_is_booked_from_kept_sql(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next process books the same ledger without compiling a step; of a step the forms that nobody used yet wait."""
     tables = tmp_path / "tables"
@@ -275,7 +280,6 @@ def test_the_ledger_is_booked_from_kept_sql(folder: Path, tmp_path: Path, monkey
 DEFINITIONS = (
     "books/expressions.py",
     "ledger/steps.py",
-    "ledger/shared_queries.py",
     "books/charging/fleet_chargeback.py",
 )
 """Modules with functions that write SQL."""
@@ -306,19 +310,17 @@ def test_every_module_that_sql_depends_on_is_in_its_digest() -> None:
 
 
 def test_every_module_that_keeps_sql_is_in_its_digest() -> None:
-    """A module that hands SQL of its own to `recall` is read, wherever it lies: spark_sql.py of the engines, say."""
+    """A module that hands SQL of its own to `recall` is read, wherever it lies: page.py of the exports, say."""
     callers = {
         path
         for path in PACKAGE.rglob("*.py")
         if re.search(r"\b(recall|keep)\(", path.read_text()) and (compiled_sql.__name__ in path.read_text())
     }
-    assert PACKAGE / "interfaces/engines/spark_sql.py" in callers
+    assert PACKAGE / "interfaces/exports/page.py" in callers
     assert callers <= {*list_writers(PACKAGE)}
 
 
-@pytest.mark.parametrize(
-    "module", [*DEFINITIONS, "interfaces/engines/spark_sql.py", "tables/schema.py", "base/units.py"]
-)
+@pytest.mark.parametrize("module", [*DEFINITIONS, "interfaces/exports/page.py", "tables/schema.py", "base/units.py"])
 def test_sql_of_another_text_is_not_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:

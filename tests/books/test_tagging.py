@@ -95,6 +95,7 @@ def test_rows_are_tagged_as_they_are_imported(here: Path) -> None:
     assert json.loads(wait["original_holder"]) == {"team": "nlp", "purpose": ""}
 
 
+@pytest.mark.long
 def test_retagging_is_importing_anew(here: Path) -> None:
     """Under other rules and a mapping, history becomes what importing it under them makes; doing it again changes nothing."""
     jobs = write_jobs(here / "jobs")
@@ -115,6 +116,7 @@ def test_retagging_is_importing_anew(here: Path) -> None:
     assert json.loads(line)["action"] == "retag"
 
 
+@pytest.mark.long
 def test_a_dry_run_says_the_same_and_changes_nothing(here: Path) -> None:
     """Files, answers and audit log stay."""
     books = import_jobs(here / "store", write_jobs(here / "jobs"), RULES)
@@ -125,6 +127,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(here: Path) -> None:
     assert tried.hours == books.retag().hours
 
 
+@pytest.mark.long
 def test_only_changed_hours_are_booked_anew(here: Path) -> None:
     """A mapping that speaks of one job leaves the ledger of other days as it is."""
     books = import_jobs(here / "store", write_jobs(here / "jobs"), "")
@@ -136,6 +139,7 @@ def test_only_changed_hours_are_booked_anew(here: Path) -> None:
     assert ("nlp", "x", None) in hours(books)
 
 
+@pytest.mark.long
 def test_forgetting_after_retagging(here: Path) -> None:
     """What is left is what would be there had the forgotten import never been."""
     jobs = write_jobs(here / "jobs")
@@ -159,6 +163,7 @@ def test_forgetting_after_retagging(here: Path) -> None:
     assert {**left, "imports": []} == {**alone, "imports": []}
 
 
+@pytest.mark.long
 def test_live_rows_are_tagged_before_and_after_they_are_files(here: Path) -> None:
     """Readers see the tags at once; a flush keeps them; rules that change meanwhile count from then on."""
     Path("loadfactor.toml").write_text(RULES)

@@ -206,6 +206,7 @@ def test_mistakes_are_named(tell: Tell) -> None:
     assert books.estimate_wait("c").rest_s_p50 == Interval(None, None, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("examples", rest_long((2, EXAMPLES)))
 def test_waits_are_those_of_a_slow_loop(examples: int) -> None:
     """Random events, asked in random windows by random dimensions: the same groups, counts and quantiles, by fractions."""

@@ -77,6 +77,7 @@ def made(job: str, amount: float, unit: str = "train_token", kept: bool = True) 
     return {"job_id": job, "unit": unit, "amount": amount, "from_utc": START, "to_utc": END, "kept": kept}
 
 
+@pytest.mark.long
 def test_mfu_is_model_flops_over_the_peak_of_held_time(tmp_path: Path) -> None:
     """Tokens × the planner's FLOPs per token ÷ (GPU-seconds × dense bf16 peak); unknown for the job that serves."""
     progress = [made("train", tokens_at(0.4)), made("broken", tokens_at(0.2)), made("serve", 1e6, "output_token")]
@@ -95,6 +96,7 @@ def test_mfu_is_model_flops_over_the_peak_of_held_time(tmp_path: Path) -> None:
     assert (whole.value, whole.coverage) == pytest.approx((0.3, 2 / 3), rel=1e-12)
 
 
+@pytest.mark.long
 def test_lost_work_counts_for_mfu_and_not_for_what_a_useful_operation_costs(tmp_path: Path) -> None:
     """Half of the FLOPs were lost: MFU is that of all of them, and each that was kept costs twice as much."""
     half = tokens_at(0.2)
@@ -113,6 +115,7 @@ def test_flops_that_a_job_reports_come_first(tmp_path: Path) -> None:
     assert (found["train"], found["broken"]) == pytest.approx((0.5, 0.5), rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("samples", [0.0, 1e-30])
 def test_tokens_of_no_samples_have_no_length(tmp_path: Path, samples: float) -> None:
     """A log that counts tokens and not one sample says nothing of sequences: those of the configuration hold."""
@@ -121,6 +124,7 @@ def test_tokens_of_no_samples_have_no_length(tmp_path: Path, samples: float) -> 
     assert found["train"] == pytest.approx(0.4, rel=1e-12)
 
 
+@pytest.mark.long
 def test_packed_samples_are_tokens(tmp_path: Path) -> None:
     """Samples of a job that reports no tokens are sequence_length tokens each, once [[network]] says that they are packed."""
     rows = [made("broken", 500.0), made("broken", 7.0, "train_sample")]
@@ -139,6 +143,7 @@ def test_packed_samples_are_tokens(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_without_a_network_nothing_is_known(tmp_path: Path) -> None:
     """Tokens of a job whose network nobody names have no FLOPs; a network that there is not is named in the message."""
     Path("loadfactor.toml").write_text("")
@@ -173,6 +178,7 @@ def test_the_waterfall_adds_up_to_what_was_paid(tmp_path: Path) -> None:
     assert found.too_many_flops == ()
 
 
+@pytest.mark.long
 def test_the_way_ends_where_nobody_knows_more(tmp_path: Path) -> None:
     """Without a network the way stops at effective and says what would let it go on; without samples at held; with both it ends."""
     Path("loadfactor.toml").write_text("")
@@ -199,6 +205,7 @@ def test_the_way_ends_where_nobody_knows_more(tmp_path: Path) -> None:
     assert (unseen.known_to, unseen.steps[-1].gpu_hours) == ("held", None)
 
 
+@pytest.mark.long
 def test_what_is_effective_in_idle_time_is_not_underused_twice(tmp_path: Path) -> None:
     """A job whose activity is always under the threshold: idle all its time, a hundredth of it effective, as metrics say."""
     books = make_books(tmp_path, [], activity=0.01)
@@ -210,6 +217,7 @@ def test_what_is_effective_in_idle_time_is_not_underused_twice(tmp_path: Path) -
     assert found.saved_gpu_hours <= found.lost_gpu_hours
 
 
+@pytest.mark.long
 def test_more_flops_than_activity_are_said(tmp_path: Path) -> None:
     """A job with more model FLOPs than it was active for has lost nothing to other instructions, and is named."""
     found = make_books(tmp_path, [made("train", tokens_at(0.95))]).waterfall(["job", "day"])
@@ -274,6 +282,7 @@ def test_lost_work_of_which_nobody_says_why_has_no_causes(tmp_path: Path) -> Non
     assert found.all.causes == ()
 
 
+@pytest.mark.long
 def test_sections_are_parts_of_held_time_that_was_not_math(tmp_path: Path) -> None:
     """An instant counts once, for the first kind of several, and only while GPUs are held."""
     sections = [
@@ -326,6 +335,7 @@ def test_a_section_holds_all_gpus_of_its_job_as_far_as_they_were_observed(tmp_pa
     assert by_cause(group, "without_math") == pytest.approx({"data_wait": 1.0, None: 3.0}, rel=1e-9)
 
 
+@pytest.mark.long
 def test_the_whole_is_one_however_it_is_split(tmp_path: Path) -> None:
     """The first hour is idle, and a tenth of the tokens are from then: they count for the job, which did nothing else in ten hours.
 

@@ -364,6 +364,7 @@ def test_what_is_no_answer(pieces: tuple[bytes, ...], said: str) -> None:
         answer(*pieces)
 
 
+@pytest.mark.long
 def test_a_bomb_is_not_unpacked() -> None:
     """A page that is small packed and enormous unpacked is refused before it takes memory."""
     bomb = gzip.compress(bytes(20 * LARGEST_PAGE_BYTES))

@@ -331,6 +331,7 @@ def run(folder: Path) -> tuple[dict[str, dict[tuple[object, ...], dict[str, obje
     return rows, len(decoders)
 
 
+@pytest.mark.long
 def test_series_that_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples with their rates, devices, allocations and events are those of a stream that never forgot a series."""
     expected, decoders = run(tmp_path / "whole")

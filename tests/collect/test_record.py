@@ -29,6 +29,7 @@ def driver(tmp_path: Path) -> FakeDriver:
     return driver
 
 
+@pytest.mark.long
 def test_page_says_what_the_command_cost(driver: FakeDriver, tmp_path: Path) -> None:
     """The readings are of the GPU it used alone, from beginning to end, at the price given; its exit code is ours."""
     options = ("--json", "--store", str(tmp_path / "books"), "--price-per-gpu-hour", "3.6")
@@ -49,6 +50,7 @@ def test_page_says_what_the_command_cost(driver: FakeDriver, tmp_path: Path) -> 
     assert "2 of the 3 GPUs here were not used" in said
 
 
+@pytest.mark.long
 def test_command_without_gpus_leaves_the_books_alone(driver: FakeDriver, tmp_path: Path) -> None:
     """A command that uses no GPU is run all the same, and the page says so."""
     driver.set(util=0)
@@ -59,6 +61,7 @@ def test_command_without_gpus_leaves_the_books_alone(driver: FakeDriver, tmp_pat
     assert "used none of the 3 GPUs here" in " ".join(done.stdout.split())
 
 
+@pytest.mark.long
 def test_command_that_is_not_there_is_one_line(driver: FakeDriver, tmp_path: Path) -> None:
     """A mistyped command is the user's mistake."""
     done = driver.run(*MAIN, "--store", str(tmp_path / "books"), "--", "no-such-command")

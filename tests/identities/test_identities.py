@@ -1,7 +1,7 @@
 """A number is the same wherever it appears: all readers of every quantity of the table, on random fleets, in three zones."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from pathlib import Path
 from random import Random
@@ -25,8 +25,8 @@ from loadfactor.interfaces.requests import BillRequest, BudgetRequest, Chargebac
 from loadfactor.money.amounts import BRIDGE
 
 ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"))
-FLEETS = int(os.environ.get("IDENTITY_FLEETS", "1"))
-"""So many are walked: `IDENTITY_FLEETS=200 pytest tests/identities`."""
+FLEETS = int(os.environ.get("IDENTITY_FLEETS", "0"))
+"""So many are walked in one test: `IDENTITY_FLEETS=200 pytest tests/identities`; two, a test each, unless it is set."""
 JUDGED = "utilization that rules compared"
 MANY = 20
 """In so many fleets every place has something to say."""
@@ -34,19 +34,29 @@ FIRST = int(os.environ.get("IDENTITY_FIRST", "1"))
 """A fleet with a bill; that before it has none, and its pages are drawn and its plans made, which takes long."""
 
 
-@pytest.mark.parametrize("seeds", [range(FIRST, FIRST + FLEETS), mark_long(range(FIRST))], ids=["some", "before"])
-def test_a_quantity_is_the_same_wherever_it_appears(seeds: range, tmp_path: Path, write: Write) -> None:
+PARTS = 4
+"""The fleet whose pages are drawn and whose plans are made is walked in so many tests, each of a part of the table."""
+WALKS = [
+    *([(range(FIRST, FIRST + FLEETS), IDENTITIES)] if FLEETS else [([FIRST + n], IDENTITIES) for n in range(2)]),
+    *(mark_long(([FIRST - 1], IDENTITIES[part::PARTS])) for part in range(PARTS)),
+]
+
+
+@pytest.mark.parametrize(("seeds", "quantities"), WALKS, ids=range(len(WALKS)))
+def test_a_quantity_is_the_same_wherever_it_appears(
+    seeds: Sequence[int], quantities: Sequence[Quantity], tmp_path: Path, write: Write
+) -> None:
     """All readers of each quantity agree with its first one, on every fleet, and each says something of one of them."""
-    found, silent = [], {f"{of.name}: {place}" for of in IDENTITIES for place in of.readers}
+    found, silent = [], {f"{of.name}: {place}" for of in quantities for place in of.readers}
     for seed in seeds:
         fleet = make_fleet(seed, tmp_path / str(seed), write, ZONES[seed // 2 % len(ZONES)])
         try:
-            for quantity in IDENTITIES:
+            for quantity in quantities:
                 found += [f"fleet {seed}: {line}" for line in compare(quantity, fleet, silent)]
         finally:
             fleet.close()
     assert not found, "\n".join(found)
-    known = {f"{of.name}: {place}" for of in IDENTITIES for place in of.readers if name_first(of) not in silent}
+    known = {f"{of.name}: {place}" for of in quantities for place in of.readers if name_first(of) not in silent}
     assert not silent & known or len(seeds) < MANY, f"never said in {len(seeds)} fleets: {sorted(silent & known)}"
 
 

@@ -98,6 +98,7 @@ def test_findings_in_json_carry_one_class(run: Run, tmp_path: Path) -> None:
     assert all(len(classes) == 1 and classes[0] in CLASSES for classes in seen)
 
 
+@pytest.mark.long
 def test_alerts_in_json_carry_one_class(run: Run, simulated_books: Books) -> None:
     """Whatever would have fired in the simulated fleet has one of the seven."""
     code, out, err = run("alerts", "test", "--store", simulated_books.store.folder, "--format", "json")

@@ -94,6 +94,7 @@ def test_parts_add_up_to_the_numbers_of_show(simulated_books: Books) -> None:
                 assert fsum(of.amount for of in part.holders) == pytest.approx(part.amount, abs=1e-9, rel=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(FLEETS), 1))
 def test_parts_add_up_on_random_fleets(seed: int, tmp_path: Path) -> None:
     """The same of books with everything that makes them hard: their halves, and windows drawn at random, which may overlap."""
@@ -124,6 +125,7 @@ def judge(cause: str, seed: int, folder: Path) -> bool:
     return first.name == truth.part and truth.team in (None, first.holders[0].by["team"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cause", CAUSES)
 def test_the_cause_of_a_change_stands_first(cause: str, tmp_path: Path) -> None:
     """A price change, an idle team, a broken exporter, new nodes and a late bill are the first part of what they change."""
@@ -170,6 +172,7 @@ def test_of_the_same_kind_are_all_metrics() -> None:
                 assert (factor.parent or 0) <= at
 
 
+@pytest.mark.long
 def test_a_closed_month_is_compared_to_the_cent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours that come late are late data, a price that is corrected is price, and a rule that is changed is rules."""
     from loadfactor.settings import config

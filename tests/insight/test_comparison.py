@@ -15,6 +15,7 @@ FAST, SLOW, SILENT = "481776", "481790", "481802"
 """Jobs of October: the first two report tokens and samples, the third nothing."""
 
 
+@pytest.mark.long
 def test_every_number_is_that_of_show(october: Path) -> None:
     """Values of both sides are the readings of their metrics, and the cheaper one is named with what it saves."""
     page = loadfactor.compare(FAST, SLOW, store=october)
@@ -34,6 +35,7 @@ def test_every_number_is_that_of_show(october: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_order_of_the_two_changes_only_the_sides(october: Path) -> None:
     """Asked the other way round the same one is better, for the same reason."""
     one, other = (loadfactor.compare(*runs, store=october).data for runs in ((FAST, SLOW), (SLOW, FAST)))
@@ -41,6 +43,7 @@ def test_the_order_of_the_two_changes_only_the_sides(october: Path) -> None:
         assert getattr(one, name) == getattr(other, name)
 
 
+@pytest.mark.long
 def test_a_price_is_the_reason_where_speed_is_not(october: Path) -> None:
     """A run beside itself at another price is no faster: what an effective GPU-hour costs says why."""
     week = loadfactor.compare("2026-W41", f"job={FAST}", store=october).data
@@ -48,6 +51,7 @@ def test_a_price_is_the_reason_where_speed_is_not(october: Path) -> None:
     assert week.why in (SPEED, PRICE)
 
 
+@pytest.mark.long
 def test_what_is_unknown_stays_unknown(run: Run, october: Path) -> None:
     """Where one of the two made nothing that is counted nobody is better, its cells are empty, and the page says it."""
     code, out, _ = run("compare", FAST, SILENT, "--store", october)

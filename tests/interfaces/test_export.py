@@ -59,6 +59,7 @@ def list_files(output: Path) -> dict[str, int]:
     return {str(path.relative_to(output)): path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_the_ledger_is_read_back(kind: str, books: Books, run: Run, tmp_path: Path) -> None:
     """Its sums are those of the books; again nothing is written; a late row changes its day alone, and one taken back too."""
@@ -110,6 +111,7 @@ def test_sums_readings_and_statements_are_what_pages_say(books: Books, run: Run,
     assert charged == Decimal("360.00")  # 2 GPUs, 72 h, $2.50
 
 
+@pytest.mark.long
 def test_an_export_that_is_killed_goes_on(books: Books, run: Run, tmp_path: Path) -> None:
     """Killed after a day, before the next is noted: the next run writes the rest, and no row is there twice."""
     output = tmp_path / "out"
@@ -163,6 +165,7 @@ def test_refusals_are_a_line(books: Books, run: Run, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", rest_long(["parquet", "csv"]))
 def test_a_bucket_gets_what_a_folder_gets(
     kind: str, books: Books, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,5 +233,5 @@ def test_the_statements_of_the_docs_run_and_are_read_alike_elsewhere(books: Book
 def test_the_example_for_delta_lake_compiles() -> None:
     """The Python of docs/in-your-warehouse.md is Python; deltalake itself is not installed for tests."""
     page = (Path(__file__).parents[2] / "docs" / "in-your-warehouse.md").read_text(encoding="utf-8")
-    (example,) = (block.partition("```")[0] for block in page.split("```python\n")[1:])
+    (example,) = (block.partition("```")[0] for block in page.split("```py\n")[1:])
     compile(example, "in-your-warehouse.md", "exec")

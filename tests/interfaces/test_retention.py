@@ -37,6 +37,7 @@ def test_a_server_drops_once_a_day_and_says_what(tmp_path: Path, write: Write, m
     assert len({f.day for f in books.store.manifest.of("samples")}) == 7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("years", [-2, 2])
 def test_a_clock_that_is_wrong_drops_nothing(
     years: int, tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +73,7 @@ def test_a_stopped_clock_without_retention_is_only_a_note(tmp_path: Path, monkey
     assert (health["status"], health["clock"]["deletions"]) == ("ok", "stopped")
 
 
+@pytest.mark.long
 def test_the_command_says_what_goes_and_pages_say_what_is_gone(run: Run, tmp_path: Path, write: Write) -> None:
     """Before and after it goes; numbers stay, and pages say which days are without samples."""
     write('[retention]\nsamples = "30d"\n')
@@ -98,6 +100,7 @@ def test_the_command_says_what_goes_and_pages_say_what_is_gone(run: Run, tmp_pat
     assert "Samples of 2026-01-01 to 2026-01-03 were dropped" in error
 
 
+@pytest.mark.long
 def test_a_server_says_from_when_samples_are_kept(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

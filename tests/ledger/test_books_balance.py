@@ -150,7 +150,7 @@ def question(rnd: random.Random, oracle: Oracle) -> Asked:
     return Asked(by, a, b, rnd.choice(ZONES), basis, rnd.randint(0, 3) == 0)
 
 
-@pytest.mark.parametrize(("part", "examples"), rest_long([(0, 2), (0, EXAMPLES), (1, EXAMPLES)]))
+@pytest.mark.parametrize(("part", "examples"), rest_long([(0, 20), (0, EXAMPLES), (1, EXAMPLES)]))
 def test_the_books_say_what_the_oracle_says(part: int, examples: int) -> None:
     """Ledger and metrics of random fleets equal a slow loop over every instant, in total and split, in windows that cut hours."""
 

@@ -49,6 +49,7 @@ def held(books: Books) -> dict[str | None, float]:
 BEFORE, AFTER = range(1, 61), range(181, 241)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after", "jobs", "unattributed", "unallocated"),
     [
@@ -85,6 +86,7 @@ def test_who_was_named_before_and_after_a_gap_held_through_it(
     assert "n0 2026-10-01 01:00 to 2026-10-01 03:00 UTC, 1 GPUs" in found.what
 
 
+@pytest.mark.long
 def test_where_somebody_lists_holders_a_gap_is_what_the_list_says(tmp_path: Path) -> None:
     """A pod that a list knows to have ended and begun anew did not hold its GPU between; nor did anybody else."""
     books = read(tmp_path, scrape(0, "a", BEFORE) + scrape(0, "a", AFTER))
@@ -101,6 +103,7 @@ def test_where_somebody_lists_holders_a_gap_is_what_the_list_says(tmp_path: Path
     assert [r.value for r in books.show(HOURS)] == pytest.approx([4, 2, 0, 0, 2])
 
 
+@pytest.mark.long
 def test_scrapes_that_come_later_fill_a_gap(tmp_path: Path) -> None:
     """What was bridged gives way to what labels say of that time: another pod for half an hour, observed."""
     books = read(tmp_path, scrape(0, "a", BEFORE) + scrape(0, "a", AFTER), scrape(0, "b", range(91, 121)))

@@ -80,6 +80,7 @@ def test_two_jobs_of_a_node_have_their_own_gpus(tmp_path: Path) -> None:
     assert {r.by["device"]: r.value for r in books.show("unallocated_gpu_hours", "device") if r.value} == {"GPU-2": 8.0}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("devices", "numbers"),
     [
@@ -118,6 +119,7 @@ def test_two_holders_of_a_number_have_their_node(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_labels_come_before_numbers(tmp_path: Path) -> None:
     """Labels that agree change nothing; a GPU that they name for another job is not given to the one with its number."""
     agreeing = [job("a", 1, "0"), label("a", "GPU-0", (2, 4))]
@@ -127,6 +129,7 @@ def test_labels_come_before_numbers(tmp_path: Path) -> None:
     assert held(books_of(folder, devices=FOUR, allocations=other))[("a", None)] == 2.0
 
 
+@pytest.mark.long
 def test_one_contradiction_of_labels_ends_the_trust_in_a_node(tmp_path: Path) -> None:
     """Labels name GPU 3 for a job with number 0: this node counts otherwise, at all times; labels that linger prove nothing."""
     jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]
@@ -137,6 +140,7 @@ def test_one_contradiction_of_labels_ends_the_trust_in_a_node(tmp_path: Path) ->
     assert held(books_of(folder, devices=FOUR, allocations=jobs))[("b", "GPU-1")] == 4.0
 
 
+@pytest.mark.long
 def test_a_contradiction_that_comes_later_changes_the_books_of_before(tmp_path: Path) -> None:
     """What was booked while nothing contradicted is booked again."""
     books = books_of(tmp_path, devices=FOUR, allocations=[job("a", 1, "0", (0, 2)), job("b", 1, "1", (4, 8))])
@@ -149,6 +153,7 @@ def test_a_contradiction_that_comes_later_changes_the_books_of_before(tmp_path: 
     assert held(books) == {("a", "GPU-3"): 2.0, ("b", None): 4.0}
 
 
+@pytest.mark.long
 def test_doctor_names_nodes_that_count_otherwise(tmp_path: Path) -> None:
     """The node with the hours that are booked there without a GPU, which are no estimate."""
     jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]
@@ -159,6 +164,7 @@ def test_doctor_names_nodes_that_count_otherwise(tmp_path: Path) -> None:
     assert not any(w.startswith("jobs that are booked on their GPUs by the scheduler's numbers") for w in found)
 
 
+@pytest.mark.long
 def test_doctor_says_what_is_booked_by_numbers_alone(tmp_path: Path) -> None:
     """Labels name one GPU for half of its time, a list another, and a job takes its whole node: the rest is an estimate."""
     jobs = [
@@ -243,6 +249,7 @@ class NumberedFleet(Fleet):
             self._label(keys)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("examples", rest_long((2, EXAMPLES)))
 def test_numbered_fleets_are_what_the_oracle_says(examples: int) -> None:
     """Random nodes with numbered GPUs and jobs, moves and labels: the books equal a slow loop over every instant."""
@@ -259,6 +266,7 @@ EVERYTHING = (1 << len(MEASUREMENTS)) - 1
 BUSY = measured_bit("busy_share")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("measured", "overlaps", "numbered", "filled"),
     rest_long([(BUSY, False, True, False), (EVERYTHING, True, True, True), (0, False, False, False)]),
@@ -280,6 +288,7 @@ def test_every_step_of_the_ledger_compiles(measured: int, overlaps: bool, number
             assert "SELECT" in ibis.to_sql(form)
 
 
+@pytest.mark.long
 def test_what_nobody_says_costs_no_step() -> None:
     """Where no allocation says numbers of GPUs and no label a payer that lists lack, no step is for them or carries them along."""
     plain, filled, numbered = map(compile_steps, (Holders(), Holders(filled=True), Holders(numbered=True)))
@@ -300,6 +309,7 @@ def test_an_empty_table_is_not_read() -> None:
         assert not {f'"{table}"' for table in empty.split()} & {*text.replace("\n", " ").split()}, name
 
 
+@pytest.mark.long
 def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:
     """Two windows that meet inside an hour add up to the window they make."""
     import random

@@ -84,6 +84,7 @@ def assert_waits_are_kept(books: Books) -> None:
             assert session.fetch(f"FROM {name} ORDER BY ALL").to_pylist() == shown[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(4)))
 def test_sums_are_those_of_the_ledger(seed: int, tmp_path: Path) -> None:
     """Through data in pieces in any order, new prices, rows tagged anew and an import taken out; also where hours are stale."""
@@ -119,6 +120,7 @@ def test_sums_are_those_of_the_ledger(seed: int, tmp_path: Path) -> None:
     assert_waits_are_kept(books)
 
 
+@pytest.mark.long
 def test_waits_are_kept_where_an_event_comes_alone_and_where_their_file_went(tmp_path: Path) -> None:
     """No hour is booked for an event of a queue; a reader that sees more than what is kept works its waits out."""
     books, at = Books(tmp_path / "store"), 1_767_225_600_000

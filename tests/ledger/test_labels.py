@@ -46,6 +46,7 @@ def test_labels_say_which_gpus_a_listed_job_has(tmp_path: Path) -> None:
     assert hours(books, "device") == {None: 2.0, "g1": 3.0, "g2": 3.0}
 
 
+@pytest.mark.long
 def test_labels_say_who_pays_for_a_job_on_a_whole_node(tmp_path: Path) -> None:
     """A list that names no team, of all GPUs of a node or of GPUs by name: while labels say the team, it is theirs."""
     whole = make_books(tmp_path, "7,,,n1,4,2-6,,", "7,,g1,,,3-6,blue,labels")
@@ -109,6 +110,7 @@ def test_labels_of_two_jobs_share_a_gpu(tmp_path: Path) -> None:
     assert hours(books, "team") == {"red": 2.0, "blue": 2.0}
 
 
+@pytest.mark.long
 def test_doctor_counts_only_jobs_that_nobody_lists(tmp_path: Path) -> None:
     """A listed job that labels name, too, is no inferred holder; another one is."""
     books = make_books(tmp_path, "7,,,n1,1,2-6,red,", "7,,g0,,,2-6,,labels", "stray,,g1,,,2-6,,labels")
@@ -116,6 +118,7 @@ def test_doctor_counts_only_jobs_that_nobody_lists(tmp_path: Path) -> None:
     assert found == ["jobs that only labels of samples name: 1; who held their GPUs is inferred"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("listed", "label", "told"),
     [
@@ -159,6 +162,7 @@ def hours_of_nodes(books: Books) -> list[object]:
     return [r.value for r in books.show(METRICS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listed", "scheduled"), [("n1.cluster.local", "n1"), ("n1", "n1.cluster.local")])
 def test_a_short_name_and_one_with_a_domain_are_one_node(tmp_path: Path, listed: str, scheduled: str) -> None:
     """Two GPUs are listed under one name, held for two of four hours, and down for the last, under the other: no GPU more."""
@@ -181,6 +185,7 @@ def test_gpus_that_a_scheduler_counts_under_the_other_name_are_the_same(
     assert {r.by["device"] for r in books.show("paid_gpu_hours", "device")} >= {"GPU-a", "GPU-b"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listed", "counted"), [("n1.cluster.local", "n1"), ("n1", "n1.cluster.local")])
 def test_doctor_compares_what_two_sides_count_under_both_names(tmp_path: Path, listed: str, counted: str) -> None:
     """A scheduler counts three GPUs under one name, two are listed under the other: that is said, and what lies beyond these."""
@@ -191,6 +196,7 @@ def test_doctor_compares_what_two_sides_count_under_both_names(tmp_path: Path, l
     assert finding.gpu_hours == pytest.approx(4.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", [("n1", "n1.a", "n1.b"), ("n1.a", "n1.b"), ("n1", "n10.a"), ("n1.a", "n2.a")])
 def test_other_names_are_other_nodes(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Nobody knows which of two nodes a short name means, and names with different beginnings are different nodes."""
@@ -198,6 +204,7 @@ def test_other_names_are_other_nodes(tmp_path: Path, names: tuple[str, ...]) -> 
     assert {r.by["node"]: r.value for r in books.show("paid_gpu_hours", "node")} == dict.fromkeys(names, 4.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(6)))
 def test_names_that_come_later_change_the_books_of_before(tmp_path: Path, seed: int) -> None:
     """Whatever comes first, a list, a job or a second domain that makes a short name ambiguous: the books are the same."""

@@ -225,6 +225,7 @@ WAYS: tuple[Way, ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", [uncompacted, at_once], ids=lambda way: way.__name__)
 def test_samples_are_cut_where_they_overlap_and_nowhere_else(way: Way, tmp_path: Path) -> None:
     """Files suspect every hour of a GPU in which samples overlap; of what they suspect these alone are cut."""
@@ -252,6 +253,7 @@ def test_samples_are_cut_where_they_overlap_and_nowhere_else(way: Way, tmp_path:
         assert {(row["device_id"], row["hour_utc"]) for row in rows} == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", rest_long(WAYS), ids=lambda way: way.__name__)
 def test_every_way_into_the_store_gives_the_same_books(way: Way, tmp_path: Path) -> None:
     """Pieces in any order, compacted, live, forgotten or repaired: the ledger is the oracle's, and so are the answers."""
@@ -273,6 +275,7 @@ def check_way(way: Way, folder: Path, rnd: random.Random) -> None:
         assert_same_answers(shown(books, asked), answers(oracle, asked))
 
 
+@pytest.mark.long
 def test_the_books_end_where_they_did_after_an_import_is_forgotten_or_while_rows_are_live(tmp_path: Path) -> None:
     """Rows that ended the books later, of a table without a ledger, move its end: live at once, forgotten back again."""
     start = STARTS[0]
@@ -369,6 +372,7 @@ def test_days_are_booked_together_by_how_many_gpu_hours_they_have(
     assert answers[0] == answers[1]
 
 
+@pytest.mark.long
 def test_a_month_that_does_not_fit_is_booked_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Books made with little memory answer as those made with enough."""
     write_jobs(tmp_path / "tables")

@@ -45,6 +45,7 @@ def hours(books: Books) -> list[object]:
     return [r.value for r in books.show(HOURS)]
 
 
+@pytest.mark.long
 def test_where_no_allocation_source_speaks_all_time_has_an_unknown_holder(tmp_path: Path) -> None:
     """GPUs at 95 % without any allocation are paid, unattributed, observed and 95 % utilized; allocation is unknown."""
     books = books_of(tmp_path, samples("g0", 0.95) + samples("g1", 0.0))
@@ -96,6 +97,7 @@ def test_a_gpu_that_is_down_and_works_has_an_unknown_holder(tmp_path: Path) -> N
     assert hours(books)[1:5] == pytest.approx([0.0, 4.0, 0.0, 4.0])
 
 
+@pytest.mark.long
 def test_the_first_allocation_that_names_a_node_books_its_past_again(tmp_path: Path) -> None:
     """A scheduler whose records come later and begin later speaks of all the time of its nodes."""
     books = books_of(tmp_path, samples("g0", 0.0) + samples("g1", 0.0))
@@ -146,6 +148,7 @@ def hours_of_unlisted(books: Books) -> list[object]:
     return [r.value for r in books.show(METRICS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", [{"node": "n1"}, {"pool": "gpu"}, {}], ids=["node", "pool", "fleet"])
 def test_there_are_as_many_as_were_held_at_once(tmp_path, place):
     """Jobs of 2 and 1 GPUs at once: 3 GPUs for all time since the first; what is not held is nobody's to say, not unallocated."""
@@ -155,6 +158,7 @@ def test_there_are_as_many_as_were_held_at_once(tmp_path, place):
     assert allocation.value is None
 
 
+@pytest.mark.long
 def test_a_later_job_makes_the_node_larger_from_the_start(tmp_path):
     """What was booked before is booked again where more is held at once."""
     books = unlisted_books(tmp_path, [held("a", 0, 1, 1.0, node="n1")])
@@ -170,6 +174,7 @@ def test_what_is_listed_counts(tmp_path):
     assert hours_of_unlisted(books) == pytest.approx([8.0, 4.0, 0.0, 4.0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("known_from", "paid"), [("list", 4.0), ("seen", 8.0), (None, 8.0)])
 def test_what_a_list_ends_has_ended(tmp_path, known_from, paid):
     """Two GPUs of a node end after two hours: with a list they are gone; a log may have broken off, and they are there."""
@@ -186,6 +191,7 @@ def test_jobs_after_the_end_of_a_list_are_counted_anew(tmp_path):
     assert hours_of_unlisted(unlisted_books(tmp_path, jobs, ended))[:2] == pytest.approx([4.0, 3.0])
 
 
+@pytest.mark.long
 def test_a_growing_job_on_an_ended_node_books_nothing_again(tmp_path):
     """What hours stand on does not change with the end of the last job."""
     ended = [{"device_id": "g0", "node": "n1", "to_utc": START + HOUR, "known_from": "list"}]
@@ -201,6 +207,7 @@ def test_a_growing_job_on_an_ended_node_books_nothing_again(tmp_path):
     assert replace(after, waits=before.waits) == before
 
 
+@pytest.mark.long
 def test_a_scheduler_and_an_exporter_list_the_same_gpus(tmp_path):
     """Slurm counts 4 GPUs, an exporter lists 3 of them for two hours: there are 4, at any time."""
     counted = [{"device_id": f"n1:gpu{number}", "node": "n1"} for number in range(4)]

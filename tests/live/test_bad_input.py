@@ -164,6 +164,7 @@ def test_ninety_six_files_are_enough(tmp_path: Path) -> None:
         assert len(server.readings("paid_gpu_hours", "device")) == 100
 
 
+@pytest.mark.long
 def test_fewer_files_are_one_line(tmp_path: Path) -> None:
     """The server does not begin what it could not go on with."""
     with pytest.raises(AssertionError, match="at most 48 files may be open, and at least 96 are needed"):

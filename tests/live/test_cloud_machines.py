@@ -112,6 +112,7 @@ def test_the_books_follow_what_users_and_amazon_do(tmp_path: Path, server: FakeC
     assert server.throttle == {"DescribeInstances": 0, "DescribeInstanceTypes": 0}
 
 
+@pytest.mark.long
 def test_a_question_that_may_not_be_asked_names_the_line_of_the_policy(
     server: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def decode(decoder: LiveGceDecoder, project: GceInstances, at_ms: int) -> dict[s
     return {item.table: item.data.to_pylist() for item in decoder.drain() if isinstance(item, Rows)}
 
 
+@pytest.mark.long
 def test_instances_of_all_zones_and_pages_though_a_quota_is_used_up(project: FakeComputeEngine) -> None:
     """Each instance with GPUs once, with its labels; machines without GPUs and those that are not there yet are none."""
     project.instances[ZONES[0]] = [make_instance(n, f"train-{n}", 2, labels={"team": "nlp"}) for n in range(1, 4)]

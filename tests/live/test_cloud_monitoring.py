@@ -199,6 +199,7 @@ def test_the_books_are_what_the_project_has_after_a_restart(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.long
 def test_observed_time_of_duty_cycles_is_a_sixth(tmp_path: Path) -> None:
     """Ten seconds of every sixty: of half an hour of three GPUs five minutes were observed, and of these two thirds were busy."""
     began_s = int(time.time()) // 3600 * 3600 - 2 * 3600

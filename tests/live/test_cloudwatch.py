@@ -130,6 +130,7 @@ def test_the_books_are_what_the_agent_put_there_after_restarts(tmp_path: Path, s
     assert SECRET not in up.log.read_text() + (up.store / "sources.json").read_text()
 
 
+@pytest.mark.long
 def test_an_account_that_refuses_is_said_and_stops_no_other(tmp_path: Path, server: FakeCloudWatch) -> None:
     """Errors of Amazon stand in /health; nothing of the credentials does."""
     server.forbid = True
@@ -179,6 +180,7 @@ def test_values_over_pages_come_whole_though_throttled_between(server: FakeCloud
     assert server.requests.count("ListMetrics") + server.requests.count("GetMetricData") == 1 + pages + throttled
 
 
+@pytest.mark.long
 def test_an_account_that_goes_on_throttling_loses_nothing(
     server: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def import_in_order(store: Path, tracked: tuple[Path, Path], order: Sequence[str
     return books
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", ["ft-42", None])
 def test_both_orders_of_import_give_one_answer(tmp_path: Path, tracked: tuple[Path, Path], job: str | None) -> None:
     """A run and a log of its GPU give cost per token, MFU and experiment, in any order; with no --job, by the GPU alone."""
@@ -89,6 +90,7 @@ def test_both_orders_of_import_give_one_answer(tmp_path: Path, tracked: tuple[Pa
     assert one["mfu"] == pytest.approx(TOKENS * 6e9 / (one["allocated_gpu_hours"] * 3600 * 989.4e12), rel=1e-3)
 
 
+@pytest.mark.long
 def test_an_experiment_of_several_runs_is_refused_with_their_ids(tmp_path: Path, tracked: tuple[Path, Path]) -> None:
     """--job takes an experiment's name while one run has it; of two it names the ids, and takes one of them."""
     progress, log = tracked
@@ -102,6 +104,7 @@ def test_an_experiment_of_several_runs_is_refused_with_their_ids(tmp_path: Path,
     assert ("71",) in books.show("allocated_gpu_hours", "job").keys
 
 
+@pytest.mark.long
 def test_labels_come_before_what_a_run_sees(tmp_path: Path, tracked: tuple[Path, Path]) -> None:
     """A GPU that a log gives somebody else is not the run's, though the run sees it: a GPU is never booked twice."""
     books = import_in_order(tmp_path / "s", tracked, ("nvidia-smi", "progress"), "other")
@@ -110,6 +113,7 @@ def test_labels_come_before_what_a_run_sees(tmp_path: Path, tracked: tuple[Path,
     assert held[0].value == pytest.approx(books.show("paid_gpu_hours")[0].value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("match", "is_known"),
     [('experiment = "ft-*"', True), ('job = "* ft-42"', True), ('user = "*"', True), ('team = "x"', False)],
@@ -128,6 +132,7 @@ def test_networks_match_runs_by_who_they_are(
     assert (found["mfu"] > 5 * mfu_of_model) is is_known
 
 
+@pytest.mark.long
 def test_what_was_made_outside_held_time_has_no_cost(tmp_path: Path, tracked: tuple[Path, Path]) -> None:
     """A log of a part of the run has the part of its tokens in a cost, and the doctor says how much has none."""
     progress, log = tracked
@@ -140,6 +145,7 @@ def test_what_was_made_outside_held_time_has_no_cost(tmp_path: Path, tracked: tu
     assert any("outside the time that they held GPUs" in finding.what for finding in books.check().findings)
 
 
+@pytest.mark.long
 def test_progress_without_gpus_says_what_is_missing(tmp_path: Path) -> None:
     """Books that know a run and no GPU say which command brings it, and no window is blamed."""
     run_loop(LOOP.format(0), tmp_path / "progress")
@@ -152,6 +158,7 @@ def test_progress_without_gpus_says_what_is_missing(tmp_path: Path) -> None:
     assert "widen" not in text
 
 
+@pytest.mark.long
 def test_a_run_and_its_gpu_are_joined_live(tmp_path: Path) -> None:
     """`loadfactor up` is sent progress and samples of the GPU that the run sees: by experiment, the cost of a token."""
     labels = {"UUID": GPU, "gpu": "0", "Hostname": "n1", "modelName": "NVIDIA H100 80GB HBM3"}

@@ -71,6 +71,7 @@ def test_eight_gpus_for_an_hour_and_a_quarter(tmp_path: Path) -> None:
     assert said(books, *names) == pytest.approx([10.0, 6.0, 80.0, 80 / 6, 0.0004], rel=1e-12)
 
 
+@pytest.mark.long
 def test_two_jobs_are_weighted_by_their_hours(tmp_path: Path, shared: Path) -> None:
     """The published vectors of effective GPU-hours: sums are divided last, never averages averaged."""
     vectors = [
@@ -221,6 +222,7 @@ def test_links_are_measured_against_their_peaks(tmp_path: Path) -> None:
     assert nvlink == (pytest.approx(0.2), 1.0)
 
 
+@pytest.mark.long
 def test_a_link_without_a_known_peak_is_not_measured(tmp_path: Path) -> None:
     """Of two GPUs alike in traffic the catalog knows one: it alone counts, and coverage is one half; an L4 has no NVLink."""
     rows = [sample(d, h, pcie_rx_bytes_per_s=12.603e9, nvlink_bytes_per_s=1e9) for d in ("g0", "g1") for h in (0, 1)]
@@ -261,6 +263,7 @@ def steps(job: str, amount: float) -> Row:
     return {"job_id": job, "unit": "step", "amount": amount, "from_utc": START, "to_utc": START + 4 * PART_HOUR}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", [{"pool": "a"}, {"node": "n0"}, {"device": "g0"}])
 def test_a_job_half_inside_a_part_does_not_make_its_work_half_as_dear(where: dict[str, str], tmp_path: Path) -> None:
     """Of jobs that also held GPUs elsewhere nobody knows what was made where: their dollars and steps are left out."""
@@ -274,6 +277,7 @@ def test_a_job_half_inside_a_part_does_not_make_its_work_half_as_dear(where: dic
     assert part.value == pytest.approx(2 / 10)
 
 
+@pytest.mark.long
 def test_waits_that_cannot_be_told_apart_are_unknown_not_none(tmp_path: Path) -> None:
     """Who waits waits for no particular node, so nobody can say that none waits for it."""
     asked = {"job_id": "patient", "at_utc": START, "event": "submitted", "pool": "a"}
@@ -469,6 +473,7 @@ se,,0.02,1.25
 """
 
 
+@pytest.mark.long
 def test_carbon_is_energy_at_the_meter_times_the_grid_of_its_hour(
     tmp_path: Path, energy_settings: Callable[[str], None]
 ) -> None:

@@ -243,6 +243,7 @@ def test_a_plan_that_cannot_be_says_why() -> None:
 SEED = 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_fault_is_expected_by_the_rule_of_its_name(kind: str) -> None:
     """A fault of a kind makes certain that the rule of its name has something to tell; a healthy fleet makes nothing certain."""

@@ -198,6 +198,7 @@ def test_truth_of_the_demo_balances_too() -> None:
     assert sum(t.paid_cost for t in demo.by("team").values()) == pytest.approx(total.paid_cost, rel=1e-12)
 
 
+@pytest.mark.long
 def test_a_fleet_that_names_its_networks_has_the_same_numbers_and_the_whole_way(
     simulated_books: Books, tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def test_empty_lines_are_counted_across_pieces(blank):
             list(split_blocks(Input("many", [many[i : i + size] for i in range(0, len(many), size)])))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", [entry.name for entry in SOURCES])
 @pytest.mark.parametrize("byte", [b"\n", b"x"])
 def test_every_source_refuses_bombs(tmp_path, source, byte):

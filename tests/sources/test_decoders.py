@@ -28,6 +28,7 @@ SCRAPE = (
 PRICES = b"basis,price_per_gpu_hour,currency\nlist,2.5,EUR\n"
 READERS = {
     "base.py",  # the type of a reader
+    "databases.py",  # SQLite files, which only their library opens, within a budget of time
     "file_chunks.py",
     "files.py",
     "demand_files.py",
@@ -39,8 +40,8 @@ READERS = {
     "public_traces/request_traces.py",
     "recognition.py",  # looks at how a file begins that a reader refused
     "training_logs/__init__.py",  # finds the files of a run
-    "training_logs/run_folders.py",  # a database of MLflow, which only its library opens
-    "traces/nsight.py",  # databases and folders of tables, which only their libraries open
+    "training_logs/run_folders.py",  # runs of MLflow
+    "traces/nsight.py",  # folders of tables, which only their library opens
     "traces/pieces.py",
     "traces/read.py",
     "traces/rocprof.py",

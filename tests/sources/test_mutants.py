@@ -200,6 +200,7 @@ NOISE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", list(SAMPLES))
 def test_noise_ends_in_one_line_or_gaps(tmp_path: Path, source: str) -> None:
     """Noise, zero bytes, broken containers and depth, alone and after the file: one line, or gaps, in 20 s each."""
@@ -228,6 +229,7 @@ def test_texts_of_json_may_be_deep_or_no_text(tmp_path: Path, source: str) -> No
         read_file(case, (before + '"\\ud800"' + behind).encode(), tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", list(SAMPLES))
 def test_mutants_change_no_sum_in_silence(tmp_path: Path, source: str) -> None:
     """Cut anywhere, a line lost or doubled, commas for points, hostile texts: refused, counted, or what the whole lines say."""

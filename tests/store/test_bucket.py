@@ -63,6 +63,7 @@ def listed(url: str) -> list[str]:
     return sorted(name.partition("-")[0] for name, _ in Objects(url).list())
 
 
+@pytest.mark.long
 def test_books_in_a_bucket_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
     """Import, tasks, a closed copy and a question give what the same rows give in a folder; nothing is left of writing."""
     log = tmp_path / "gpus.csv"

@@ -116,6 +116,7 @@ def test_they_answer(books: Books) -> None:
     assert rows["queue"].null_count == rows.num_rows == 2
 
 
+@pytest.mark.long
 def test_they_grow_and_shrink(books: Books, tmp_path: Path) -> None:
     """Rows with the new columns are added beside them; earlier imports are taken out again."""
     third = tmp_path / "three"

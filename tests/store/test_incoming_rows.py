@@ -138,6 +138,7 @@ RIGHT = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "value"), rest_long(((name, value) for name, values in WRONG.items() for value in values), 4)
 )
@@ -176,6 +177,7 @@ def test_own_rows_with_a_bad_measurement_stop_their_import(tmp_path: Path) -> No
         Books.open(tmp_path / "own", create=True).add("tables", [path])
 
 
+@pytest.mark.long
 def test_gpus_that_no_list_names_are_bounded_together(tmp_path: Path) -> None:
     """Rows may each be possible, and together more than anybody has: small places are counted whole, and `doctor` says the rest."""
     held = "".join(
@@ -334,6 +336,7 @@ EXAMPLES: dict[str, Any] = {
 EXAMPLES |= {"exact": Decimal("1.25")}
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(batches())
 def test_a_batch_that_looks_right_is_right(batch: Rows) -> None:
@@ -368,6 +371,7 @@ def staged(folder: Path, *items: Rows | Gap, rows_at_once: int = 100) -> Iterato
         yield staging
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -410,6 +414,7 @@ def test_cells_hold_every_sample_once(
     ]
 
 
+@pytest.mark.long
 def test_memory_follows_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small setting few rows wait in memory and few are normalized at once, however many a day has."""
     waiting = 0

@@ -131,6 +131,7 @@ def test_one_process_writes(tmp_path: Path) -> None:
         log.acknowledge([batch()])
 
 
+@pytest.mark.long
 def test_a_reader_beside_the_writer_sees_whole_batches_and_leaves_no_trace(tmp_path: Path) -> None:
     """Read again and again while batches come and go, also through a log begun anew: what is seen is whole and only grows."""
     stop, wrong = threading.Event(), []
@@ -349,6 +350,7 @@ def whole_or_said(folder: Path, expected: list[tuple[int, LiveBatch]]) -> str:
     return "whole"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", [k / 24 for k in range(24)])
 @pytest.mark.parametrize("kind", ["flip", "zero", "truncate"])
 def test_damage_to_the_database_is_said(tmp_path: Path, kind: str, place: float) -> None:

@@ -57,6 +57,7 @@ def books(tmp_path: Path) -> Books:
     return Books.open(tmp_path / "store", create=True)
 
 
+@pytest.mark.long
 def test_flushes_of_a_day_are_one_import(books: Books) -> None:
     """A source and UTC day has one line in the list of imports; a midnight inside a flush divides it."""
     with LiveLog.open(books.store.folder) as log:
@@ -71,6 +72,7 @@ def test_flushes_of_a_day_are_one_import(books: Books) -> None:
     ]
 
 
+@pytest.mark.long
 def test_what_a_source_lists_counts_whole(books: Books) -> None:
     """Of rows with one key that a source corrects the last one counts, its empty cells too: shown, in one flush, in two."""
     row = {"job_id": ["a"], "at_utc": [START], "event": ["submitted"]}
@@ -96,6 +98,7 @@ def test_what_a_source_lists_counts_whole(books: Books) -> None:
     assert [record.gaps for record in books.imports] == [()]
 
 
+@pytest.mark.long
 def test_forgetting_a_day_leaves_the_others(books: Books, tmp_path: Path) -> None:
     """Without the import of a day the books are those that never had it, and the next flush of that day begins a new one."""
     kept = Books.open(tmp_path / "kept", create=True)
@@ -121,6 +124,7 @@ def held(first: int, last: int, state: str | None = None) -> LiveBatch:
     )
 
 
+@pytest.mark.long
 def test_a_row_that_goes_on_changes_what_it_adds(books: Books, tmp_path: Path) -> None:
     """Hours before the former end of a device or job stay booked, and say what books say that are booked at once."""
     around = LINGER_MS // MINUTE
@@ -154,6 +158,7 @@ def test_what_is_flushed_in_pieces_is_as_what_is_flushed_at_once(books: Books, t
     assert readings(books) == readings(whole)
 
 
+@pytest.mark.long
 def test_a_listed_device_ends_as_listed_whatever_is_flushed_after(books: Books, tmp_path: Path) -> None:
     """An inventory imported during a day counts for the rows it lists, also when tables are made anew from their logs."""
     listed = tmp_path / "devices.csv"
@@ -251,6 +256,7 @@ def discard(folder: Path) -> None:
     LiveLog.open(folder).close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trimmed", rest_long([True, False]))
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_lost_manifest_neither_doubles_nor_loses_flushed_rows(store: Path, trimmed: bool, compacted: bool) -> None:
@@ -300,6 +306,7 @@ def test_a_log_that_was_removed_goes_on_behind_what_is_in_files(store: Path) -> 
     assert len(says(store)[1]) == 15
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["torn page", "lone log"])
 def test_a_damaged_log_is_said_and_repair_moves_it_aside(store: Path, kind: str) -> None:
     """Readers, writers and a flush say it; repair puts it into quarantine and notes the loss; then batches are taken again."""
@@ -338,6 +345,7 @@ def test_repair_leaves_a_log_that_is_open(store: Path) -> None:
         path.write_bytes(content)
 
 
+@pytest.mark.long
 def test_a_clock_that_jumps(store: Path) -> None:
     """Set back an hour, the same minutes come again: the later row counts, alike live, flushed at once or bit by bit, compacted."""
     batches = [batch(60, 10, 0.2), batch(0, 5, 0.4), batch(65, 10, 0.8), batch(3, 4, 0.6)]
@@ -357,6 +365,7 @@ def test_a_clock_that_jumps(store: Path) -> None:
     assert says(bit)[0] == live[0]
 
 
+@pytest.mark.long
 def test_flushers_and_an_import_at_once(store: Path, tmp_path: Path) -> None:
     """Two flushers and an import that all retry, beside batches that come: every row once."""
     done, refused, failed = threading.Event(), [], []

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import threading
 from pathlib import Path
@@ -20,7 +19,6 @@ from tests.waiting import LONGEST_S
 from loadfactor.base.errors import BusyError, DamageError, StoreError
 from loadfactor.store import live
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody, read_live
-from loadfactor.store.live_database import BATCHES_SQL, encode
 
 
 def body(content: bytes, origin: str = "remote_write") -> ReceivedBody:
@@ -136,27 +134,7 @@ def test_a_full_disk_leaves_bodies_and_states_as_before(tmp_path: Path) -> None:
         assert [n for n, _ in read_live(disk, 0)] == [1]
 
 
-def test_the_first_format_is_brought_to_the_second(tmp_path: Path) -> None:
-    """Batches of a database that knows no bodies are read before, and stay when it is opened for writing."""
-    connection = sqlite3.connect(tmp_path / "live.sqlite")
-    connection.executescript(
-        "PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA user_version = 1;"
-        f"{BATCHES_SQL}; CREATE TABLE span (discarded INTEGER NOT NULL, last INTEGER NOT NULL); INSERT INTO span VALUES (4, 6);"
-    )
-    with connection:
-        for number in (5, 6):
-            connection.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", encode(batch(3, number)).numbered(number)
-            )
-    connection.close()
-    assert [n for n, _ in read_live(tmp_path, 0)] == [5, 6]
-    with LiveLog.open(tmp_path) as log:
-        assert held(log) == ({}, {})
-        assert log.keep([body(b"x")]).result() == 1
-        assert log.acknowledge([batch()]) == 7
-    assert [n for n, _ in read_live(tmp_path, 0)] == [5, 6, 7]
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("place", [k / 24 for k in range(24)])
 @pytest.mark.parametrize("kind", ["flip", "zero", "truncate"])
 def test_damaged_bodies_and_states_are_said(tmp_path: Path, kind: str, place: float) -> None:

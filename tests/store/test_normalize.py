@@ -158,6 +158,7 @@ def days(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[tuple[str, str], i
     return rows, before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("examples", rest_long((60, 300)))
 def test_settling_agrees_with_one_row_after_the_other(examples: int) -> None:
     """Rows, rows that met, counts and facts are those of the slow way, in whatever order and batches the samples come."""

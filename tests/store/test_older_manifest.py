@@ -51,7 +51,8 @@ def compact(books: Books, _folder: Path) -> None:
 def retain(books: Books, _folder: Path) -> None:
     """Drop the samples of the first day."""
     kept = RetentionSettings(samples=Age("7d"))
-    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, START + 8 * MS_PER_DAY)
+    at_ms = START + 8 * MS_PER_DAY
+    drop_expired(books.store, books.idle_below, kept, lambda _what, _share: None, at_ms, is_confirmed=True)
 
 
 def bill(books: Books, folder: Path) -> None:
@@ -99,6 +100,7 @@ def put_back(store: Path) -> None:
     (store / NAME).write_bytes((store.parent / "older.json").read_bytes())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_copy", [True, False])
 def test_repair_after_an_import_takes_the_newer_generation(two_days: Path, has_copy: bool) -> None:
     """Two imports of 24 held GPU-hours, the manifest of the first put back: 48 after the repair, with or without the copy."""
@@ -119,6 +121,7 @@ def test_repair_after_an_import_takes_the_newer_generation(two_days: Path, has_c
     assert Books(two_days).check().is_sound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_copy", rest_long([False, True]))
 @pytest.mark.parametrize("change", CHANGES)
 def test_repair_after_any_change_takes_the_newer_generation(
@@ -171,6 +174,7 @@ def test_older_manifest_with_all_its_files_is_noticed(two_days: Path, tmp_path: 
     assert {file.name for file in Books(first_day).store.manifest.files} <= kept
 
 
+@pytest.mark.long
 def test_newest_generation_with_a_damaged_file_keeps_the_rest(two_days: Path) -> None:
     """A file of samples of the second day is gone: the older manifest lacks more, so the newest is taken and says the loss."""
     newest = Books(two_days).store.manifest
@@ -237,6 +241,7 @@ def test_unreadable_manifest_is_one_line_and_repaired(two_days: Path, content: b
     assert describe(two_days) == expected
 
 
+@pytest.mark.long
 def test_manifest_of_2_gib_is_not_read(two_days: Path) -> None:
     """A sparse file of 2 GiB: refused by its size in one line, and repaired."""
     with (two_days / NAME).open("r+b") as file:

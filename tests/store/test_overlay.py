@@ -33,6 +33,7 @@ def paid(books: Books) -> object:
     return reading.value
 
 
+@pytest.mark.long
 def test_questions_on_the_same_live_rows_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read and booked once, again with a new batch or a flush alone; and a process that never asked gets the same."""
     made: list[str] = []

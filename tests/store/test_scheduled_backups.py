@@ -53,6 +53,7 @@ def add(books: Books, folder: Path, day: int) -> None:
     books.add("tables", [folder])
 
 
+@pytest.mark.long
 def test_backups_of_days(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one of a day is not made; that of the next copies what is new; live rows and tokens are in it; two are kept."""
     books = Books(tmp_path / "books")
@@ -137,6 +138,7 @@ def test_restore_takes_the_newest_of_a_schedule(tmp_path: Path, run: Run) -> Non
         back_up_when_due(Folder(tmp_path / "books"), tmp_path / "file", "daily", 3, MONDAY)
 
 
+@pytest.mark.long
 def test_a_backup_dated_ahead_counts_for_nothing(target: str, tmp_path: Path) -> None:
     """A clock two years ahead makes one and removes none; the right clock makes that of today, keeps two, restores the newest."""
     books = Books(tmp_path / "books")
@@ -156,6 +158,7 @@ def test_a_backup_dated_ahead_counts_for_nothing(target: str, tmp_path: Path) ->
     assert Books(tmp_path / "newest").show("observed_gpu_hours")[0].value == books.show("observed_gpu_hours")[0].value
 
 
+@pytest.mark.long
 def test_a_clock_that_is_behind_removes_no_backup(target: str, tmp_path: Path) -> None:
     """By a clock a year behind, one more is made and the two true ones stay; the right clock removes the one dated behind first."""
     books = Books(tmp_path / "books")
@@ -169,6 +172,7 @@ def test_a_clock_that_is_behind_removes_no_backup(target: str, tmp_path: Path) -
     assert (made.made, made.removed) == (False, ("2025-11-23T030000Z",))
 
 
+@pytest.mark.long
 def test_unit_of_systemd_makes_a_backup_that_restore_takes(tmp_path: Path, run: Run) -> None:
     """The commands of loadfactor-backup.service copy the books under a name of the time and keep the newest 14 of 17 copies."""
     add(Books(tmp_path / "books"), tmp_path / "one", 20)

@@ -58,6 +58,7 @@ def logged(draw: st.DrawFn, kept: Table) -> pa.Table:
     return table
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", rest_long(SMALL, 2), ids=lambda t: t.name)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
@@ -159,6 +160,7 @@ SHARED_GPU = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", rest_long(map(list, permutations(SHARED_GPU)), 2))
 def test_a_listed_gpu_stays_where_it_was_listed(tmp_path: Path, order: list[str]) -> None:
     """Samples or allocations imported after the inventory do not replace node, pool, share or end of its GPUs."""

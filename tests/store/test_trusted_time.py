@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.ledger.fleets import batches
 from tests.store.live_batches import batch
 
@@ -69,6 +70,7 @@ def test_an_import_moves_the_time_to_where_its_rows_end(tmp_path: Path) -> None:
     assert find_trusted_days(books) == 30 + 1 / 24
 
 
+@pytest.mark.long
 def test_rows_that_our_clock_stamped_do_not_move_it_by_years(tmp_path: Path) -> None:
     """Scraped under a clock 700 days ahead: neither they nor what is scraped after the clock was set move it there."""
     books = Books(tmp_path / "s")
@@ -94,6 +96,7 @@ def test_senders_with_their_own_clock_move_it(tmp_path: Path) -> None:
     assert find_trusted_days(books) == 30 + 3 / 24
 
 
+@pytest.mark.long
 def test_a_few_rows_far_ahead_do_not_move_it(tmp_path: Path) -> None:
     """One of 40 GPUs has a clock that is 700 days ahead: 24 of 984 rows."""
     books = Books(tmp_path / "s")
@@ -103,6 +106,7 @@ def test_a_few_rows_far_ahead_do_not_move_it(tmp_path: Path) -> None:
     assert find_newest_ms(books.store.manifest) == START + 701 * DAY
 
 
+@pytest.mark.long
 def test_forgetting_rows_takes_their_time_back(tmp_path: Path) -> None:
     """An import whose rows were all in 2027 is taken out again: the time is that of the others."""
     books = Books(tmp_path / "s")

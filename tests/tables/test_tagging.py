@@ -107,6 +107,7 @@ ROW = st.fixed_dictionaries(
 DATED = st.tuples(RULE, st.integers(0, 9), st.integers(1, 9))
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=8), st.lists(RULE, max_size=4), st.lists(DATED, max_size=3))
 def test_any_rules_tag_any_rows_as_one_by_one(

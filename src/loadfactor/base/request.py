@@ -21,6 +21,7 @@ from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.limits import Limits, shorten
 from loadfactor.base.paths import check_names_one_store, read_path
 from loadfactor.base.quantities import parse_number
+from loadfactor.base.spelling import spell_out_bytes
 
 RequestT = TypeVar("RequestT", bound="Request")
 _OPTION, _NAME = "loadfactor.option", "loadfactor.name"
@@ -167,6 +168,9 @@ def _read_one(value: Any, item: Option) -> Any:
             raise InputError(f"{item.flag} {error}") from error
     if item.kind is str:
         text = str(value).strip()
+        # Names of files, which may have any bytes, are what commands take several of.
+        if spell_out_bytes(text) != text and not (item.is_argument and item.many):
+            raise InputError(f"{item.flag} must be written in UTF-8, got '{spell_out_bytes(text)}'")
         if item.choices and text not in item.choices:
             raise no_such(item.flag.lstrip("-").replace("-", " ").lower(), text, item.choices)
         return text

@@ -21,7 +21,7 @@ from loadfactor.base.paths import cache_folder
 
 Queries = dict[str, str]
 """SQL by name."""
-WRITERS = ("base", "books", "interfaces/engines", "interfaces/exports", "ledger", "metrics", "tables")
+WRITERS = ("base", "books", "interfaces/exports", "ledger", "metrics", "tables")
 """Packages whose text decides what SQL says: those that call `recall`, and all that the definitions import."""
 COMPILERS = ("ibis-framework", "sqlglot", "duckdb")
 MOST_KEPT = 1_000

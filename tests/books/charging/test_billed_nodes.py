@@ -66,6 +66,7 @@ def booked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Span]]:
     return spans
 
 
+@pytest.mark.long
 def test_price_times_installed_time_is_the_bill(tmp_path: Path) -> None:
     """Where billed and seen agree, the ledger's cost is what the bill charges for GPUs, whatever periods its lines have."""
     books = make_books(tmp_path, {"i-1": (8, 0, 30), "i-2": (8, 5, 12.5), "i-3": (8, 0, 48)})
@@ -87,6 +88,7 @@ def test_price_times_installed_time_is_the_bill(tmp_path: Path) -> None:
     assert books.check().balance.holds
 
 
+@pytest.mark.long
 def test_only_hours_that_a_bill_touches_are_booked_again(tmp_path: Path, booked: list[Span]) -> None:
     """A new bill books its hours, a grown one the days that changed, another one for no GPUs none, a forgotten one its own."""
     books = make_books(tmp_path, {"i-1": (8, 0, 72), "i-2": (8, 0, 72)})
@@ -225,6 +227,7 @@ def sum_lines(lines: list[dict[str, Any]]) -> Any:
     return charge([found.line for found in sums], ("team",), COSTS, policy)
 
 
+@pytest.mark.long
 @given(st.lists(CHARGE_ROWS, min_size=1, max_size=25), st.randoms(use_true_random=False))
 @with_settings(max_examples=25)
 def test_sums_are_exact_in_any_order(lines: list[dict[str, Any]], random: Any) -> None:
@@ -339,6 +342,7 @@ def test_costs_beside_gpus_stay_with_their_line() -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_bill_of_a_known_node_goes_to_its_holders(tmp_path: Path) -> None:
     """Half a node held for half of the time: a quarter of its cost is its holder's, whoever the tags name; disks go by tags."""
     held = {"job_id": "j", "node": "i-1", "gpus": 4.0, "team": "vision", "from_utc": START, "to_utc": START + 5 * HOUR}
@@ -373,6 +377,7 @@ HELD = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(st.lists(NODE_LINES, min_size=1, max_size=8), st.lists(HELD, max_size=8), st.randoms(use_true_random=False))
 @with_settings(max_examples=6)
 def test_parts_sum_to_the_lines_in_any_order(lines: list[Any], held: list[Any], random: Any) -> None:

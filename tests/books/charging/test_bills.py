@@ -93,6 +93,7 @@ def write_focus_rows(path: Path, rows: list[Row]) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_commitments_keep_the_invariants_of_focus(name: str, tmp_path: Path) -> None:
     """What was purchased is what usage costs amortized, used and unused; the waste is in a pool of its own, nothing is spread."""
@@ -142,6 +143,7 @@ AMORTIZED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [("actual", "amortized"), ("amortized", "actual"), ("actual", "amortized", "actual")])
 def test_actual_and_amortized_exports_count_each_cost_once(order: tuple[str, ...], tmp_path: Path) -> None:
     """In either order, and delivered again: invoiced is what the actual one says, effective the other; GPU-hours count once."""
@@ -198,6 +200,7 @@ def google_line(
     } | more
 
 
+@pytest.mark.long
 def test_google_bills_of_gpus_become_gpu_hours(tmp_path: Path) -> None:
     """A SKU of GPUs counts its own hours, whatever the machine's cores and memory cost; a machine sold whole counts its GPUs."""
     books = make_books(tmp_path, {"vm-1": (2, 96, 120), "vm-2": (8, 96, 120)})
@@ -236,6 +239,7 @@ def write_part(path: Path, rows: list[Row], form: str) -> None:
         path.with_suffix(".csv").unlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(4)))
 def test_no_order_and_no_parts_change_a_statement(seed: int, tmp_path: Path) -> None:
     """The rows of a bill in one file, or shuffled over parts of every form in a folder, or those parts named in any order."""
@@ -270,6 +274,7 @@ def test_no_order_and_no_parts_change_a_statement(seed: int, tmp_path: Path) -> 
     assert say(by_name) == expected
 
 
+@pytest.mark.long
 def test_every_difference_has_its_amount(tmp_path: Path) -> None:
     """Billed and never seen, seen and never billed, hours, prices and unknown types are told apart, the largest amount first."""
     prices = [{"basis": "contracted", "price_per_gpu_hour": 1.0}]

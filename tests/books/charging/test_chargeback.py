@@ -58,6 +58,7 @@ def bill(tmp_path: Path) -> Callable[..., Books]:
     return make
 
 
+@pytest.mark.long
 def test_what_changed_since_a_month_was_closed_is_known_to_the_hour(tmp_path: Path) -> None:
     """Two hours of a GPU at $2 that come late are the hours that differ, with their GPU-hours and money."""
     header = "job_id,device_id,team,from_utc,to_utc\n"
@@ -91,6 +92,7 @@ def test_what_changed_since_a_month_was_closed_is_known_to_the_hour(tmp_path: Pa
     )
 
 
+@pytest.mark.long
 def test_what_came_live_after_a_month_was_closed_is_late_data(tmp_path: Path) -> None:
     """Of a day of that month; of another month it is no reason."""
     day = round(datetime(2026, 10, 5, tzinfo=UTC).timestamp()) * 1_000
@@ -155,6 +157,7 @@ def test_a_month_holds_what_is_charged_for_it(bill: Callable[..., Books]) -> Non
         books.chargeback("2026-13")
 
 
+@pytest.mark.long
 def test_currencies_are_converted_by_dated_rates_or_picked(bill: Callable[..., Books], tmp_path: Path) -> None:
     """Without a rate one line says which is missing; with it amounts are converted exactly; --currency picks the lines of one."""
     euro = {"BillingCurrency": "EUR", "BillingAccountId": "2"}
@@ -169,6 +172,7 @@ def test_currencies_are_converted_by_dated_rates_or_picked(bill: Callable[..., B
     assert amounts(books.chargeback()) == {("a", None): "32.00"}
 
 
+@pytest.mark.long
 def test_closed_months_are_kept_and_name_what_they_replace(bill: Callable[..., Books], tmp_path: Path) -> None:
     """Closing keeps statements, unchanged ones once; after a late bill --diff says what changed, and a new closing replaces."""
     books = bill([{"cost": "10", "Tags": tag("a")}])
@@ -286,6 +290,7 @@ def test_without_a_bill_prices_are_charged(simulated_books: Books) -> None:
     assert '"difference": "0.00"' in render_json(page)
 
 
+@pytest.mark.long
 def test_real_bills_are_charged_to_the_cent(shared: Path, tmp_path: Path) -> None:
     """Of every Azure header variant and every example of FOCUS the statements sum to the rounded file, with a difference of 0."""
     billing = shared / "data" / "billing"

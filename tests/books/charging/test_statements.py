@@ -122,6 +122,7 @@ def test_every_team_has_its_files_in_a_folder(tmp_path: Path, run: Run) -> None:
     assert (code, "take html, pdf, xlsx" in err) == (2, True)
 
 
+@pytest.mark.long
 def test_versions_stay_as_they_were_closed_and_corrections_are_named(books: Books, tmp_path: Path, run: Run) -> None:
     """Two late hours of speech change September: October says what was and is, version 1 prints the same bytes for ever."""
     books.close_month("2026-09")

@@ -325,6 +325,7 @@ def find_alarm(course: Floats) -> int | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", rest_long(LEVELS))
 def test_random_courses_of_memory(kind: str) -> None:
     """Every leak that kills within the hour is told four minutes before at least; of what is none, one in a hundred at most."""

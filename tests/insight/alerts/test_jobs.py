@@ -138,6 +138,7 @@ def requeued_books(tmp_path_factory: pytest.TempPathFactory) -> Books:
     return make_books(tmp_path_factory.mktemp("requeued"), requeue())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [105, 111, 125])
 def test_a_judge_that_begins_in_the_middle_knows_since_when_jobs_run(requeued_books: Books, at: int) -> None:
     """Dumped and loaded in the gap between two runs, in the first minute of the second one, or later."""
@@ -151,6 +152,7 @@ def test_a_judge_that_begins_in_the_middle_knows_since_when_jobs_run(requeued_bo
     ]
 
 
+@pytest.mark.long
 def test_a_job_whose_gpus_change_goes_on(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A GPU is given back as another one is taken: it is one run, which worked."""
     tables = make_tables(lambda m: 0.8 if m < 100 else 0.0)

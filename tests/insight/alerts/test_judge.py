@@ -51,6 +51,7 @@ def test_low_utilization_fires_once_and_ends(tmp_path: Path) -> None:
     assert alert.evidence[0] == "utilization 30 % over the last 10 min, below 50 %"
 
 
+@pytest.mark.long
 def test_what_works_unheld_counts_as_in_readings_however_often_rules_are_judged(tmp_path: Path) -> None:
     """Minute by minute the fleet's value is what `show utilization` says, with a GPU that nobody holds, samples of 5 min."""
     tables = make_tables(lambda _minute: 0.8, hours=2)
@@ -147,6 +148,7 @@ def random_books(tmp_path_factory: pytest.TempPathFactory) -> tuple[Books, list[
         return books, [(t.key, t.at_ms) for t in Judge(UTILIZATION, START).step(watched, START + 600 * MINUTE)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(3)))
 def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(
     random_books: tuple[Books, list[tuple[str, int]]], seed: int
@@ -165,6 +167,7 @@ def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(
     assert sorted((t.key, t.at_ms) for t in found) == sorted(whole)
 
 
+@pytest.mark.long
 def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None:
     """What nobody knew at minute 300 fires when the samples of two hours come in late."""
     # Books that lack the samples of some minutes, and these.
@@ -363,6 +366,7 @@ def test_one_go_portions_and_restarts_tell_the_same(seed: int) -> None:
         assert judge_in_portions(books, rnd, (7, 45, 61)) == whole
 
 
+@pytest.mark.long
 def test_however_many_minutes_are_judged_at_once_the_alerts_are_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def hours(at_ms: int | None) -> float | None:
     return None if at_ms is None else (at_ms - DAY0) / MS_PER_HOUR
 
 
+@pytest.mark.long
 def test_a_budget_that_will_not_last_fires_when_two_days_are_complete(tmp_path: Path, red_books: Books) -> None:
     """24 a day are 744 in October: over 600 and not over 800; a team without costs spends nothing."""
     (alert,) = judge_budgets(
@@ -74,12 +75,14 @@ def test_a_budget_that_will_not_last_fires_when_two_days_are_complete(tmp_path: 
     assert alert.evidence == ("8 % of 600.00 USD spent after 2 days of the month", "forecast 744.00 USD, 124 % of it")
 
 
+@pytest.mark.long
 def test_a_budget_that_is_spent_fires_though_nothing_more_is_spent(tmp_path: Path, red_books: Books) -> None:
     """30 are spent on the second day: it fires when that day is over."""
     (alert,) = judge_budgets(tmp_path, red_books, "amount = 30")
     assert hours(alert.fired_ms) == pytest.approx(48, abs=0.1)
 
 
+@pytest.mark.long
 def test_without_prices_nothing_is_known_of_a_budget(tmp_path: Path) -> None:
     """An unknown cost is not nothing, and not too much."""
     tables = make_tables()

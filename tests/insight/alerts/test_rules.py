@@ -164,6 +164,7 @@ def make_books(folder: Path, case: Case) -> Books:
     return books
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kinds", "spoilt"),
     rest_long(

@@ -60,6 +60,7 @@ def diagnose(books: Books, job: str) -> JobDiagnosis:
         return diagnose_job(next(read_jobs(watched, [job])))
 
 
+@pytest.mark.long
 def test_known_causes_are_told_first(tmp_path: Path) -> None:
     """A cause that was put in is told first; nothing is told of a healthy job; what is at stake is never more than was lost."""
     books = fill(tmp_path / "books")
@@ -74,6 +75,7 @@ def test_known_causes_are_told_first(tmp_path: Path) -> None:
         diagnose(books, "nobody")
 
 
+@pytest.mark.long
 def test_the_fleet_is_diagnosed_job_by_job_up_to_a_bound(tmp_path: Path) -> None:
     """The jobs that lost most are looked at, and what was not is said with its hours."""
     books = fill(tmp_path / "books")
@@ -85,6 +87,7 @@ def test_the_fleet_is_diagnosed_job_by_job_up_to_a_bound(tmp_path: Path) -> None
     assert diagnose_books(books, team="scenarios").not_looked_at == 0
 
 
+@pytest.mark.long
 def test_gpu_util_and_memory_alone_cannot_tell(tmp_path: Path) -> None:
     """Without the signals a cause needs nothing is guessed: it is named with what is missing; unused GPUs are seen all the same."""
     books = fill(tmp_path / "books", BLIND)
@@ -95,6 +98,7 @@ def test_gpu_util_and_memory_alone_cannot_tell(tmp_path: Path) -> None:
     assert missing["input_pipeline"] == ("node cpu_busy_share",)
 
 
+@pytest.mark.long
 def test_serving_is_not_asked_of_causes_of_training(tmp_path: Path) -> None:
     """The same stops at even intervals are checkpoints of a training job; a job that answers requests waits for them."""
     training, serving = (
@@ -132,6 +136,7 @@ def test_job_scenarios_vary() -> None:
     assert of["mi300x"] == {"busy_share", "mem_used_bytes", "mem_total_bytes", "power_w"}
 
 
+@pytest.mark.long
 def test_links_are_those_that_a_board_has(tmp_path: Path) -> None:
     """Communication of boards without NVLink is seen on PCIe, and is no copy from the host: kernels send it."""
     jobs = [
@@ -237,6 +242,7 @@ def test_a_job_that_failed_when_its_memory_was_full_ran_out_of_it(course: str, i
         assert found["out_of_memory"].evidence[-1] == "memory of g0 grew by 25 % in its last 10 minutes, to 96 %"
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
 def test_what_is_at_stake_is_the_union_of_what_causes_claim_and_never_more_than_was_lost(seed: int) -> None:
@@ -261,6 +267,7 @@ def test_a_finding_is_complete(seed: int) -> None:
         assert all((finding.class_, finding.evidence, finding.against, finding.measure_next, finding.action))
 
 
+@pytest.mark.long
 def test_every_rule_is_met_by_random_jobs() -> None:
     """The jobs of the tests above are not spared by most rules."""
     met = {finding.cause for seed in range(400) for finding in diagnose_job(make_job(seed)).findings}
@@ -393,6 +400,7 @@ wide,bob,two,h100,b,4,2026-10-05T02:00:00Z,2026-10-05T08:00:00Z,2026-10-05T12:00
 """
 
 
+@pytest.mark.long
 def test_free_gpus_beside_a_waiting_job_are_fragmentation_until_it_would_fit(tmp_path: Path) -> None:
     """A job of 4 waits from 2 to 8: until 6 o'clock 2 + 2 GPUs lie on two nodes (16 GPU-hours), then a whole node is free (8)."""
     for name, text in (("devices", DEVICES), ("prices", PRICES), ("allocations", JOBS)):

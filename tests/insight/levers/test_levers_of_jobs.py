@@ -67,6 +67,7 @@ def find(books: Books, offers: PriceOffers | None = None) -> dict[str, PriceSavi
     return {lever.lever: lever for lever in found.price_levers}
 
 
+@pytest.mark.long
 def test_a_job_moves_to_the_accelerator_that_is_cheaper_for_certain(tmp_path: Path) -> None:
     """Kernels for half of the time take at most 3.4 times as long on an A100: ten hours become 22 and cost more; a tenth does not.
 
@@ -88,6 +89,7 @@ def test_a_job_moves_to_the_accelerator_that_is_cheaper_for_certain(tmp_path: Pa
     assert "a100-sxm in place of h100-sxm" in found.evidence[0]
 
 
+@pytest.mark.long
 def test_memory_links_and_waiting_people_keep_a_job_where_it_is(tmp_path: Path) -> None:
     """An L4 has 24 GB; GPUs that talk over NVLink, or of which nobody measures it, need it; who serves must not become slower."""
     small = find(make_books(tmp_path / "small", 0.06, 12, ("a", "b"), nvlink_bytes_per_s=0.0))
@@ -137,6 +139,7 @@ def find_power_cap(books: Books) -> PriceSaving | None:
     return next((lever for lever in find_savings(books).price_levers if lever.lever == "power_cap"), None)
 
 
+@pytest.mark.long
 def test_electricity_is_saved_where_memory_is_the_limit(tmp_path: Path, write: Write) -> None:
     """13.7 to 32 % of the kilowatt-hours drawn in the share of time at stake, less what other levers saved, at 0.2 × PUE 1.5."""
     write(OWNED + "price_per_kwh = 0.2\n")
@@ -156,6 +159,7 @@ def test_electricity_is_saved_where_memory_is_the_limit(tmp_path: Path, write: W
     assert any("2205.09646" in sentence for sentence in found.evidence)
 
 
+@pytest.mark.long
 def test_what_is_missing_is_said_and_never_zero(tmp_path: Path, write: Write) -> None:
     """Without a price of electricity, or without power, the saving is not known; colocation by the kilowatt has no such price."""
     write(OWNED)
@@ -173,6 +177,7 @@ def test_what_is_missing_is_said_and_never_zero(tmp_path: Path, write: Write) ->
     assert (found.saved, len(found.missing)) == (None, 2)
 
 
+@pytest.mark.long
 def test_what_the_clock_bounds_keeps_its_power(tmp_path: Path, write: Write) -> None:
     """A healthy job, and one that computes in FP32, would only become slower."""
     write(OWNED + "price_per_kwh = 0.2\n")
@@ -210,6 +215,7 @@ def pick(found: FleetSavings) -> dict[str, float]:
     return {lever.lever: lever.gpu_hours for lever in found.levers if lever.lever in OF_DIAGNOSES}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("cause", "lever"), rest_long(PULLED, 4))
 def test_a_cause_pulls_its_lever(tmp_path: Path, cause: str, lever: str) -> None:
     """It saves the least of what the diagnosis has at stake, or what is left of it, and says which job, why and what to set."""
@@ -223,11 +229,13 @@ def test_a_cause_pulls_its_lever(tmp_path: Path, cause: str, lever: str) -> None
     assert told.confidence_word == "medium"
 
 
+@pytest.mark.long
 def test_healthy_jobs_pull_none(tmp_path: Path) -> None:
     """What is healthy needs no change."""
     assert not pick(find_savings(fill_with(tmp_path / "books", (), (), ())))
 
 
+@pytest.mark.long
 def test_pairs_of_causes_are_not_saved_twice(tmp_path: Path) -> None:
     """Of jobs with two causes, levers together take no more than the union of what both have at stake at least."""
     books = fill_with(tmp_path / "books", ("input_pipeline", "small_batch"), ("communication", "launch_bound"))
@@ -240,6 +248,7 @@ def test_pairs_of_causes_are_not_saved_twice(tmp_path: Path) -> None:
     assert found.saved_at_most <= found.lost * (1 + 1e-12)
 
 
+@pytest.mark.long
 def test_what_was_not_looked_at_is_said(tmp_path: Path) -> None:
     """Where fewer jobs are diagnosed than lose time, each lever of diagnoses says which part of the lost GPU-hours was seen."""
     books = fill_with(tmp_path / "books", ("input_pipeline",), ("host_copies",), ())

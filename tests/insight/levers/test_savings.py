@@ -29,6 +29,7 @@ def saved_by(found: FleetSavings) -> dict[str, float]:
     return {lever.lever: round(lever.gpu_hours, 6) for lever in found.levers}
 
 
+@pytest.mark.long
 def test_each_idle_stretch_is_of_one_lever(tmp_path: Path) -> None:
     """A notebook idle for 4 h, a tail of 2 h and a pause of 3 h: beyond 60, 15 and 30 minutes they are saved, at the price."""
     books = keep(
@@ -58,6 +59,7 @@ def test_each_idle_stretch_is_of_one_lever(tmp_path: Path) -> None:
     assert found.levers[0].saved_per_month == pytest.approx(6.0 * 730 / 10)
 
 
+@pytest.mark.long
 def test_a_gpu_that_is_never_used_is_saved_once(tmp_path: Path) -> None:
     """Two GPUs, one never used, both idle for 4 of 10 h: 10 h of the one, and of the other what lies beyond 30 min."""
     books = keep(
@@ -72,6 +74,7 @@ def test_a_gpu_that_is_never_used_is_saved_once(tmp_path: Path) -> None:
     assert found.lost_gpu_hours == pytest.approx(14.0)
 
 
+@pytest.mark.long
 def test_unobserved_time_is_not_saved(tmp_path: Path) -> None:
     """Of 6 h, 2 h idle, 2 h without samples, 2 h idle: two stretches of 1.5 h beyond the threshold; 2 h are stated as unknown."""
     books = keep(tmp_path, {"a": "n1"}, 7, held("j", ["a"], 0, 7), {"a": [(0, 2, 0.0), (4, 6, 0.0), (6, 7, 1.0)]})
@@ -80,6 +83,7 @@ def test_unobserved_time_is_not_saved(tmp_path: Path) -> None:
     assert found.unknown.unobserved == pytest.approx(2.0)
 
 
+@pytest.mark.long
 def test_without_a_price_hours_are_told_and_no_money(tmp_path: Path) -> None:
     """Unpriced hours are no savings in money, and said to be unpriced."""
     books = keep(tmp_path, {"a": "n1"}, 3, held("j", ["a"], 0, 3), {"a": [(0, 2, 0.0), (2, 3, 1.0)]}, price=None)
@@ -107,6 +111,7 @@ def test_a_free_node_is_given_back_while_nobody_waits(tmp_path: Path) -> None:
     assert saved_by(found)["autoscale_down"] == pytest.approx(2 * (1.5 + 1.4))
 
 
+@pytest.mark.long
 def test_retries_after_the_third_failure_are_spared(tmp_path: Path) -> None:
     """Five attempts of an hour, half active, all fail: of the fourth and the fifth the time that is known to be lost is saved."""
     rows = [row for n in range(5) for row in held("j", ["a"], n, n + 1, attempt=n, end_state="FAILED", user="ann")]
@@ -183,6 +188,7 @@ OF_IDLE = ("cull_notebooks", "release_at_end", "reclaim_idle")
 MOST = 1 + 1e-9
 
 
+@pytest.mark.long
 def test_no_lever_takes_more_than_was_truly_lost(simulated_books: Books, simulated_truth: Truth) -> None:
     """Idle and free GPU-hours that are saved are fewer than the truth's; all together they are less than what was lost."""
     found = find_savings(simulated_books, ("team",))
@@ -233,6 +239,7 @@ def test_a_lever_that_did_nothing_is_told(tmp_path: Path) -> None:
     assert found.days == 2.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lever", ["larger_batch", "mixed_precision", "spot", "committed_base"])
 def test_levers_of_diagnoses_and_of_prices_are_followed_up(tmp_path: Path, lever: str) -> None:
     """Every name that savings prints can be named as done, and did nothing where the work for the same money stayed the same."""
@@ -255,6 +262,7 @@ def test_what_is_given_back_is_in_the_unit_of_the_promise(tmp_path: Path) -> Non
     assert (other.gpu_hours_per_month, other.saved_per_month) == pytest.approx((0.0, 0.0))
 
 
+@pytest.mark.long
 def test_work_counts_and_not_utilization(tmp_path: Path) -> None:
     """Activity rose and tokens fell: tokens are what was wanted, so it became worse."""
     books = two_halves(tmp_path, 0.4, 0.8, (1e6, 0.9e6))

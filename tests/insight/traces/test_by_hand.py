@@ -207,6 +207,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TRACE = ROOT / "examples" / "trace.json"
 
 
+@pytest.mark.long
 def test_seconds_of_a_trace_become_money_at_the_price_of_the_job(tmp_path: Path) -> None:
     """A cause costs its GPU-seconds × the job's cost ÷ its held hours; for the job, its share of the hours in which it worked."""
     Books(tmp_path / "books").add("tables", [ROOT / "examples" / "october"])

@@ -64,6 +64,7 @@ def compare(report: DeviceReport, row: dict[str, str], names: tuple[str, ...]) -
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", rows_of("profiler_traces.csv"), ids=lambda row: row["trace"][-28:])
 def test_kineto_equals_the_arithmetic(row: dict[str, str]) -> None:
     """Every part of the span of every Kineto trace is that of the arithmetic; where nothing ran on a GPU nothing is said."""

@@ -164,6 +164,7 @@ def test_a_question_that_makes_no_sense_is_refused_in_one_line(words: tuple[str,
     assert err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_price_gap_makes_dollars_unknown_for_those_hours_only(run: Run, tmp_path: Path) -> None:
     """An hour without a price is null, not zero; the total says which share of the paid time it speaks of."""
     prices = "from_utc,basis,price_per_gpu_hour\n2026-03-01T01:00:00Z,contracted,8\n"
@@ -207,6 +208,7 @@ def test_doctor_says_that_the_books_balance(run: Run, worked: Path) -> None:
     assert found["residual_cost"] == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [80, 100])
 def test_tables_fit_the_screen(columns: int, run: Run, worked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line of any command is wider than the terminal."""
@@ -252,6 +254,7 @@ def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
         assert values(out) == {"utilization": pytest.approx(0.8), "allocated_gpu_hours": pytest.approx(held)}
 
 
+@pytest.mark.long
 def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
     """A job that two overlapping logs name on one GPU held it once; another job for the same time is refused."""
     for first, holder, code in ((0, "bench", 0), (20, "bench", 0), (30, "other", 2)):
@@ -268,6 +271,7 @@ def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
     assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_logs_that_follow_each_other_are_of_two_jobs(run: Run, tmp_path: Path, order: tuple[int, int]) -> None:
     """A log that begins five seconds after another one ended, with a step of ten, is no second holder, whichever comes first."""
@@ -305,6 +309,7 @@ def test_a_failed_first_import_leaves_nothing(run: Run, tmp_path: Path) -> None:
     assert run("import", "prices", prices, "--store", store)[0] == 0
 
 
+@pytest.mark.long
 def test_a_shorter_copy_of_a_log_takes_nothing_away(run: Run, tmp_path: Path) -> None:
     """The beginning of a log, imported after the whole of it, neither ends its GPUs and holder earlier nor forgets their node."""
     for name, seconds, more in (("whole", 60, ("--node", "n1")), ("head", 30, ())):
@@ -375,6 +380,7 @@ def test_compaction_changes_no_answer(run: Run, store: Path) -> None:
     assert run(*asked)[1] == before
 
 
+@pytest.mark.long
 def test_damage_is_said_by_every_question_and_repaired(run: Run, store: Path) -> None:
     """A damaged file ends every question with a line and exit code 1; after `repair` what is lost is said with every answer."""
     for path in store.glob("samples-*.parquet"):
@@ -490,6 +496,7 @@ def test_names_are_text_in_every_command_and_format(tables: Path, tmp_path: Path
     print_all("show", "cost", "--where", f"team={TEAM}\u202e", "--store", store, code=2)
 
 
+@pytest.mark.long
 def test_file_whose_name_is_no_text_is_imported_and_listed(tmp_path: Path, print_all: Print) -> None:
     """A log called gpu-, byte ff, ESC and a line end, one with byte fe: two imports, listed in every format, found again."""
     store, log = tmp_path / "books", (EXAMPLES / "gpu.csv").read_bytes()
@@ -529,6 +536,7 @@ def test_a_hint_names_the_store(tables: Path, tmp_path: Path, print_all: Print) 
     )
 
 
+@pytest.mark.long
 def test_without_idle_says_what_it_leaves_as_it_is(tables: Path, tmp_path: Path, print_all: Print) -> None:
     """With metrics that are no unit costs it says so, and is refused where none is one."""
     print_all("import", "tables", tables, "--store", tmp_path / "books")

@@ -98,6 +98,7 @@ def complete(line: str) -> list[str]:
     ).stdout.split()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "names"),
     [
@@ -193,6 +194,7 @@ def run_in(*words: str, folder: Path, name: str = "loadfactor", **env: str) -> s
     return subprocess.run(command, capture_output=True, check=False, cwd=folder, env={**os.environ, **env})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -211,6 +213,7 @@ def test_broken_settings_are_one_line(text: str, said: str, tmp_path: Path) -> N
     assert said in done.stderr.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -288,6 +291,7 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("closing", "code", "said"),
     [
@@ -307,6 +311,7 @@ def test_a_stdout_that_takes_nothing_is_one_line_at_most(closing: str, code: int
     assert (done.returncode, done.stderr.decode()) == (code, said)
 
 
+@pytest.mark.long
 def test_words_typed_reach_no_terminal_as_escapes(tmp_path: Path) -> None:
     """Escapes in commands, options and values come back spelled out in what is said of them."""
     evil = "\x1b]0;x\x07\u202e\x9b2J"

@@ -17,6 +17,7 @@ def store(run: Run, tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
+@pytest.mark.long
 def test_days_are_listed_booked_and_published(run: Run, store: Path) -> None:
     """Nothing is stale after an import; every day can be booked again, and no answer changes."""
     before = run("show", "--store", store, "--json")[1]
@@ -52,6 +53,7 @@ def test_refusals_are_a_line(run: Run, store: Path) -> None:
         assert expected in err
 
 
+@pytest.mark.long
 def test_a_job_of_kubernetes_is_printed(run: Run, store: Path) -> None:
     """An indexed Job whose shell gives each index its tasks; each task is in one of them."""
     code, out, _ = run("ledger", "book", "--all", "--engine", "kubernetes", "--store", store, "--json")

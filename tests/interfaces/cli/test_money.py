@@ -48,6 +48,7 @@ def store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     settings.cache_clear()
 
 
+@pytest.mark.long
 def test_budgets_stand_in_one_table_that_the_report_repeats(run: Run, store: Path) -> None:
     """One is overspent, so the command leaves with 1; amounts in JSON are decimal strings; the report says the same."""
     code, out, _ = run("budget", "--store", store)
@@ -71,6 +72,7 @@ cloud,1,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,USD,Tax,,7,7
 """
 
 
+@pytest.mark.long
 def test_the_report_says_who_paid_as_chargeback_does(run: Run, store: Path) -> None:
     """Its table sums to its sentence, pools included, and budgets follow the bill."""
     Path("bill").mkdir()
@@ -128,6 +130,7 @@ def billed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "s"
 
 
+@pytest.mark.long
 def test_the_report_says_who_paid(run: Run, billed_store: Path) -> None:
     """Its statements are those of `chargeback`; it says that nothing is known of GPUs, and what to import."""
     code, out, _ = run("report", "--store", billed_store, "--format", "json")
@@ -162,6 +165,7 @@ def test_doctor_says_which_gpus_are_billed(run: Run, billed_store: Path) -> None
     assert run("doctor", "--store", billed_store)[1].startswith("The books know of no GPU-hours yet")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("question", OF_GPUS)
 def test_questions_of_gpus_are_refused_in_one_line(run: Run, billed_store: Path, question: str) -> None:
     """It says what the books hold, which command answers of a bill, and what to import."""
@@ -172,6 +176,7 @@ def test_questions_of_gpus_are_refused_in_one_line(run: Run, billed_store: Path,
     assert said.count("\n") == 1
 
 
+@pytest.mark.long
 def test_what_bills_answer_is_answered(run: Run, billed_store: Path) -> None:
     """Imports, commitments and statements need no GPUs; no command is named that would be refused."""
     for command in ("imports", "bill commitments", "chargeback --month 2026-10", "chargeback"):
@@ -202,6 +207,7 @@ def test_budgets_follow_the_bill(run: Run, billed_store: Path, tmp_path: Path, m
         settings.cache_clear()
 
 
+@pytest.mark.long
 def test_levers_add_up_and_are_told(run: Run, october: Path) -> None:
     """In JSON `saved_at_most` is the sum of levers and at most what was lost; the page names each."""
     code, out, _ = run("savings", "--by", "team", "--store", october, "--format", "json")

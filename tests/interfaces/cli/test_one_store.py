@@ -56,6 +56,7 @@ def test_folder_with_a_comma_in_its_name_is_one_store(regions: Path, run: Run) -
     assert run("show", "cost", "--store", regions / "eu,old", "--json")[0] == 0
 
 
+@pytest.mark.long
 def test_merged_regions_add_up(regions: Path, run: Run) -> None:
     """eu (10 GPU-hours, $80) and us (10 GPU-hours, $40) merged into `all` are 20 GPU-hours and $120."""
     for region in ("eu", "us"):

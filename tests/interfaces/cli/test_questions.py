@@ -130,6 +130,7 @@ def test_the_help_names_every_dimension() -> None:
     assert NAMED.split(", ") == list(DIMENSIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", [(), ("utilization", "--by", "team"), ("utilization", "--from", "2026-10-05T09:30")])
 def test_a_question_imports_nothing_that_it_does_not_ask(asked: tuple[str, ...], ask: Run, october: Path) -> None:
     """Booked hours are answered without what writes, compiles, draws charts, opens connections or reads live batches."""
@@ -153,6 +154,7 @@ def test_what_was_compiled_before_is_asked_without_the_compiler(
     assert list_imported(("ibis", "sqlglot", "matplotlib", "pandas"), *asked, "--store", str(october)) == "[]\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", [("report", "--job", "481776"), ("seff", "481776"), ("doctor",)])
 def test_arrow_is_used_without_pandas(asked: tuple[str, ...], october: Path) -> None:
     """Arrow imports pandas for its first array where it is installed, in a third of a second; no parameter of SQL does either."""
@@ -348,6 +350,7 @@ def test_what_is_untagged_stands_in_order_of_its_cost(run: Run, tagged_store: Pa
     assert (said["currency"], said["window"]["from"]) == ("USD", "2026-05-01T00:00:00Z")
 
 
+@pytest.mark.long
 def test_a_rule_that_is_suggested_tags_what_it_is_for(run: Run, tagged_store: Path) -> None:
     """Written into loadfactor.toml and applied, nothing of its group is left."""
     for by in ("user,team", "job_name", "job"):
@@ -369,6 +372,7 @@ def test_tags_that_untagged_jobs_have_are_pointed_at(run: Run, tagged_store: Pat
     assert "35 GPU-hours ($70.00) were held by nobody knows whom" in shown
 
 
+@pytest.mark.long
 def test_a_mapping_is_tried_and_then_applied(run: Run, tagged_store: Path) -> None:
     """A dry run says the same as the real one; the second real one has nothing to do."""
     words = ("retag", "--mapping", "mapping.csv", "--store", tagged_store)

@@ -102,6 +102,7 @@ def test_a_user_reads_of_their_jobs(weeks: Books) -> None:
     assert "bob" not in str(found)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("configured")
 def test_who_opted_out_is_not_named_and_a_team_reads_its_own(weeks: Books) -> None:
     """Bob is counted among those who opted out; vision sees its own budget, target and wastes alone."""
@@ -115,6 +116,7 @@ def test_who_opted_out_is_not_named_and_a_team_reads_its_own(weeks: Books) -> No
     assert {of.user for of in team.data.wastes} == {"ann"}
 
 
+@pytest.mark.long
 def test_alerts_of_the_period_are_counted(tmp_path: Path) -> None:
     """What fired in that week, by rule; one that ended before it, or is of another team, is not of it."""
     for name, text in WEEKS.items():
@@ -145,6 +147,7 @@ def test_the_last_whole_period_is_taken() -> None:
     assert find_last("month", (start, end), end, UTC).name == "2026-10"
 
 
+@pytest.mark.long
 def test_the_command_says_what_would_be_sent(october: Path, run: Run) -> None:
     """It prints the page, says that nobody is configured, and takes one period."""
     code, out, _ = run("digest", "--weekly", "--dry-run", "--store", october)
@@ -156,6 +159,7 @@ def test_the_command_says_what_would_be_sent(october: Path, run: Run) -> None:
     assert run("digest", "--team", "visoin", "--store", october)[2].count("vision")
 
 
+@pytest.mark.long
 def test_gpus_that_come_and_go_are_said(tmp_path: Path) -> None:
     """In a week a pool lost a GPU and one has three more; one with as many as before is not named, and of a team none is."""
     rows = [

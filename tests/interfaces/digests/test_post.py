@@ -98,6 +98,7 @@ def test_a_mail_holds_text_html_and_pictures(books: Books, mail: tuple[Mailbox, 
     assert "<svg" not in html.get_content()
 
 
+@pytest.mark.long
 def test_each_is_sent_once_a_period(books: Books, mail: tuple[Mailbox, MailServer]) -> None:
     """What was over when a digest was first seen is not sent; the next period is, once, whoever looks and however often."""
     settings = make_settings(mail[1], FLEET, USERS, notices={"opt_out": ["bob"]})
@@ -131,6 +132,7 @@ def test_what_is_not_taken_is_tried_again(books: Books, mail: tuple[Mailbox, Mai
     assert [of.state for of in list_sent(books.store.folder)] == ["refused"]
 
 
+@pytest.mark.long
 def test_one_that_cannot_be_made_holds_up_no_other(
     books: Books, mail: tuple[Mailbox, MailServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +183,7 @@ def test_mail_is_encrypted_and_logs_in(
         assert len(mailbox.mails) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["slack", "teams"])
 def test_chats_and_folders_get_it(kind: str, books: Books, tmp_path: Path) -> None:
     """A message that a chat takes, and files whose names say digest, period and team; no server for mail is needed."""
@@ -212,6 +215,7 @@ def test_chats_and_folders_get_it(kind: str, books: Books, tmp_path: Path) -> No
     assert "team vision" in (tmp_path / f"{name_file(table['name'])} 2026-W42 vision.html").read_text()
 
 
+@pytest.mark.long
 def test_teams_with_like_names_get_a_file_each(tmp_path: Path) -> None:
     """The digests of vision/a, vision a, Vision_a and vision_a are four files, and each speaks of its own team."""
     teams = ("vision/a", "vision a", "Vision_a", "vision_a")
@@ -229,6 +233,7 @@ def test_teams_with_like_names_get_a_file_each(tmp_path: Path) -> None:
         assert f"team {team} was" in (tmp_path / "out" / f"weekly 2026-W42 {name_file(team)}.txt").read_text()
 
 
+@pytest.mark.long
 def test_names_from_data_reach_nobody_and_are_no_markup(mail: tuple[Mailbox, MailServer], tmp_path: Path) -> None:
     """A user called like two addresses gets no mail, a job called like markup is text in the mail and in a chat."""
     for name, text in WEEKS.items():
@@ -249,6 +254,7 @@ def test_names_from_data_reach_nobody_and_are_no_markup(mail: tuple[Mailbox, Mai
     assert "<img src=x" not in html.get_content()
 
 
+@pytest.mark.long
 def test_the_command_sends_and_says_what_would_be_sent(
     books: Books, mail: tuple[Mailbox, MailServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:

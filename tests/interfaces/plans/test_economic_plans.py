@@ -286,6 +286,7 @@ def test_simulated_and_closed_form_losses_are_labelled(history: Path) -> None:
     assert "as simulated" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["srtf", "srsf", "fair", "preempt"])
 def test_schedulers_that_stop_jobs_may_wake_by_the_clock(name: str, history: Path) -> None:
     """A scheduler that wakes every ten minutes makes jobs wait longer than one that acts at once."""
@@ -387,6 +388,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
+@pytest.mark.long
 def test_break_even_of_a_measured_load(store: Path) -> None:
     """One request/s in the busiest hour saturates a replica of $4 an hour; at 0.5/s it is half full, and the floor is 46 %."""
     page = loadfactor.plan_breakeven(store=store, api_price=(4.0,))
@@ -404,6 +406,7 @@ def test_break_even_of_a_measured_load(store: Path) -> None:
     assert "lies below the floor" in render_text(cheaper.document, 100)
 
 
+@pytest.mark.long
 def test_a_window_of_the_measured_load(store: Path) -> None:
     """The first hour alone is busy throughout; the last hour has no request; a window needs books, and something in it."""
     plan = loadfactor.plan_breakeven(store=store, api_price=(4.0,), start="2026-01-01", end="2026-01-01T01:00Z").data
@@ -426,6 +429,7 @@ def test_what_is_given_comes_before_what_was_measured(store: Path) -> None:
     assert plan.measured_share == pytest.approx(0.25, rel=1e-12)
 
 
+@pytest.mark.long
 def test_a_fleet_for_a_measured_load(store: Path) -> None:
     """`plan serve` draws as many requests a day of the measured lengths, and holds the measured load against its layout."""
     page = loadfactor.plan_serving(store=store, job="chat", model="llama-3.1-8b", arrivals="poisson", shape="flat")

@@ -100,6 +100,7 @@ def ask(run: Run, store: Path, *words: object) -> Any:
     return json.loads(out)
 
 
+@pytest.mark.long
 def test_weeks_stand_with_their_ranges_by_team_and_pool(run: Run, history: Path) -> None:
     """Weeks follow the history one after another; the last week and the cost are those of `show`; groups add up to the fleet."""
     found = ask(run, history, "--by", "team,pool", "--weeks", 3)
@@ -130,6 +131,7 @@ def test_weeks_stand_with_their_ranges_by_team_and_pool(run: Run, history: Path)
     assert "2026-11-20" < pool["runs_out"] < "2026-12-15"
 
 
+@pytest.mark.long
 def test_more_gpus_are_full_later(run: Run, history: Path) -> None:
     """Eight more than 12 last ln(20 ÷ 12) ÷ ln(1 + growth) weeks longer, at 8 × 730 h × $2 a month; 10,000 pay for 6."""
     found = ask(run, history, "--marginal")

@@ -26,6 +26,7 @@ def test_more_gpus_and_money_for_training_are_the_run_planned_on_them() -> None:
     assert money.cost_per_unit == pytest.approx(now.cost_per_mtok)
 
 
+@pytest.mark.long
 def test_more_gpus_and_money_for_reinforcement_learning_are_its_steps_planned_on_them() -> None:
     """Steps a day and cost of 24 GPUs are those of `plan rl` for them; 10,000 pay for so many steps more."""
     asked: dict[str, Any] = {"model": "qwen3-0.6b", "prompts": 16, "price_per_gpu_hour": 2.0}

@@ -71,6 +71,7 @@ def watch(*pages: str) -> list[float]:
     return [seen.prompt_tokens, seen.output_tokens, seen.ttft_s, seen.tpot_s]
 
 
+@pytest.mark.long
 def test_two_pages_of_a_running_engine_are_a_load_test() -> None:
     """Of SGLang: what its counters and histograms grew by, over the requests that ended; and the plan says what it changed."""
     assert watch(sglang(1), sglang(4)) == pytest.approx([1000, 200, 0.1, 0.008])

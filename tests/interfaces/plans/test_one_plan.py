@@ -76,6 +76,7 @@ def test_no_smaller_fleet_keeps_the_objective(seed: int) -> None:
         assert not size_fleet(replace(morning, replicas=fleet.replicas - 1)).keeps(morning.wanted_share)
 
 
+@pytest.mark.long
 def test_a_layout_that_equations_rank_later_is_taken_where_the_first_needs_more_gpus() -> None:
     """Two ranks that equations choose miss the objective on 4 GPUs of theirs; one replica of four ranks keeps it."""
     service = ServiceRequest(**draw_service(Random(156)))

@@ -249,6 +249,7 @@ def test_every_heading_says_where_its_numbers_come_from(small_page: Page) -> Non
         assert len(labels) == (2 if compares else 1), section.title
 
 
+@pytest.mark.long
 def test_the_function_of_serving_returns_what_the_command_prints(small_page: Page) -> None:
     """`plan_serving()` takes the options of the command under their names and holds the same numbers."""
     words = ("--model", "llama-3.1-8b", "--users", "2k", "--price-per-gpu-hour", "2", "--json")
@@ -256,6 +257,7 @@ def test_the_function_of_serving_returns_what_the_command_prints(small_page: Pag
     assert small_page.data.currency == "USD"
 
 
+@pytest.mark.long
 def test_a_fleet_is_planned_without_a_price() -> None:
     """Where nobody knows what a GPU-hour costs, everything but money is as with any price, and money is unknown, not nothing."""
     page, priced = (
@@ -274,6 +276,7 @@ def test_a_fleet_is_planned_without_a_price() -> None:
     assert "$" not in repr(page)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("users", rest_long((200_000, 2_000)))
 def test_a_given_number_of_replicas_is_kept(users: int) -> None:
     """`--replicas 5` plans five replicas, also where only part of the demand is simulated; each carries its share."""
@@ -393,6 +396,7 @@ def test_what_makes_no_sense_is_refused_with_the_range(name: str, item: Option) 
         assert len(said) < 250
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "item"), ENDED)
 def test_the_ends_of_a_range_give_a_finite_answer_or_a_reason(
     name: str, item: Option, jobs: Path, monkeypatch: pytest.MonkeyPatch
@@ -439,6 +443,7 @@ def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
         yield key, value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -114,6 +114,7 @@ def test_prometheus_takes_them(rules: Path) -> None:
         assert one["annotations"]["runbook_url"] == f"docs/alerts.md#{rule.name}"
 
 
+@pytest.mark.long
 @needs_promtool
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_fires_stays_and_ends(rule: Rule, rules: Path, tmp_path: Path) -> None:
@@ -338,6 +339,7 @@ def test_every_rule_is_said_or_named(dcgm_rules: Path) -> None:
     assert said == {rule.name for rule in RULES if rule.name in TRANSLATIONS or isinstance(rule.condition, Threshold)}
 
 
+@pytest.mark.long
 @needs_promtool
 @pytest.mark.parametrize("name", rest_long(FAULTS))
 def test_a_rule_fires_on_its_fault_alone(name: str, dcgm_rules: Path, tmp_path: Path) -> None:

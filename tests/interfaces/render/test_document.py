@@ -357,6 +357,7 @@ def cells_of(page: Document) -> list[str]:
     return [spell_out(str(row[0])) for row in page.sections[0].tables[0].rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [80, 100])
 def test_no_hidden_character_reaches_a_terminal(width: int) -> None:
     """Tables, tiles, charts and notes hold no control character, and no line is wider than the terminal."""
@@ -475,6 +476,7 @@ def test_names_in_html_are_text() -> None:
             assert all(name in words for name in cells_of(page))
 
 
+@pytest.mark.long
 def test_names_in_pictures_are_text(tmp_path: Path) -> None:
     """An SVG is well formed with every name in it as it is, and a PNG is drawn without a word on standard error."""
     with warnings.catch_warnings():

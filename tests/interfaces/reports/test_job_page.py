@@ -54,6 +54,7 @@ def test_the_invoice_adds_up(page: Document) -> None:
     assert page.headline.startswith("Job train cost $20.00 for 10 GPU-hours.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("counted", [True, False])
 def test_the_cost_of_what_is_shared_is_divided_by_who_used_it(tmp_path: Path, counted: bool) -> None:
     """Of $20, $2 are idle; of 2,080 tokens by weight that engines counted gateways logged 1,040 and 520; where none did, 1,560."""
@@ -240,6 +241,7 @@ def ask(run: Run, *command: object) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 def test_the_report_says_on_request_what_diagnose_and_savings_say(run: Run, october: Path) -> None:
     """`--why` holds both answers whole, and its first sentences are their headlines."""
     report = ask(run, "report", "--why", "--store", october)
@@ -264,6 +266,7 @@ def test_an_ordinary_report_says_who_answers(run: Run, october: Path) -> None:
         assert command.endswith("--from 2026-10-06T00:00:00+00:00")
 
 
+@pytest.mark.long
 def test_a_team_has_its_own_causes_and_its_row_of_the_savings(run: Run, october: Path) -> None:
     """With `--where team=…` the jobs of that team are diagnosed, and of savings its row is told."""
     report = ask(run, "report", "--why", "--where", "team=research", "--store", october)
@@ -292,6 +295,7 @@ def test_the_page_of_a_job_has_its_diagnosis_and_its_traces(october: Path) -> No
     assert cost.cost == pytest.approx(0.09 / 3600 * 2.35, rel=1e-3)  # at $2.35 per GPU-hour
 
 
+@pytest.mark.long
 def test_a_trace_with_its_job_is_told_beside_the_books(run: Run, october: Path) -> None:
     """`diagnose TRACE --job J` says what the books say of the job, and whether both name a class in common."""
     found = ask(run, "diagnose", TRACE, "--job", JOB, "--store", october)

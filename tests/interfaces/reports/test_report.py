@@ -240,6 +240,7 @@ def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
     assert set(groups["readings"][0]["by"]) == {"user", "purpose"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -313,6 +314,7 @@ def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_tru
     assert "  − unallocated" not in rows
 
 
+@pytest.mark.long
 def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated_books: Books) -> None:
     """The sentence on top names the filter, every time is told in the zone asked for, and commands ask the same question."""
     start, end = simulated_books.span

@@ -91,6 +91,7 @@ def test_a_job_is_said_in_ten_lines(store: Path, run: Run) -> None:
         assert words in out, words
 
 
+@pytest.mark.long
 def test_an_array_and_a_het_job_are_their_parts(store: Path, run: Run) -> None:
     """`80` are its tasks, `81` is the raw number of the first, `80_2.batch` a step of the second; without samples that is said."""
     for given, jobs in (("80", ["80_1", "80_2"]), ("81", ["80_1"]), ("80_2.batch", ["80_2"]), ("90", ["90+0", "90+1"])):

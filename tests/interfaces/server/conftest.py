@@ -142,7 +142,7 @@ def serve(books: Books, bounds: Bounds | None = None, window: GaugeWindow | None
     """A client of a server over these books, in the moment at which they end."""
     guard = Guard(TokenFile(books.store.folder))
     app = make_app(
-        books, Remembering(), guard, bounds, window or GaugeWindow(wait_s=60), lambda: (START + HOURS * HOUR) / 1000
+        books, Remembering(), guard, bounds, window or GaugeWindow(wait_s=3600), lambda: (START + HOURS * HOUR) / 1000
     )
     return TestClient(app, LOCAL, raise_server_exceptions=False, client=("127.0.0.1", 5000))
 

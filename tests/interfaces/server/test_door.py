@@ -141,6 +141,7 @@ def test_a_session_is_bounded(tmp_path: Path) -> None:
         guard.admit(caller, "fleet")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("peer", "headers", "path", "status"),
     [

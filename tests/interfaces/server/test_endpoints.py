@@ -170,6 +170,7 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(client: TestClient) ->
     assert (again.status_code, again.content, other.status_code) == (304, b"", 200)
 
 
+@pytest.mark.long
 def test_any_number_of_servers_read_one_store(fleet: Path, tmp_path: Path) -> None:
     """Behind one proxy a copy that one gave is right at the other; after a writer came both give what is new, under one tag."""
     writer = Books(tmp_path / "books")
@@ -309,6 +310,7 @@ def scrape(client: TestClient) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 def test_the_fleet_over_the_last_hour(client: TestClient) -> None:
     """Gauges speak of the last hour, of all and of each part, with the coverage of each metric."""
     found = scrape(client)
@@ -349,6 +351,7 @@ def test_empty_books_show_the_server_alone(empty: Books) -> None:
         assert all(name.startswith(("loadfactor_server_", "process_")) for name in scrape(client))
 
 
+@pytest.mark.long
 def test_the_process_is_measured(client: TestClient) -> None:
     """As Prometheus' own clients name it, and `promtool` has nothing to say of the names and types of the server."""
     before, found, now_s = time.process_time(), scrape(client), time.time()

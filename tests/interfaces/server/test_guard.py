@@ -175,6 +175,7 @@ def ask(client: TestClient, method: str, path: str, token: str | None) -> tuple[
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("right", ["read", "write", "read-team", "nobody's team", "revoked", "wrong", "none"])
 def test_every_endpoint_asks_for_its_token(guarded: TestClient, tokens: dict[str, str | None], right: str) -> None:
     """An endpoint admits the tokens that grant what it needs: 401 without one, 403 with another one."""
@@ -233,6 +234,7 @@ def leave_echoes_out(question: str, said: str) -> str:
     return said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("right", rest_long(["nobody's team", "read-team"]))
 def test_a_teams_token_says_nothing_of_another_team(
     guarded: TestClient, tokens: dict[str, str | None], right: str
@@ -270,6 +272,7 @@ def test_a_teams_numbers_are_those_of_the_whole(guarded: TestClient, tokens: dic
     assert of_team == [reading for reading in of_all if reading["by"]["team"] == MINE]
 
 
+@pytest.mark.long
 def test_a_name_of_another_team_is_as_unknown_as_one_of_nobody(
     guarded: TestClient, tokens: dict[str, str | None]
 ) -> None:

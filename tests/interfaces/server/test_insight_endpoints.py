@@ -74,6 +74,7 @@ from loadfactor.store.tokens import create_token
 from loadfactor.tables.schema import DIMENSIONS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "asked"),
     [
@@ -108,6 +109,7 @@ def test_savings_are_what_savings_prints(
     assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     [
@@ -124,6 +126,7 @@ def test_openapi_describes_every_field_of_an_answer(client: TestClient, kind: ty
     assert {name.rstrip("_") for name in own} == set(described["properties"]) == set(described["required"])
 
 
+@pytest.mark.long
 def test_two_runs_are_what_compare_prints(
     client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +365,7 @@ def test_every_endpoint_is_described(client: TestClient) -> None:
     assert {"ErrorAnswer", "ReadingsAnswer", "ReceiptAnswer"} <= set(document["components"]["schemas"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cases", CASES)
 @pytest.mark.parametrize(("method", "path"), DESCRIBED)
 def test_whatever_is_asked_is_answered_as_described(fuzzed: TestClient, method: str, path: str, cases: int) -> None:

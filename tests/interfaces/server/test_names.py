@@ -35,6 +35,7 @@ def open_client(books: Books, *proxies: str, users: ProxyUsers | None = None, ho
     return TestClient(app, LOCAL, raise_server_exceptions=False, client=("127.0.0.1", 5000), follow_redirects=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("proxies", [(), ("127.0.0.0/8",)])
 @pytest.mark.parametrize("users", [None, USERS])
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])

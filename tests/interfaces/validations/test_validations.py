@@ -250,6 +250,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         run("validate", "train", "--rows", str(tmp_path))
 
 
+@pytest.mark.long
 def test_the_headline_equals_its_table() -> None:
     """The sentence counts and averages what the last line of the table of errors does."""
     headline = " ".join(run("validate", "train", "--brief").split("\n\n")[0].split())

@@ -48,6 +48,7 @@ def read_until_made(browser: TestClient, path: str) -> str:
     raise AssertionError(f"{path} is never made")
 
 
+@pytest.mark.long
 def test_a_diagnosis_is_made_beside_and_kept(books: Books) -> None:
     """The page says how far it is and looks again; then it has the answer and when it was made, for a program, too."""
     with serve(books) as browser:
@@ -90,6 +91,7 @@ def test_damaged_books_are_no_mistake_of_who_asks(tmp_path: Path, monkeypatch: p
             assert all("is damaged" in answer.text and answer.headers["retry-after"] for answer in answers)
 
 
+@pytest.mark.long
 def test_a_team_has_a_diagnosis_of_its_own(tmp_path: Path) -> None:
     """Kept apart from that of the fleet, whoever asked first."""
     books = Books(tmp_path / "books")
@@ -165,6 +167,7 @@ def test_a_form_names_the_field_that_is_wrong() -> None:
     assert "no field called 'store'" in form.error
 
 
+@pytest.mark.long
 def test_a_plan_is_its_address(books: Books) -> None:
     """The page has the answer of the command and the fields that give it; two stand side by side, with what differs."""
     with serve(books) as browser:

@@ -165,6 +165,7 @@ def test_pages_are_json_and_csv_too(books: Books, tokens: dict[str, str]) -> Non
         assert {"Authorization", "Cookie"} <= {*of_team.headers["vary"].split(", ")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("right", rest_long(["read-team", "nobody's team"]))
 def test_a_teams_pages_say_nothing_of_another_team(books: Books, tokens: dict[str, str], right: str) -> None:
     """No page, form, refusal or header, of its own names or of theirs, holds a name, a price or a share of theirs."""
@@ -213,6 +214,7 @@ FORMS = (
 """Forms that name a thing: acknowledge, silence, lift, save a view, remove one."""
 
 
+@pytest.mark.long
 def test_what_is_there_and_forbidden_is_as_what_is_not_there(
     books: Books, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +271,7 @@ def test_forms_that_name_what_is_forbidden_are_as_of_what_is_not_there(tmp_path:
     assert [view.name for view in list_views(folder, name_owner(theirs[0].id, ""))] == [THEIRS]
 
 
+@pytest.mark.long
 def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> None:
     """The digest and the statement of a team are what the commands say, in every form; a team has its own alone."""
     bearer = {"authorization": f"Bearer {tokens['read']}"}
@@ -313,6 +316,7 @@ def test_documents_are_pages_and_files(books: Books, tokens: dict[str, str]) -> 
         )
 
 
+@pytest.mark.long
 def test_pages_ask_for_their_tokens(books: Books, tokens: dict[str, str]) -> None:
     """Without one a browser is sent to sign in, with one of a team pages of the fleet are refused, as a page."""
     with serve(books) as browser:
@@ -383,6 +387,7 @@ def test_thousands_are_parted_as_the_reader_reads_them(books: Books, tokens: dic
             assert len(texts) == 1
 
 
+@pytest.mark.long
 def test_a_view_is_saved_listed_and_removed_by_forms(tmp_path: Path) -> None:
     """By whoever reads, for themselves alone; not without the key of the page, from elsewhere, or for what is no page."""
     books = Books(tmp_path / "books")
@@ -514,6 +519,7 @@ def test_live_pages_show_the_last_days(tmp_path: Path) -> None:
     assert found_hours == [[2.0], [1.0]]
 
 
+@pytest.mark.long
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     """Of teams and jobs: on every page that names them, in links, and as the name of a page itself."""
     folder = tmp_path / "tables"
@@ -616,6 +622,7 @@ def test_the_heat_map_is_one_byte_a_cell(books: Books, tokens: dict[str, str]) -
     assert len(json.loads(by_node.content.partition(b"\n")[0])["rows"][0]) == 1
 
 
+@pytest.mark.long
 def test_a_kept_page_is_of_its_reader_and_its_books(tmp_path: Path) -> None:
     """What was worked out for who reads everything is not given to a team, nor after an import."""
     books = Books(tmp_path / "books")

@@ -156,6 +156,7 @@ def test_an_asynchronous_step_is_the_longer_half() -> None:
     assert one.step_s >= steps[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"staleness": 1}, {"staleness": 2, "partial_rollouts": True}])
 def test_more_gpus_are_never_slower(options: dict[str, Any]) -> None:
     """Each number of GPUs holds the divisions of the ones before."""
@@ -198,6 +199,7 @@ def test_a_run_takes_longer_by_what_failures_cost() -> None:
         plan_rl(ask(gpu_mtbf_h=0.05, restart_s=900))
 
 
+@pytest.mark.long
 def test_a_measured_step_moves_the_framework_and_each_half() -> None:
     """Both halves twice as long: most of it is the framework's. What was measured is predicted then, in a narrower range."""
     question = ask(framework_factor=None, placement="colocated")

@@ -307,6 +307,7 @@ def test_memory_does_not_grow_with_the_trace(simple_fleet: ServingFleet) -> None
 QUEUES = {"M/M/1": (1, 0.8, 1.0), "M/M/10": (10, 8.0, 1.0), "M/D/1": (1, 0.8, 0.0), "M/G/1": (1, 0.7, 4.0)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUEUES)
 def test_queues_agree_with_closed_forms(name: str) -> None:
     """With service times given, mean waits are within 2 % of the closed form, or it lies in the 95 % interval of batch means."""

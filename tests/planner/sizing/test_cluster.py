@@ -30,6 +30,7 @@ POLICIES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arrivals_per_s", "servers", "service", "cv2", "jobs"),
     [

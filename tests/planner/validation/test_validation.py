@@ -175,6 +175,7 @@ RAN = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_published_runs_are_said_to_fit(shared: Path) -> None:
     """Of the runs that ran, 99 % fit by the equations; of what does not, the largest part is named."""
     files = tuple(shared / "truth" / f"{name}.csv" for name in RAN)
@@ -239,6 +240,7 @@ def compared(shared: Path, name: str) -> list[Comparison]:
     return compare_rows(name, file.rows)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "rows", "mean", "worst"),
     [
@@ -347,6 +349,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
     assert 0.75 <= errors.covered_share <= 0.9
 
 
+@pytest.mark.long
 def test_what_is_farther_from_what_was_fitted_has_the_wider_range() -> None:
     """One word beside every headline and in the JSON; a range holds those of all that is nearer."""
     given = {"model": "llama-3.1-70b", "tokens": 1e12, "seq": 8192, "datatype": "fp8"}
@@ -434,6 +437,7 @@ def test_offline_throughput_is_predicted(shared: Path) -> None:
     assert max(errors) <= 0.5
 
 
+@pytest.mark.long
 def test_groups_of_serving_rows_are_met_as_when_each_pair_had_its_own_constants(shared: Path) -> None:
     """What a fit of shared constants gave up before: experts of 4 bits, releases, and the time to the first token."""
     path = shared / "truth" / "serving_concurrency_sweeps_from_silicon_sample.csv"

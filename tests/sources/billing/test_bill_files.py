@@ -94,6 +94,7 @@ def test_maps_of_parquet_are_tags(tmp_path: Path, kind: str) -> None:
     assert read_bill(SOURCE, tmp_path / "bill.parquet").column("Tags") == ['{"app":"x","team":"nlp"}']
 
 
+@pytest.mark.long
 def test_large_bills_come_in_batches(tmp_path: Path) -> None:
     """150,000 rows are three batches, and their sum is exact."""
     text = io.StringIO()

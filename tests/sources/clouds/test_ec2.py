@@ -61,6 +61,7 @@ def write_answers(folder: Path, instances: list[dict[str, Any]], *others: dict[s
     return tuple(paths)
 
 
+@pytest.mark.long
 @mock_aws
 def test_answers_through_amazons_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines with eight GPUs and with one, tags, a machine without GPUs, and one that was ended: over pages of the client."""
@@ -135,6 +136,7 @@ def test_what_ends_ends_when_it_is_said(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_spot_instance_costs_what_the_history_says(tmp_path: Path) -> None:
     """Of its type, zone and platform, from step to step, for each of its GPUs; one that is no spot instance has no price."""
     where = {"Placement": {"AvailabilityZone": "eu-west-1a"}, "PlatformDetails": "Linux/UNIX"}
@@ -198,6 +200,7 @@ def test_whatever_is_broken_is_read_or_refused() -> None:
     assert count > len(WHOLE)
 
 
+@pytest.mark.long
 def test_gpus_that_are_sampled_too_count_once(tmp_path: Path) -> None:
     """Answers of every hour are one span, cut where an instance vanished; a GPU that CloudWatch names is the same one."""
     store = tmp_path / "books"

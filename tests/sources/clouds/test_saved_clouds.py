@@ -311,6 +311,7 @@ def test_what_gcloud_printed_and_pages_of_the_api(tmp_path: Path) -> None:
     assert seen[0].gaps == {"instances of a type with GPUs that list none": 1}
 
 
+@pytest.mark.long
 def test_gpus_that_the_ops_agent_names_count_once(tmp_path: Path) -> None:
     """Two hours of an instance with one GPU, of which the agent speaks in one, are two GPU-hours held by it."""
     books = Books.open(tmp_path / "books", create=True)

@@ -265,6 +265,7 @@ def test_mig_instances_repeat_the_event_of_their_gpu() -> None:
 STEP = st.fixed_dictionaries({name: st.sampled_from([0, 0, 1, 4, 79]) for name in NAMES})
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=30)
 @given(st.lists(STEP, min_size=1, max_size=12), st.sets(st.integers(1, 11)))
 def test_a_log_in_pieces_tells_what_the_whole_tells(steps: list[dict[str, int]], cuts: set[int]) -> None:

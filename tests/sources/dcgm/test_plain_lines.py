@@ -48,6 +48,7 @@ def decode(careful: bool, inputs: list[Input], held: int = 0, **options: object)
         return sorted(rows), gaps
 
 
+@pytest.mark.long
 @settings(max_examples=75, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_scanner_and_careful_reader_agree(seed: int) -> None:
@@ -67,6 +68,7 @@ NUMBER = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=20))
 def test_numbers_and_times_are_read_to_the_last_bit(pairs: list[tuple[str, str]]) -> None:
@@ -183,6 +185,7 @@ def read(data: bytes, **options: object) -> dict[str, list[dict[str, object]]]:
     return rows
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(
     st.one_of(st.binary(max_size=300), st.lists(st.one_of(LINE, JUNK), max_size=30).map(lambda x: "".join(x).encode())),

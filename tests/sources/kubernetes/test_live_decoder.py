@@ -69,6 +69,7 @@ def refuse(content):
 PATHS = list(list_paths(WHOLE))
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), ODD), max_size=4))
 def test_odd_values_never_end_in_a_traceback(changes):
@@ -215,6 +216,7 @@ def test_what_was_told_is_not_told_again():
     assert not list(decoder.drain())
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), ODD), max_size=4), st.sampled_from(["ADDED", "DELETED"]))
 def test_odd_objects_are_pruned_and_decoded(changes, what):

@@ -342,6 +342,7 @@ def test_any_truncation_keeps_a_prefix(at):
     assert all(v is None or v == whole[len(cut) - 1][k] for k, v in (cut[-1] if cut else {}).items())
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_column_order_and_units_change_nothing(data, count, shuffle: random.Random):

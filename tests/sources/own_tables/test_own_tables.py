@@ -155,6 +155,7 @@ print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Linux alone says the peak of one process and not that of its parent"
 )
@@ -211,6 +212,7 @@ DOCUMENT = PROJECT / "docs" / "bring-your-own-data.md"
 EXAMPLES = PROJECT / "examples"
 
 
+@pytest.mark.long
 def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> None:
     """8 GPUs × 1.25 h at $8, 60 % busy, 200,000 samples: 10 GPU-hours, 6 effective, $80, $13.33, $0.0004."""
     text = DOCUMENT.read_text(encoding="utf-8")
@@ -481,6 +483,7 @@ def test_exchange_rates_may_be_dated_by_the_day(tmp_path: Path) -> None:
     assert (row["currency"], row["from_utc"], row["rate"]) == ("EUR", 1_777_593_600_000, 1.1)
 
 
+@pytest.mark.long
 def test_parquet_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
     """A text that a dictionary repeats 20,000 times, and one packed into kilobytes, are refused before they are unpacked."""
     again = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), pa.array(["x" * 1_000_000]))

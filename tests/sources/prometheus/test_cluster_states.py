@@ -261,6 +261,7 @@ def test_clusters_are_kept_apart() -> None:
     assert {json.loads(row["tags"])["cluster"] for row in rows["allocations"]} == {"a", "b"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_any_damage_is_one_line_or_rows(seed: int) -> None:
     """Bytes that are lost, doubled or changed, and names that are hostile: no traceback, and never more GPUs than were held."""

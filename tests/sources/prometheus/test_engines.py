@@ -72,6 +72,7 @@ class Counted:
         return add_up(self.rows)
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(st.integers(0, 10_000))
 def test_samples_are_counted_as_pages(seed: int) -> None:

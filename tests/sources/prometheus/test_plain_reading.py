@@ -107,6 +107,7 @@ def book(bodies: list[list[Sample]], taken: set[int]) -> Read:
     return found  # type: ignore[return-value]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_values_and_rates_are_those_of_a_plain_reading(seed: int) -> None:
@@ -209,6 +210,7 @@ def list_widest(booked: Booked, name: str) -> list[dict[str, object]]:
     return [other for other in rows if not any(covers(row, other) for row in rows)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
 def test_killed_anywhere(seed):
     """Rows, rates, and since when devices and allocations are there: all as if nothing had happened, and each event once."""

@@ -257,6 +257,7 @@ def test_what_is_remembered_is_bounded() -> None:
             assert scan_all(scanner, known, pack_request(sent)) == expected
 
 
+@pytest.mark.long
 def test_many_samples_and_series_in_one_request() -> None:
     """Room grows as a request needs it."""
     scanner, known = make_scanner()

@@ -143,6 +143,7 @@ def test_the_real_fleet_adds_up_to_the_checked_hours(shared: Path) -> None:
     assert idle == pytest.approx(720.5908, abs=5e-5)
 
 
+@pytest.mark.long
 def test_memory_and_requests_of_the_real_fleet_match_the_files(shared: Path) -> None:
     """Memory is joined by pod and time, requests are rate × step; what has no place is counted as a gap."""
     folder = shared / "data" / "utilization"

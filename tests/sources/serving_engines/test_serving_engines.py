@@ -342,6 +342,7 @@ def read_saved(pages: list[tuple[float, str]]) -> tuple[Totals, dict[str, int]]:
     return dict(totals), unknown
 
 
+@pytest.mark.long
 @given(st.integers(0, 10_000))
 def test_scraped_pages_are_counted_as_saved_ones(seed: int) -> None:
     """Restarts, gaps, several processes behind the name, with and without starts, and a counter that goes and comes."""
@@ -368,6 +369,7 @@ def test_scraped_pages_are_counted_as_saved_ones(seed: int) -> None:
     assert (live.end(second).totals, dict(live.unknown)) == read_saved(pages)
 
 
+@pytest.mark.long
 @given(st.integers(0, 10_000), st.integers(2, 4))
 def test_replicas_that_nothing_tells_apart_tell_nothing(seed: int, replicas: int) -> None:
     """Whichever answers, and whatever they count: not one token counts."""

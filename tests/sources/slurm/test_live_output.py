@@ -389,6 +389,7 @@ OUTPUT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", OUTPUT)
 def test_damaged_output_is_read_or_refused_in_one_line(kind):
     """No traceback, and nothing enters that may not."""

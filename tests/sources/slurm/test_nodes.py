@@ -47,6 +47,7 @@ def write_scontrol() -> str:
     return "\n\n".join(out) + "\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "nodes",
     [

@@ -120,6 +120,7 @@ def list_open(at_s: int) -> set[int]:
     return {start for start, end, _ in TRUTH if start <= at_s < end}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit_s", [None, LIMIT_S])
 @pytest.mark.parametrize("lag_s", [0, 6, AWAY_S])
 def test_each_run_of_a_requeued_job_is_booked_once(lag_s: int, limit_s: int | None) -> None:

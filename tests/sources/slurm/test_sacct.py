@@ -519,6 +519,7 @@ def test_any_json_is_read_or_refused(value: Any):
     assert all(one.busy_share is None or 0 <= one.busy_share <= 1 for one in nodes.values())
 
 
+@pytest.mark.long
 def test_summaries_are_in_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Some jobs have one and some do not: all are booked, and the columns of the others are empty. No number is made of them."""
     rows = [job("1", AdminComment=summarize(n1={"0": 40})), job("2", "11:00:00", "12:00:00")]

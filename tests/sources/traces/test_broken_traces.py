@@ -275,6 +275,7 @@ def find_refusal(path: Path) -> str:
     return ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_damage_is_one_line_or_a_partial_answer(tmp_path: Path, kind: str) -> None:
     """Cut anywhere, or with bytes changed: refused in one line, or what is left adds up; the file is as it was."""

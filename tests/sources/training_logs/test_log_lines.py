@@ -593,6 +593,7 @@ def test_numbers_of_other_locales(text: str, number: float) -> None:
     assert read_number(text) == number
 
 
+@pytest.mark.long
 def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
     """Logs with bytes and lines changed, doubled, cut and mixed are read, or refused in one line; amounts stay finite."""
     seed = PLAIN + "step=10, skipped=0, lr=\n{'loss': 1, 'epoch': '0.5'}\nstep:3/4 train_time:nanms step_avg:nanms\n"

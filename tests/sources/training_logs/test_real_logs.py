@@ -104,6 +104,7 @@ def test_flops_of_bloom(logs: Path, tmp_path: Path) -> None:
     assert model / hardware == pytest.approx(0.7538, abs=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("year", ["2024-12", "2025-01", "2025-07", "2025-10"])
 def test_speed_runs(logs: Path, year: str) -> None:
     """Steps and seconds of the speed runs, those before the timer starts anew among them."""
