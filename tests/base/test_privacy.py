@@ -56,6 +56,7 @@ def holds_name(folder: Path) -> list[str]:
     return [*found, *(["a table"] if NAME in said else [])]
 
 
+@pytest.mark.long
 def test_no_file_of_the_books_names_anybody(here: Path) -> None:
     """Neither columns nor tags, reasons, job ids and progress; the pseudonym is the same everywhere, and joins what it joined."""
     books = Books(here / "store")
@@ -105,6 +106,7 @@ def test_retagging_knows_names_and_masks_those_that_entered_before(here: Path) -
     assert books.retag().rows == {}
 
 
+@pytest.mark.long
 def test_without_the_key_nothing_enters(here: Path) -> None:
     """An import is refused; what is in the books can still be asked."""
     books = Books(here / "store")

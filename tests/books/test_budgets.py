@@ -98,6 +98,7 @@ def test_budgets_stand_on_the_readings_of_every_day(seed: int, tmp_path: Path, w
         assert [a.day for a in status.anomalies] == [a.day for a in slow.anomalies]
 
 
+@pytest.mark.long
 def test_tag_coverage_is_of_the_cost_that_can_have_an_owner(tmp_path: Path, write: Write) -> None:
     """Of $24 in the month $8 have a team, $4 have none, and the rest nobody held, which cannot have one."""
     write('[[budget]]\nteam = "vision"\namount = 10\n')
@@ -169,6 +170,7 @@ def test_a_project_is_planned_followed_and_forecast(tmp_path: Path, write: Write
     assert [part.name for part in project.parts] == ["training", "evaluation", "storage", "staff"]
 
 
+@pytest.mark.long
 def test_a_project_may_be_found_by_its_experiments(tmp_path: Path, write: Write) -> None:
     """Those that are named count, in place of the project's name."""
     write(PLAN.replace('"tune"', '"other name"') + 'experiments = ["e2"]\n')
@@ -262,6 +264,7 @@ def tagged(team: str) -> str:
     return f'{{"team": "{team}"}}' if team else ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", rest_long(range(2)))
 def test_spent_is_what_statements_charge(seed: int, tmp_path: Path, write: Write) -> None:
     """To the cent, and by hand in Python's decimals: each column by itself, credits with their sign, every charge on its days."""
@@ -292,6 +295,7 @@ def test_spent_is_what_statements_charge(seed: int, tmp_path: Path, write: Write
     assert review.tag_coverage_share == found.tag_coverage_share
 
 
+@pytest.mark.long
 def test_a_snapshot_charges_a_month_once(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements, budgets and bridges of one snapshot divide the bill no oftener than budgets and one bridge alone."""
     write('[[budget]]\namount = 100\n[[budget]]\nteam = "vision"\namount = 100\n')
@@ -308,6 +312,7 @@ def test_a_snapshot_charges_a_month_once(tmp_path: Path, write: Write, monkeypat
     assert len(divided) == once == 2
 
 
+@pytest.mark.long
 def test_fixed_cost_is_not_carried_on_and_a_daily_one_goes_on(tmp_path: Path, write: Write) -> None:
     """A fee of $3,000 on day 1 and $250 a day of use come to $10,500 in June; a commitment amortized at $10 a day to $300 more."""
     write("[[budget]]\namount = 12_000\n")

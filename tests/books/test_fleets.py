@@ -46,6 +46,7 @@ def test_the_whole_fleet_is_booked_as_it_was(simulated_books: Books, simulated_t
     _matches(_values(simulated_books)[()], simulated_truth.total())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dimension", ["team", "job", "device", "node", "accelerator", "purpose", "experiment"])
 def test_every_part_is_booked_as_it_was(simulated_books: Books, simulated_truth: Truth, dimension: str) -> None:
     """Split by any dimension, each part is what the construction of the fleet says."""
@@ -102,6 +103,7 @@ def hours(books: Books, by: list[str] | None = None) -> dict[tuple[str, ...], fl
     }
 
 
+@pytest.mark.long
 def test_slices_are_the_inventory(tmp_path: Path) -> None:
     """Three GPUs for ten hours; what nobody claims of them is unallocated; the claimed one is named."""
     books = open_books(tmp_path, resource_slice(gpu(0), gpu(1), gpu(2)), claim("own", "gpu-1"), POD)
@@ -111,6 +113,7 @@ def test_slices_are_the_inventory(tmp_path: Path) -> None:
     assert found["paid_gpu_hours", GPUS[0], "h100-sxm"] == 10
 
 
+@pytest.mark.long
 def test_parts_of_a_gpu_sum_to_one(tmp_path: Path) -> None:
     """Two instances of MIG of one GPU are held, three sevenths and one seventh; the rest is unallocated."""
     instances = [{**mig(0, profile), "name": f"mig-{n}"} for n, profile in enumerate(("3g.40gb", "1g.10gb", "2g.20gb"))]
@@ -147,6 +150,7 @@ def test_an_exporter_of_the_same_gpus_adds_none(tmp_path: Path) -> None:
     assert found["allocated_gpu_hours",] == pytest.approx(2)
 
 
+@pytest.mark.long
 def test_a_gpu_that_is_said_to_be_elsewhere_stops_no_import(tmp_path: Path) -> None:
     """An inventory puts it into another node: that stays, is said, and the other GPUs are taken."""
     devices = tmp_path / "devices.csv"
@@ -201,6 +205,7 @@ def kept(folder: Path, allocations: str) -> Path:
     return store
 
 
+@pytest.mark.long
 def test_gangs_are_one_job_and_waits_are_not_durations(tmp_path: Path) -> None:
     """A gang named by GPU count or GPU by GPU is one job; a share counts as a share; a job still held is left out and counted."""
     store = kept(
@@ -219,6 +224,7 @@ def test_gangs_are_one_job_and_waits_are_not_durations(tmp_path: Path) -> None:
     assert (found.still_held, found.not_waited, found.installed_gpus) == (1, 1, 16)
 
 
+@pytest.mark.long
 def test_books_are_sized(tmp_path: Path) -> None:
     """`plan size --store` simulates the jobs of the books and judges the GPUs installed in them."""
     rows = "".join(
@@ -235,6 +241,7 @@ def test_books_are_sized(tmp_path: Path) -> None:
     assert found["work_gpu_hours"] == pytest.approx(20 * 8 * 12)
 
 
+@pytest.mark.long
 def test_books_without_jobs_say_so(tmp_path: Path) -> None:
     """Books in which no job ended cannot be sized, and a folder without books is named."""
     store = kept(tmp_path, "a,node-0,,8,,nlp,,2026-05-01T01:00:00Z,\n")
@@ -266,6 +273,7 @@ def make_books(folder: Path) -> Books:
     return books
 
 
+@pytest.mark.long
 def test_a_job_is_seen_by_the_minute(tmp_path: Path) -> None:
     """Mean, lowest and highest GPU of each minute that the job held them, not of the minute after."""
     books = make_books(tmp_path)
@@ -280,6 +288,7 @@ def test_a_job_is_seen_by_the_minute(tmp_path: Path) -> None:
     assert sum(m or 0.0 for m in seen.mean) / 9 == pytest.approx(utilization)
 
 
+@pytest.mark.long
 def test_a_window_and_a_gap_stay_what_they_are(tmp_path: Path) -> None:
     """Only the window is seen; a job whose allocation names no GPU has no picture."""
     books = make_books(tmp_path)

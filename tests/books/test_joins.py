@@ -55,6 +55,7 @@ def amounts(finding: Finding | None) -> tuple[float | None, float | None]:
     return finding.gpu_hours, finding.cost
 
 
+@pytest.mark.long
 def test_jobs_without_samples_are_counted(tmp_path: Path) -> None:
     """Of two jobs one has none: four GPU-hours, $8; the other one has some, so its gaps are no finding of this kind."""
     books = make_books(tmp_path, ["g0,n1", "g1,n1"], ("dark,g1,,2,6", "lit,g0,,0,10"), ("g0",))
@@ -86,6 +87,7 @@ def test_summaries_of_jobs_without_samples_are_said(tmp_path: Path) -> None:
     assert (found.coverage, found.gpu_hours) == (pytest.approx(0.25), pytest.approx(6))
 
 
+@pytest.mark.long
 def test_samples_of_gpus_without_a_job_are_counted(tmp_path: Path) -> None:
     """A GPU works ten hours and nobody is known to hold it: $20; one that a job holds for a while is no such GPU."""
     books = make_books(tmp_path, ["g0,n1", "g1,n2"], ("job,g0,,0,5",), ("g0", "g1"))
@@ -110,6 +112,7 @@ def test_a_short_name_that_means_one_node_is_no_finding(tmp_path: Path) -> None:
     assert find(books, "nodes that no scheduler names") is None
 
 
+@pytest.mark.long
 def test_nodes_that_no_scheduler_names_are_found(tmp_path: Path) -> None:
     """Two GPUs of n2 were paid for ten hours, and no job nor scheduler ever named their node."""
     books = make_books(tmp_path, ["g0,n1", "g1,n2", "g2,n2"], ("job,g0,,0,5",))
@@ -128,12 +131,14 @@ def test_gpus_that_a_scheduler_counts_beyond_those_listed_are_found(tmp_path: Pa
     assert amounts(found) == pytest.approx((10, 20))
 
 
+@pytest.mark.long
 def test_devices_in_no_list_and_of_use_to_nobody_are_named(tmp_path: Path) -> None:
     """A sampled GPU that no list has."""
     books = make_books(tmp_path, ["g0,n1"], ("job,g0,,0,10",), ("g0", "stranger"))
     assert find(books, "devices with samples that are in no device list: 1 (stranger)") is not None
 
 
+@pytest.mark.long
 def test_clocks_that_differ_say_how_to_set_them(tmp_path: Path) -> None:
     """What live collection kept of a server whose clock is behind stands among the findings, with what to do."""
     books = make_books(tmp_path, ["g0,n1"], ("job,g0,,0,10",), ("g0",))
@@ -144,6 +149,7 @@ def test_clocks_that_differ_say_how_to_set_them(tmp_path: Path) -> None:
     assert "chronyc tracking" in found.do
 
 
+@pytest.mark.long
 def test_samples_that_are_not_kept_are_findings(tmp_path: Path) -> None:
     """Each reason of a stream with how many, since when and an example."""
     books = make_books(tmp_path, ["g0,n1"], ("job,g0,,0,10",), ("g0",))
@@ -156,12 +162,14 @@ def test_samples_that_are_not_kept_are_findings(tmp_path: Path) -> None:
     assert "(since 2026-10-01 03:00 UTC)" in found.what
 
 
+@pytest.mark.long
 def test_what_joins_is_no_finding(tmp_path: Path) -> None:
     """Where every job is measured and every GPU held, nothing is found."""
     books = make_books(tmp_path, ["g0,n1", "g1,n1"], ("a,g0,,0,10", "b,g1,,0,10"), ("g0", "g1"))
     assert books.check().findings == ()
 
 
+@pytest.mark.long
 def test_hours_and_cost_of_findings_are_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As numbers of their own, null where a finding has none."""
     from loadfactor.interfaces.pages.books import build_document

@@ -32,6 +32,7 @@ def books_of(folder: Path, rows: str, **tables: str) -> Books:
 TWO = "a,ours,h100-sxm,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\nb,theirs,h100-sxm,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\n"
 
 
+@pytest.mark.long
 def test_hours_of_an_owned_pool_cost_what_the_planner_says(tmp_path: Path, write: Write) -> None:
     """The price is that of an installed GPU-hour of the golden server; hours of other pools have none in this basis."""
     write(OWNED)
@@ -42,6 +43,7 @@ def test_hours_of_an_owned_pool_cost_what_the_planner_says(tmp_path: Path, write
     assert books.check().balance.holds
 
 
+@pytest.mark.long
 def test_without_owned_pools_nothing_is_otherwise(tmp_path: Path, write: Write) -> None:
     """The manifest's keys and the readings are those of books that never heard of owned pools."""
     write("")
@@ -56,6 +58,7 @@ def test_without_owned_pools_nothing_is_otherwise(tmp_path: Path, write: Write) 
     assert {f.name for f in after.store.manifest.of("ledger")} == {f.name for f in kept.of("ledger")}
 
 
+@pytest.mark.long
 def test_changed_settings_touch_the_hours_of_their_gpus_alone(tmp_path: Path, write: Write) -> None:
     """A reader answers with the new price at once; a writer books again the hours in which such a GPU was there, no others."""
     write(OWNED)
@@ -182,6 +185,7 @@ def books_of_currency(
     return books
 
 
+@pytest.mark.long
 def test_amounts_say_their_currency(tmp_path: Path) -> None:
     """Readings of money are in the currency of the books, others have none; it is kept with the books."""
     books_of_currency(tmp_path, [{"price_per_gpu_hour": 3.0}], currency="EUR")
@@ -222,6 +226,7 @@ def test_an_unknown_price_is_not_replaced_by_a_less_specific_one(tmp_path: Path)
     assert (cost.value, cost.coverage) == (None, 0.0)
 
 
+@pytest.mark.long
 def test_the_catalogs_estimates_are_in_dollars(tmp_path: Path) -> None:
     """In books kept in euros they are unknown until a rate is given."""
     (cost,) = books_of_currency(tmp_path / "none", [], currency="EUR").show(["cost"])

@@ -39,6 +39,7 @@ def paid(asked: object) -> list[object]:
     return [r.value for r in asked.show(["paid_gpu_hours"])]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_snapshot_stays_as_it_was_taken(tmp_path: Path) -> None:
     """What is imported meanwhile is in the next snapshot, and the files of this one stay until it ends."""
     books = Books(tmp_path / "books")
@@ -73,6 +74,7 @@ def test_the_same_question_of_one_snapshot_and_of_the_books_is_one(simulated_boo
     assert [r.as_json() for r in simulated_books.show(by="team")] == first
 
 
+@pytest.mark.long
 def test_a_filter_says_what_a_split_says(simulated_books: Books) -> None:
     """What a question with a filter finds is the part of the unfiltered answer that is split by it; in cut hours, too."""
     start, end = simulated_books.span
@@ -124,6 +126,7 @@ def test_kept_sums_answer_like_the_ledger(simulated_books: Books) -> None:
         ), question
 
 
+@pytest.mark.long
 def test_the_groups_with_most_are_those_of_all(simulated_books: Books) -> None:
     """Chosen by the engine: in the same order as out of all groups, where fewer have any, too."""
     for name, by in (("idle_cost", "job"), ("idle_gpu_hours", ("device", "team")), ("down_cost", "job")):

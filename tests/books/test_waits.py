@@ -87,6 +87,7 @@ def test_a_median_that_is_not_reached_is_none(tell: Tell) -> None:
     assert found.waiting == 2
 
 
+@pytest.mark.long
 def test_waits_are_split_by_size_queue_team_and_reason(tell: Tell) -> None:
     """Sizes stand in order of GPUs; of reasons the last one said counts, without what follows its colon."""
     about = {
@@ -175,6 +176,7 @@ def test_a_job_in_the_queue_is_compared_with_those_that_waited_as_long(tell: Tel
     assert found.rest_s_p50.low < 90 * MINUTE < (found.rest_s_p50.high or 0)
 
 
+@pytest.mark.long
 def test_where_too_few_are_alike_more_are_asked(tell: Tell) -> None:
     """Another team's jobs tell where its own are too few, then other queues', then all; never the job's own waits."""
     story = [e for n in range(1, 25) for e in wait(f"j{n}", 0, 60 + n)]

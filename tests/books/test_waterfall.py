@@ -106,6 +106,7 @@ def test_lost_work_counts_for_mfu_and_not_for_what_a_useful_operation_costs(tmp_
     assert cost == pytest.approx(20 / (half * FLOPS / 1e18), rel=1e-12)
 
 
+@pytest.mark.long
 def test_flops_that_a_job_reports_come_first(tmp_path: Path) -> None:
     """Reported FLOPs count in place of those of tokens, alone or beside an amount, and once."""
     flops = 0.5 * PEAK * 36_000
@@ -232,6 +233,7 @@ def test_a_waterfall_by_device_is_refused(tmp_path: Path) -> None:
         make_books(tmp_path, [made("train", 1.0)]).waterfall("device")
 
 
+@pytest.mark.long
 def test_the_cost_of_serving_is_split_over_its_tokens(tmp_path: Path) -> None:
     """A token from a cache counts 0.1, an output token 4: together they cost what the job cost."""
     tokens = {"prompt_token": 1000.0, "cached_prompt_token": 400.0, "output_token": 100.0}
@@ -260,6 +262,7 @@ def by_cause(group: WaterfallGroup, of: str) -> dict[str | None, float]:
     return {part.cause: part.gpu_hours for part in group.causes if part.of == of}
 
 
+@pytest.mark.long
 def test_lost_work_by_cause(tmp_path: Path) -> None:
     """Of one GPU-hour lost, 0.6 to restarts, 0.1 to preemption, 0.1 to what has another name; of 0.2 nobody knows why."""
     parts = ((0.06, "restart"), (0.01, "preemption"), (0.01, "cosmic rays"), (0.02, None))
@@ -275,6 +278,7 @@ def test_lost_work_by_cause(tmp_path: Path) -> None:
     assert not next(group for group in found.rows if group.by["team"] == "b").causes
 
 
+@pytest.mark.long
 def test_lost_work_of_which_nobody_says_why_has_no_causes(tmp_path: Path) -> None:
     """It is a step of the waterfall, as before, and nothing is said of its parts."""
     found = make_books(tmp_path, [made("train", tokens_at(0.4)), lost(0.1, None, 0)]).waterfall()
@@ -317,6 +321,7 @@ def test_sections_take_no_more_than_there_is(tmp_path: Path) -> None:
     assert parts[None] == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.long
 def test_a_section_holds_all_gpus_of_its_job_as_far_as_they_were_observed(tmp_path: Path) -> None:
     """Two GPUs wait for data for an hour, and one of them is measured: one GPU-hour observed, of a job without known FLOPs."""
     devices = [{"device_id": f"g{k}", "accelerator": "H100", "from_utc": START, "to_utc": END} for k in range(2)]

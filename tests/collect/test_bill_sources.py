@@ -72,6 +72,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     fake.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bucket")
 def test_a_prefix_is_imported_like_a_folder(tmp_path: Path) -> None:
     """Every part once, over pages and throttling; the same again adds nothing."""

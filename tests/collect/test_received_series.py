@@ -145,6 +145,7 @@ def scan(body: bytes) -> list[tuple[list[tuple[str, str]], int, float]]:
     return [(sorted(seen[s].items()), int(t), float(v)) for s, t, v in zip(*points, strict=True)]
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(st.lists(READINGS, max_size=12))
 def test_server_reads_what_was_packed(readings: list[SeriesValues]) -> None:

@@ -77,6 +77,7 @@ def test_a_change_of_one_factor_is_that_part_alone() -> None:
         assert parts == {part: pytest.approx(amount if part == name else 0.0, abs=1e-12) for part in parts}
 
 
+@pytest.mark.long
 def test_parts_add_up_to_the_numbers_of_show(simulated_books: Books) -> None:
     """Before and after are those of `show`; money adds up to the cent, and holders to their part; the rest to nine digits."""
     with simulated_books.snapshot() as snapshot:

@@ -38,6 +38,7 @@ def hours(books: Books, by: str) -> dict[str | None, float]:
     }
 
 
+@pytest.mark.long
 def test_labels_say_which_gpus_a_listed_job_has(tmp_path: Path) -> None:
     """Two of four GPUs of a node are listed; while labels name them, the hours are theirs, of the team that the list names."""
     books = make_books(tmp_path, "7,,,n1,2,2-6,red,", "7,,g1,,,3-6,,labels", "7,,g2,,,3-6,,labels")
@@ -91,6 +92,7 @@ def test_labels_do_not_take_from_a_full_node(tmp_path: Path) -> None:
     assert hours(books, "team") == {"red": 16.0}
 
 
+@pytest.mark.long
 def test_more_labels_than_gpus_share_them(tmp_path: Path) -> None:
     """Three GPUs are named for a job that holds two: it holds two thirds of each, not three."""
     books = make_books(tmp_path, "7,,,n1,2,2-5,red,", *(f"7,,g{k},,,2-5,,labels" for k in range(3)))
@@ -98,6 +100,7 @@ def test_more_labels_than_gpus_share_them(tmp_path: Path) -> None:
     assert hours(books, "device") == {f"g{k}": pytest.approx(2.0) for k in range(3)}
 
 
+@pytest.mark.long
 def test_who_pays_is_filled_in_from_labels(tmp_path: Path) -> None:
     """Where the list does not say whose a job is, the labels of its GPUs do."""
     books = make_books(tmp_path, "7,,,n1,1,2-6,,", "7,,g1,,,2-6,blue,labels")
@@ -174,6 +177,7 @@ def test_a_short_name_and_one_with_a_domain_are_one_node(tmp_path: Path, listed:
     assert {r.by["node"] for r in books.show("paid_gpu_hours", "node")} == {"n1"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listed", "counted"), [("n1.cluster.local", "n1"), ("n1", "n1.cluster.local")])
 def test_gpus_that_a_scheduler_counts_under_the_other_name_are_the_same(
     tmp_path: Path, listed: str, counted: str

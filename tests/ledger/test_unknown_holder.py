@@ -61,6 +61,7 @@ def test_where_no_allocation_source_speaks_all_time_has_an_unknown_holder(tmp_pa
     )
 
 
+@pytest.mark.long
 def test_a_split_by_holder_names_the_unknown_one(tmp_path: Path) -> None:
     """The rows of a split by team add up to the headline: one is the unknown holder's, and a filter finds it."""
     held = [{"job_id": "j", "team": "red", "device_id": "g0", **DAY}]
@@ -72,6 +73,7 @@ def test_a_split_by_holder_names_the_unknown_one(tmp_path: Path) -> None:
     assert part.value == pytest.approx(3.6)
 
 
+@pytest.mark.long
 def test_where_a_source_speaks_only_working_time_has_an_unknown_holder(tmp_path: Path) -> None:
     """Beside a held GPU of its node, the other one is unallocated while idle and unattributed while it works."""
     held = [{"job_id": "j", "device_id": "g0", **DAY}]

@@ -129,6 +129,7 @@ def test_readings_are_tables_too(simulated_books: Books) -> None:
     assert nobody.value.isna().all()
 
 
+@pytest.mark.long
 def test_a_job_whose_work_was_all_lost_costs_too(tmp_path: Path) -> None:
     """Two jobs of 10 GPU-hours at $1.50, one keeps 900 tokens, the other loses 100: $30 ÷ 900; lost work alone has no unit cost."""
     made = [
@@ -210,6 +211,7 @@ def known(books: Books, *metrics: str, **where: str) -> list[tuple[Any, float | 
     return [(r.value, r.coverage) for r in books.show(metrics, where=where)]
 
 
+@pytest.mark.long
 def test_links_are_measured_against_their_peaks(tmp_path: Path) -> None:
     """An H100: PCIe 5.0 x16 carries 63.015 GB/s in a direction, the busier one counts; NVLink 900 GB/s in both."""
     rows = [
@@ -233,6 +235,7 @@ def test_a_link_without_a_known_peak_is_not_measured(tmp_path: Path) -> None:
     assert known(books, "pcie_saturation", "nvlink_saturation") == [(pytest.approx(12.603 / 31.508), 1.0), (None, 0.0)]
 
 
+@pytest.mark.long
 def test_power_heat_fp32_and_occupancy_are_means_over_time(tmp_path: Path) -> None:
     """One of two hours measured: the means speak of that hour, coverage is one half, the highest temperature is a peak."""
     values = {"power_w": 400.0, "temperature_c": 60.0, "fp32_active_share": 0.25, "sm_occupancy_share": 0.5}
@@ -286,6 +289,7 @@ def test_waits_that_cannot_be_told_apart_are_unknown_not_none(tmp_path: Path) ->
     assert found == [1, 1, None]
 
 
+@pytest.mark.long
 def test_who_waits_is_counted_at_the_end_of_each_interval(tmp_path: Path) -> None:
     """A job that waits four hours is in each, as in a window of that hour; one that starts within an hour is in none."""
     holds = [{"job_id": "j", "device_id": "g0"}, {"job_id": "k", "device_id": "g1", "from_utc": START + PART_HOUR // 2}]
@@ -306,6 +310,7 @@ def test_who_holds_gpus_waits_no_longer(tmp_path: Path) -> None:
     assert (waiting.value, wait_s.value, wait_s.coverage) == (1, 3600.0, 0.5)
 
 
+@pytest.mark.long
 def test_without_any_queue_on_record_nobody_knows_who_waits(tmp_path: Path) -> None:
     """Books without submissions do not claim that nobody waits."""
     books = part_books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}])

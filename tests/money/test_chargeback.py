@@ -177,6 +177,7 @@ POLICIES = st.fixed_dictionaries(
 ).map(ChargebackPolicy.model_validate)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(LINES, POLICIES, st.sampled_from(["USD", "JPY", "KWD"]), st.randoms())
 def test_whatever_the_bill_every_cent_is_charged_once(
@@ -293,6 +294,7 @@ WEIGHTS = st.lists(
 AMOUNTS = st.decimals(-1000, 1000, places=6) | st.sampled_from([Decimal("0.5"), Decimal("-0.5"), Decimal(0)])
 
 
+@pytest.mark.long
 @REMAINDER_SETTINGS
 @given(TOTALS, WEIGHTS)
 def test_shares_are_whole_sum_and_stay_within_one_unit(
@@ -342,6 +344,7 @@ def test_amounts_of_either_sign_are_rounded_to_their_rounded_sum(amounts: list[D
 NAMES = st.none() | st.sampled_from("abc")
 
 
+@pytest.mark.long
 @REMAINDER_SETTINGS
 @given(st.dictionaries(st.tuples(NAMES, NAMES, NAMES), AMOUNTS, min_size=1, max_size=40))
 def test_children_sum_to_parents_on_three_levels(amounts: dict[tuple[str | None, ...], Decimal]) -> None:

@@ -54,6 +54,7 @@ def _digest(scenario: Scenario) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.long
 def test_same_seed_same_rows_other_seed_others() -> None:
     """The rows depend on the scenario and on nothing else."""
     first = _digest(SMALL)

@@ -188,6 +188,7 @@ def test_amounts_are_those_of_the_progress_rows(said: Truth, tables: dict[str, l
     assert said.amounts(kept=False)["train_token"] > 0
 
 
+@pytest.mark.long
 def test_truth_of_the_demo_balances_too() -> None:
     """Two hundred GPUs over two weeks: nothing paid is missing from the split by team."""
     demo = truth(simulate(DEMO))

@@ -116,6 +116,7 @@ def test_only_hours_that_a_bill_touches_are_booked_again(tmp_path: Path, booked:
     assert books.show(["cost"]).column("cost") == before, "the same digits as without bills"
 
 
+@pytest.mark.long
 def test_a_bill_comes_before_a_price_list_and_foreign_ones_need_a_rate(tmp_path: Path) -> None:
     """The bill's price counts before a GPU's own price of that basis, converted at the rate of the time."""
     prices = [
@@ -129,6 +130,7 @@ def test_a_bill_comes_before_a_price_list_and_foreign_ones_need_a_rate(tmp_path:
     assert books.show(["cost"], basis="list").column("cost") == pytest.approx([320])
 
 
+@pytest.mark.long
 def test_nodes_are_found_by_tag_id_and_the_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mapping comes first, with its dates; then the tag Name, with or without the domain; then the provider's id."""
     (tmp_path / "nodes.csv").write_text("resource,node,from,to\ni-9,gpu-1,,2026-10-02\ni-9,gpu-2,2026-10-02,\n")

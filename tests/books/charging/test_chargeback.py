@@ -219,6 +219,7 @@ def test_a_month_without_statements_is_not_closed(bill: Callable[..., Books]) ->
         books.close_month("2026-10")
 
 
+@pytest.mark.long
 def test_statements_loaded_back_are_the_same(bill: Callable[..., Books], tmp_path: Path) -> None:
     """What --format focus writes, imported into other books, gives the same statements to the cent, pools among them."""
     rows = [
@@ -359,6 +360,7 @@ def test_an_import_says_its_control_total_and_prices_of_no_gpu(bill: Callable[..
     assert "Prices that match no GPU" in render_text(page)
 
 
+@pytest.mark.long
 def test_a_rate_divides_only_amounts_that_have_these_hours(bill: Callable[..., Books], tmp_path: Path) -> None:
     """GPUs of a bill on no known node have no hours, and hours of nodes that nobody billed have no amount: no rate of either.
 

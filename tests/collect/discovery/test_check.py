@@ -173,6 +173,7 @@ def test_every_signal_costs_a_metric() -> None:
         assert list_metrics(signal), signal
 
 
+@pytest.mark.long
 def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
     """`check` asks for each kind of a Kubernetes cluster once: what is not installed or not allowed is said; pods are needed."""
     with FakeKubernetes() as api:

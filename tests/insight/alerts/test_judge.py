@@ -40,6 +40,7 @@ def low_between(first: int, after: int) -> Level:
     return lambda minute: 0.3 if first <= minute < after else 0.8
 
 
+@pytest.mark.long
 def test_low_utilization_fires_once_and_ends(tmp_path: Path) -> None:
     """At 30 % from minute 180 to 420, ten minutes are under 50 % on average from the seventh on, and at 55 % again after five."""
     books = make_books(tmp_path, make_tables(low_between(180, 420)))
@@ -73,12 +74,14 @@ def test_what_works_unheld_counts_as_in_readings_however_often_rules_are_judged(
     assert books.show("utilization", (), *window)[0].value == pytest.approx(0.45)
 
 
+@pytest.mark.long
 def test_a_gap_is_not_low_utilization(tmp_path: Path) -> None:
     """Four hours without a sample are no alert of utilization."""
     level = lambda minute: None if 180 <= minute < 420 else 0.8  # noqa: E731
     assert replay(make_books(tmp_path, make_tables(level)), UTILIZATION) == []
 
 
+@pytest.mark.long
 def test_a_firing_alert_ends_when_nothing_is_known_any_longer(tmp_path: Path) -> None:
     """Low, then silent: an hour after the window holds too little, nobody knows whether it is low still."""
     level = lambda minute: 0.3 if minute < 120 else None  # noqa: E731
@@ -102,6 +105,7 @@ def test_a_judge_that_is_started_again_and_again_knows_since_when_nothing_is_kno
     assert ended
 
 
+@pytest.mark.long
 def test_a_value_that_swings_around_the_limit_fires_once(tmp_path: Path) -> None:
     """Between the threshold and where it clears, an alert that fires goes on."""
     level = lambda minute: 0.8 if minute < 60 else 0.3 if minute < 120 else 0.45 + 0.08 * (minute // 20 % 2)  # noqa: E731
@@ -109,6 +113,7 @@ def test_a_value_that_swings_around_the_limit_fires_once(tmp_path: Path) -> None
     assert alert.state == "firing"
 
 
+@pytest.mark.long
 def test_the_groups_of_rules_have_their_holders(tmp_path: Path) -> None:
     """An alert of a job names its user and team."""
     books = make_books(tmp_path, make_tables(low_between(180, 420)))
@@ -187,6 +192,7 @@ def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None
     assert list_times([fired.alert]) == [("fleet", 186, 216, None)]
 
 
+@pytest.mark.long
 def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
     """Half of the samples said low; with the other half it never was."""
     busy = lambda _minute: 0.9  # noqa: E731

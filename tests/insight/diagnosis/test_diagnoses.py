@@ -114,6 +114,7 @@ def test_serving_is_not_asked_of_causes_of_training(tmp_path: Path) -> None:
     assert not diagnose(books, serving.name).findings
 
 
+@pytest.mark.long
 def test_books_that_are_not_booked_yet_are_diagnosed(tmp_path: Path) -> None:
     """A reader books stale hours in its own session, and reads the samples of the job there, too."""
     activity = {"a": [(0.0, 2.0, 0.9), (2.0, 6.0, 0.0)]}
@@ -149,12 +150,14 @@ def test_links_are_those_that_a_board_has(tmp_path: Path) -> None:
     assert judge_alone(tmp_path / "copies", copies).findings[0].cause == "host_copies"
 
 
+@pytest.mark.long
 def test_waiting_for_throttled_gpus_is_throttling(tmp_path: Path) -> None:
     """GPUs that wait for throttled ones are no stragglers, and their work is not unequal."""
     job = make_scenario("hot", 8, ("throttling",), JobShape("h100-sxm", 8, 120, 60))
     assert {f.cause for f in judge_alone(tmp_path, job).findings} == {"throttling"}
 
 
+@pytest.mark.long
 def test_a_straggler_that_is_throttled_now_and_then_is_one_all_the_same(tmp_path: Path) -> None:
     """The others wait for it as long while it is not throttled: that is not why it is slow."""
     job = make_scenario("slow", 8, ("straggler",), JobShape("h100-sxm", 8, 180, 60))

@@ -174,6 +174,7 @@ def find(books: Books, offers: PriceOffers) -> dict[str, PriceSaving]:
     return {lever.lever: lever for lever in savings.price_levers}
 
 
+@pytest.mark.long
 def test_spot_is_for_jobs_with_checkpoints(tmp_path: Path) -> None:
     """Ten hours at 2 dollars cost the spot price over the share of kept work; the job without checkpoints stays."""
     books = make_books(tmp_path)
@@ -186,6 +187,7 @@ def test_spot_is_for_jobs_with_checkpoints(tmp_path: Path) -> None:
     assert find(books, PriceOffers()) == {}
 
 
+@pytest.mark.long
 def test_the_base_is_committed_and_the_peak_rented(tmp_path: Path) -> None:
     """At 1.5 of 2 dollars one GPU is worth a commitment, used all the time; the other, 40 % of the time, is not, but at 0.7 is."""
     books = make_books(tmp_path)

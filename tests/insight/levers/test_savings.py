@@ -94,6 +94,7 @@ def test_without_a_price_hours_are_told_and_no_money(tmp_path: Path) -> None:
     assert saved_by(found) == {"reclaim_idle": 1.5}
 
 
+@pytest.mark.long
 def test_a_free_node_is_given_back_while_nobody_waits(tmp_path: Path) -> None:
     """Of 10 h a node is free for 6, in two of which a job waits: 2 h and 2 h are left, of each of its 2 GPUs all but 30 min."""
     books = keep(
@@ -121,6 +122,7 @@ def test_retries_after_the_third_failure_are_spared(tmp_path: Path) -> None:
     assert found.unknown.uncounted == pytest.approx(2.5)
 
 
+@pytest.mark.long
 def test_a_full_fleet_has_nothing_to_save(tmp_path: Path) -> None:
     """No lever is told, and nothing was lost."""
     books = keep(tmp_path, {"a": "n1"}, 3, held("j", ["a"], 0, 3), {"a": [(0, 3, 1.0)]})
@@ -228,6 +230,7 @@ def two_halves(folder: Path, before: float, after: float, tokens: tuple[float, f
     return keep(folder, {"a": "n1"}, 96, held("j", ["a"], 0, 96, team="t"), activity, progress=progress)
 
 
+@pytest.mark.long
 def test_a_lever_that_did_nothing_is_told(tmp_path: Path) -> None:
     """With the same work before and after nothing was saved, whatever was promised."""
     (found,) = follow_levers(
@@ -247,6 +250,7 @@ def test_levers_of_diagnoses_and_of_prices_are_followed_up(tmp_path: Path, lever
     assert found.verdict.startswith("did nothing")
 
 
+@pytest.mark.long
 def test_what_is_given_back_is_in_the_unit_of_the_promise(tmp_path: Path) -> None:
     """Underused 28.8 of 48 h before and 19.2 after: 9.6 h given back, $19.20, 146 h and $292 a month, half of what was promised.
 
@@ -272,6 +276,7 @@ def test_work_counts_and_not_utilization(tmp_path: Path) -> None:
     assert {of.unit: round(of.change, 3) for of in found.work} == {"train_token": -0.1, "effective GPU-hour": 1.0}
 
 
+@pytest.mark.long
 def test_too_little_is_known_of_yesterday(tmp_path: Path) -> None:
     """Less than a day on one side tells nothing, and a mistyped lever gets the nearest name."""
     books = two_halves(tmp_path, 0.4, 0.6)

@@ -225,6 +225,7 @@ def test_seconds_of_a_trace_become_money_at_the_price_of_the_job(tmp_path: Path)
     assert cost.job_cost_high <= paid
 
 
+@pytest.mark.long
 def test_a_trace_of_a_job_that_the_books_do_not_know_is_refused(tmp_path: Path) -> None:
     """The message says how to list jobs."""
     Books(tmp_path / "books").add("tables", [ROOT / "examples" / "october"])

@@ -77,6 +77,7 @@ def test_kineto_equals_the_arithmetic(row: dict[str, str]) -> None:
     assert report.rank == (int(row["rank"]) if row["rank"] else None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", rows_of("profiler_steps.csv"), ids=lambda row: f"{row['trace'][-24:]}-{row['step']}")
 def test_steps_equal_the_arithmetic(row: dict[str, str]) -> None:
     """What of computing, exposed communication and copies lies in a step's window."""
@@ -112,6 +113,7 @@ def test_xplane_equals_the_arithmetic(row: dict[str, str]) -> None:
     assert report.kernels == int(row["kernels"]) + (int(row["comm_kernels"]) if row["vendor"].startswith("TPU") else 0)
 
 
+@pytest.mark.long
 def test_collectives_equal_the_arithmetic() -> None:
     """Waits of eight ranks in 76 collectives: who waited how long, who came last, what the transfers took."""
     table = rows_of("profiler_collective_skew.csv")

@@ -35,6 +35,7 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.long
 def test_the_worked_example_of_the_text_comes_out(run: Run, tmp_path: Path) -> None:
     """10 GPU-hours, 6 effective, $80.00, $13.33 per effective GPU-hour, $0.0004 per sample, all measured."""
     code, out, _ = run(
@@ -97,6 +98,7 @@ BAD = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_refused_in_one_line_and_the_books_stay(case: str, run: Run, worked: Path, tmp_path: Path) -> None:
     """Exit code 2, one line that says what to do, and not a byte of the books changed."""
@@ -240,6 +242,7 @@ def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:
     assert "[red]" in run("show", "cost", "--by", "team", "--store", tmp_path / "s")[1]
 
 
+@pytest.mark.long
 def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
     """Without allocations a GPU's holder is unknown, and the import says so; --job books the logged time as one job's."""
     log = tmp_path / "gpu.csv"
@@ -346,6 +349,7 @@ def listing(store: Path) -> list[tuple[str, int, int]]:
     return sorted((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in store.rglob("*"))
 
 
+@pytest.mark.long
 def test_imports_are_listed_and_one_is_forgotten(run: Run, store: Path) -> None:
     """`imports` numbers what was read; `forget` takes one out as if it had never been; an unknown number is a mistake."""
     _, before, _ = run("show", "cost", "--basis", "list", "--store", store, "--json")
@@ -364,6 +368,7 @@ def test_imports_are_listed_and_one_is_forgotten(run: Run, store: Path) -> None:
     assert run("show", "cost", "--basis", "list", "--store", store, "--json")[1] == before
 
 
+@pytest.mark.long
 def test_questions_leave_no_trace(run: Run, store: Path) -> None:
     """Asking, checking and listing change nothing on the disk, and work where nothing can be written."""
     before = listing(store)
@@ -405,6 +410,7 @@ def test_damage_is_said_by_every_question_and_repaired(run: Run, store: Path) ->
     assert run("doctor", "--store", store)[0] == 0
 
 
+@pytest.mark.long
 def test_a_ledger_booked_otherwise_is_said_until_it_is_written(
     run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,6 +534,7 @@ def test_bytes_that_are_no_text_in_an_option_are_one_line(tmp_path: Path, print_
         assert not list(tmp_path.iterdir()), options
 
 
+@pytest.mark.long
 def test_a_hint_names_the_store(tables: Path, tmp_path: Path, print_all: Print) -> None:
     """What to type after a job that nobody knows works as it stands."""
     print_all("import", "tables", tables, "--store", tmp_path / "books")

@@ -40,6 +40,7 @@ def test_a_list_says_of_a_command_what_the_command_says(entry: CommandEntry) -> 
         assert callable(getattr(import_module(module), name)), dotted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -121,6 +122,7 @@ def test_names_are_completed(line: str, names: list[str]) -> None:
     assert complete(line) == names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_calls_the_program(shell: str) -> None:
     """`--show-completion` prints a script for the shell that asks the program for names."""
@@ -228,6 +230,7 @@ def test_an_ascii_terminal_gets_ascii(words: tuple[str, ...], tmp_path: Path) ->
     assert done.stdout.isascii()
 
 
+@pytest.mark.long
 def test_hints_name_the_program_and_no_path(tmp_path: Path) -> None:
     """Called by whatever path, what to type next begins with `loadfactor`."""
     done = run_in("doctor", folder=tmp_path, name=".venv/bin/loadfactor")
@@ -279,6 +282,7 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         run_and_leave(failing(ZeroDivisionError()))
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     """A reader that has seen enough (head) is no error."""
     command = [sys.executable, "-c", NAMED_PROGRAM.format(name="loadfactor"), "tables", "--json"]

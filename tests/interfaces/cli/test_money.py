@@ -146,6 +146,7 @@ def test_the_report_says_who_paid(run: Run, billed_store: Path) -> None:
         assert "270.00 USD" in out
 
 
+@pytest.mark.long
 def test_doctor_says_which_gpus_are_billed(run: Run, billed_store: Path) -> None:
     """GPUs that nothing else is known of, types that the catalog lacks, and the cost without a team; nothing is wrong."""
     code, out, _ = run("doctor", "--store", billed_store, "--format", "json")
@@ -188,6 +189,7 @@ def test_what_bills_answer_is_answered(run: Run, billed_store: Path) -> None:
     assert "no budget in loadfactor.toml; write one" in said
 
 
+@pytest.mark.long
 def test_budgets_follow_the_bill(run: Run, billed_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget of everybody is spent by the whole bill, that of a team by its lines; the report repeats them."""
     monkeypatch.chdir(tmp_path)
@@ -268,6 +270,7 @@ def test_a_person_reads_what_is_known_and_what_is_not(run: Run, october_store: P
     assert "device" in err
 
 
+@pytest.mark.long
 def test_causes_stand_under_what_they_are_parts_of(run: Run, october_store: Path, tmp_path: Path) -> None:
     """Lost work by its cause under its step, sections in a table of their own, and both with what is unknown in JSON."""
     october_store = Path(copytree(october_store, tmp_path / "store"))

@@ -84,6 +84,7 @@ def test_an_answer_is_written_by_its_suffix(suffix: str, ask: Run, tmp_path: Pat
         assert {row["team"] for row in csv.DictReader(text.splitlines())} >= {"vision", "speech"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -116,6 +117,7 @@ def test_a_mistake_gets_the_nearest_on_one_line(words: tuple[str, ...], said: st
     assert said in err
 
 
+@pytest.mark.long
 def test_doctor_exits_with_1_where_the_books_do_not_balance(ask: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer "no" is exit code 1, in any format."""
     from loadfactor.books.check import Balance
@@ -161,6 +163,7 @@ def test_arrow_is_used_without_pandas(asked: tuple[str, ...], october: Path) -> 
     assert list_imported(("pandas",), *asked, "--store", str(october)) == "[]\n"
 
 
+@pytest.mark.long
 def test_arrow_without_pandas_gives_a_data_frame_to_who_asks() -> None:
     """After commands were begun, Arrow makes data frames and reads series of pandas, as ever."""
     program = (
@@ -172,6 +175,7 @@ def test_arrow_without_pandas_gives_a_data_frame_to_who_asks() -> None:
     assert done.stdout == "[1.0, nan] [1.5, None]\n"
 
 
+@pytest.mark.long
 def test_pandas_before_arrow_is_there_whole() -> None:
     """A command whose first import of the two is pandas: it imports Arrow, which then finds half of a pandas."""
     program = (

@@ -79,6 +79,7 @@ FLEET = {"name": "monday", "at": "Monday 08:00", "to": ["cto@here.example", "CTO
 USERS = {"name": "users", "user": "*", "to": ["{user}@here.example"], "addresses": {"ann": "ann.k@here.example"}}
 
 
+@pytest.mark.long
 def test_a_mail_holds_text_html_and_pictures(books: Books, mail: tuple[Mailbox, MailServer]) -> None:
     """One mail to one address, whose HTML shows a picture that it carries; links lead to the server."""
     post = Post(books, make_settings(mail[1], FLEET, alerts={"link": "https://gpus.example"}), lambda: NEXT)
@@ -114,6 +115,7 @@ def test_each_is_sent_once_a_period(books: Books, mail: tuple[Mailbox, MailServe
     assert look(NEXT + 7 * MS_PER_DAY) == []  # nobody held anything in a week that the books do not know
 
 
+@pytest.mark.long
 def test_what_is_not_taken_is_tried_again(books: Books, mail: tuple[Mailbox, MailServer]) -> None:
     """A server that is busy gets the same letter later; one that will not take it does not get it again."""
     now = TUESDAY
@@ -154,6 +156,7 @@ def test_one_that_cannot_be_made_holds_up_no_other(
         make_settings(mail[1], FLEET | {"timezone": "Berlin"})
 
 
+@pytest.mark.long
 def test_mail_is_encrypted_and_logs_in(
     books: Books, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

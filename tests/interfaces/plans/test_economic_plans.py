@@ -295,6 +295,7 @@ def test_schedulers_that_stop_jobs_may_wake_by_the_clock(name: str, history: Pat
     assert clocked["cheapest"]["mean_wait_s"] > at_once["cheapest"]["mean_wait_s"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 @pytest.mark.parametrize("command", ["own", "breakeven", "size"])
 def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: Path) -> None:
@@ -422,6 +423,7 @@ def test_a_window_of_the_measured_load(store: Path) -> None:
         loadfactor.plan_breakeven(api_price=(4.0,), last="1h")
 
 
+@pytest.mark.long
 def test_what_is_given_comes_before_what_was_measured(store: Path) -> None:
     """A throughput and a price that are typed in stay; the measured load is held against that throughput."""
     plan = loadfactor.plan_breakeven(store=store, api_price=(4.0,), tokens_per_s=1200, price_per_gpu_hour=1.0).data

@@ -12,6 +12,7 @@ from loadfactor.interfaces.render.json import render_json
 MEASURED: dict[str, Any] = {"tokens_per_s": 2000.0, "api_price": (0.6,), "price_per_gpu_hour": 2.0}
 
 
+@pytest.mark.long
 def test_more_gpus_and_money_for_training_are_the_run_planned_on_them() -> None:
     """Days and cost of 72 GPUs, and the tokens of 10,000 more, are those of `plan train` for them."""
     asked: dict[str, Any] = {"model": "llama-3.1-8b", "tokens": 1e11, "price_per_gpu_hour": 2.0}

@@ -78,6 +78,7 @@ def test_a_number_of_gpus_that_cannot_be_is_a_row_with_its_reason() -> None:
     assert "nothing fits" in data["refused"][0]["reason"]
 
 
+@pytest.mark.long
 def test_a_page_and_a_picture_are_written(tmp_path: Path) -> None:
     """The same answer becomes an HTML page and a PNG."""
     for name in ("plan.html", "plan.png"):
@@ -105,6 +106,7 @@ def test_mistakes_are_said_in_one_line(arguments: list[str], said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_the_headline_equals_its_table() -> None:
     """Days, cost and MFU of the sentence are those of the main table and of the JSON, rounded to what is known."""
     arguments = [*PLAN, "--gpus", "64"]

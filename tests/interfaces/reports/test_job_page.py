@@ -84,6 +84,7 @@ def test_the_cost_of_what_is_shared_is_divided_by_who_used_it(tmp_path: Path, co
     assert "Who used it" not in [part.title for part in build(books, "broken").sections]
 
 
+@pytest.mark.long
 def test_uses_bear_idle_time_that_nobody_knows(tmp_path: Path) -> None:
     """Without samples all $20 are theirs, and the page says so."""
     books = make_books(tmp_path, [], samples=False)
@@ -125,6 +126,7 @@ def test_the_page_fits_and_programs_read_it(page: Document) -> None:
     assert {reading["by"]["job"] for reading in body["readings"]} == {"train"}
 
 
+@pytest.mark.long
 def test_a_job_of_which_little_is_known(tmp_path: Path) -> None:
     """It serves, and says nothing of its work: its MFU is unknown, and its active time is no loss."""
     page = build(make_books(tmp_path, [made("train", 1e9)]), "serve")
@@ -255,6 +257,7 @@ def test_the_report_says_on_request_what_diagnose_and_savings_say(run: Run, octo
     assert why["says"] == " ".join(headlines)
 
 
+@pytest.mark.long
 def test_an_ordinary_report_says_who_answers(run: Run, october: Path) -> None:
     """Without `--why` nothing is diagnosed, and the commands that do are among what to try next, in the same window."""
     report = ask(run, "report", "--from", "2026-10-06", "--store", october)

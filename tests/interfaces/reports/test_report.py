@@ -221,6 +221,7 @@ def test_json_holds_every_reading(report: Document) -> None:
     assert body["from"] == "2026-10-24T00:00:00Z"
 
 
+@pytest.mark.long
 def test_the_command_writes_the_format_of_the_suffix(tmp_path: Path, store: list[str]) -> None:
     """`--output x.html` is a page; the terminal only says where it is."""
     result = CliRunner().invoke(app, ["report", *store, "--output", str(tmp_path / "x.html")])
@@ -229,6 +230,7 @@ def test_the_command_writes_the_format_of_the_suffix(tmp_path: Path, store: list
     assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.long
 def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
     """A window and a split reach the readings."""
     arguments = ["--by", "user,purpose", "--from", "2026-10-24T06:00", "--to", "2026-10-25", "--format", "json"]
@@ -263,6 +265,7 @@ def test_a_mistake_is_told_in_one_line(store: list[str], arguments: list[str], s
     assert "\n" not in str(result.exception)
 
 
+@pytest.mark.long
 def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
     """Nobody measured and nobody priced: hours held are told, the rest is unknown and not zero."""
     tables = tmp_path / "tables"
@@ -283,6 +286,7 @@ def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
         assert "red" in text
 
 
+@pytest.mark.long
 def test_time_without_a_known_holder_is_named_with_its_remedy(tmp_path: Path) -> None:
     """GPUs at work that nobody is said to hold: their hours are effective, counted apart, and the headline says what to do."""
     tables = tmp_path / "tables"

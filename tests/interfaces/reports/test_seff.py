@@ -106,6 +106,7 @@ def test_an_array_and_a_het_job_are_their_parts(store: Path, run: Run) -> None:
     assert (code, err.count("\n"), "no job called '7'" in err) == (2, 1, True)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("opted_out")
 def test_a_notice_leaves_out_who_opted_out_and_never_fails(store: Path, run: Run) -> None:
     """Bob's job prints nothing as a notice, and all of it else; a job that nobody knows prints nothing; ann's has no commands."""
@@ -116,6 +117,7 @@ def test_a_notice_leaves_out_who_opted_out_and_never_fails(store: Path, run: Run
     assert (code, "idle, $6.00" in out, "loadfactor" in out) == (0, True, False)
 
 
+@pytest.mark.long
 def test_a_server_says_the_same(store: Path) -> None:
     """The page from a server is that of its books, and so is the answer in Python."""
     with serve(Books(store)) as client:

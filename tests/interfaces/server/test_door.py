@@ -90,6 +90,7 @@ def test_signing_out_ends_the_session(team_books: Books, folder: Path) -> None:
     assert browser.get("/api/v1/readings", cookies=cookie).status_code == 401
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("base", "client", "headers", "cookie"),
     [

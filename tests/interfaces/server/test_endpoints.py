@@ -50,6 +50,7 @@ def test_a_write_is_acknowledged_without_content(client: TestClient) -> None:
     assert (answer.status_code, answer.content) == (204, b"")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "headers", "status", "said"),
     [
@@ -105,6 +106,7 @@ def test_a_body_without_a_length_is_bounded_too(team_books: Books) -> None:
         assert client.get("/health").status_code == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "asked"),
     [
@@ -150,6 +152,7 @@ def test_rows_come_as_csv_and_arrow(client: TestClient) -> None:
     assert packed.json() == plain.json()
 
 
+@pytest.mark.long
 def test_long_answers_stream(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of many pieces is the same as one of few."""
     query = "/api/v1/readings?by=device,hour&format="
@@ -208,6 +211,7 @@ def test_a_tag_knows_the_settings(client: TestClient, tmp_path: Path) -> None:
     assert answers[0].json() != answers[1].json()
 
 
+@pytest.mark.long
 def test_lists(client: TestClient) -> None:
     """Metrics, jobs, devices, imports and coverage are listed, jobs by filters and page by page."""
     assert [m["name"] for m in client.get("/api/v1/metrics").json()["metrics"]] == [m.name for m in METRICS]
@@ -226,6 +230,7 @@ def test_lists(client: TestClient) -> None:
         assert table.num_rows == len(client.get(f"/api/v1/{path}").json()[path])
 
 
+@pytest.mark.long
 def test_books_that_know_nothing_answer_with_nothing(empty: Books) -> None:
     """Before the first sample every list is empty."""
     with serve(empty) as client:
@@ -322,6 +327,7 @@ def test_the_fleet_over_the_last_hour(client: TestClient) -> None:
     assert "loadfactor_power_watts" not in found
 
 
+@pytest.mark.long
 def test_the_server_counts_itself(client: TestClient) -> None:
     """Samples received, acknowledged and refused, the queue, the lag, errors by source and requests are counted."""
     client.post("/api/v1/write", content=b"good")
@@ -336,6 +342,7 @@ def test_the_server_counts_itself(client: TestClient) -> None:
     assert {"loadfactor_server_queue_bytes", "loadfactor_server_lag_seconds"} <= set(found)
 
 
+@pytest.mark.long
 def test_what_is_too_small_to_be_shown_is_summed_only_where_sums_are_right(team_books: Books) -> None:
     """With room for one team the others' hours and costs are one line; their utilization has none."""
     with serve(team_books, window=GaugeWindow((GaugeSplit(("team",), largest=1),), wait_s=60)) as client:
@@ -380,6 +387,7 @@ def test_names_of_gauges_are_names(client: TestClient) -> None:
     assert all(re.fullmatch(r"loadfactor(_[a-z0-9]+)+", name) for name in names)
 
 
+@pytest.mark.long
 def test_a_day_a_job_and_its_gpus(client: TestClient) -> None:
     """The last 24 hours, and each job, have names of their own; a GPU of a job has its hours by activity."""
     found = scrape(client)
@@ -397,6 +405,7 @@ def test_a_day_a_job_and_its_gpus(client: TestClient) -> None:
     assert found["loadfactor_books_end_timestamp_seconds"] == (START + HOURS * HOUR) / 1000
 
 
+@pytest.mark.long
 def test_what_rules_of_alerts_watch(client: TestClient) -> None:
     """The value that a rule compares is told over its window, of the groups that may be judged."""
     found = scrape(client)
@@ -406,6 +415,7 @@ def test_what_rules_of_alerts_watch(client: TestClient) -> None:
     assert 'loadfactor_watched_30m_utilization_ratio{rule="fleet_utilization_low"}' in found
 
 
+@pytest.mark.long
 def test_sources_say_when_they_were_heard_of(client: TestClient) -> None:
     """Each source has whether it is well, and the time of its last sample."""
     found = scrape(client)

@@ -262,6 +262,7 @@ def test_the_same_questions_are_answered_to_a_token_that_reads_everything(
     assert all(secret in said for secret in (THEIRS, str(TEAM_COST)))
 
 
+@pytest.mark.long
 def test_a_teams_numbers_are_those_of_the_whole(guarded: TestClient, tokens: dict[str, str | None]) -> None:
     """What a team reads of itself is its row in the split that everything's token reads."""
     path = "/api/v1/readings?by=team"

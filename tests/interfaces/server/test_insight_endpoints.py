@@ -95,6 +95,7 @@ def test_a_diagnosis_is_what_diagnose_prints(
     assert answer.json()["jobs"]
 
 
+@pytest.mark.long
 def test_savings_are_what_savings_prints(
     client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +266,7 @@ def shared_books(tmp_path: Path) -> Books:
     return books
 
 
+@pytest.mark.long
 def test_a_team_reads_its_own_diagnosis(shared_books: Books) -> None:
     """A token of a team is told of its jobs, of no other team's, of none that it shares with another, and no savings."""
     _, secret = create_token(shared_books.store.folder, "read-team", MINE, "", 1)

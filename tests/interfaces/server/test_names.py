@@ -51,6 +51,7 @@ def test_a_foreign_host_is_refused_at_every_endpoint(
                 assert "allowed_hosts" in answer.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("proxies", [(), ("127.0.0.0/8",)])
 def test_a_foreign_origin_is_refused_at_every_endpoint(team_books: Books, proxies: tuple[str, ...]) -> None:
     """A page of http://evil.example that calls the server by its right name gets 403, but from /health."""
@@ -61,6 +62,7 @@ def test_a_foreign_origin_is_refused_at_every_endpoint(team_books: Books, proxie
                 assert (path, answer.status_code) == (path, 200 if path == "/health" else 403)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

@@ -32,6 +32,7 @@ def ask(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
+@pytest.mark.long
 def test_validation_prints_the_agreed_schema() -> None:
     """Without a file the sweeps that come with the package are predicted; groups and overall have the agreed fields."""
     data = json.loads(ask("validate", "serve", "--format", "json").stdout)
@@ -91,6 +92,7 @@ def test_every_serving_constant_says_what_it_means_and_where_it_is_from() -> Non
         assert 0.2 < one["value"] / one["prior"] < 5
 
 
+@pytest.mark.long
 def test_sources_say_how_wrong_they_are_in_and_out_of_the_fit(tmp_path: Path) -> None:
     """A source of the fit has its errors of both; one that nobody fitted has what is measured here, and its share in the range."""
     data = validate_serving(ServingValidationRequest())
@@ -196,6 +198,7 @@ def run(*arguments: str, columns: int = 80) -> str:
     return result.stdout
 
 
+@pytest.mark.long
 def test_validation_of_the_published_tables_needs_no_file() -> None:
     """Without --rows the retyped tables are compared, and the JSON has exactly the promised keys."""
     data = json.loads(run("validate", "train", "--format", "json"))
@@ -391,6 +394,7 @@ def test_what_a_plan_lacks_is_said_in_one_line(run: Run, store: Path, arguments:
     assert says in err
 
 
+@pytest.mark.long
 def test_without_a_network_the_option_is_named(run: Run, store: Path) -> None:
     """Nobody says the model: --model and [[network]] are named, and the option is enough."""
     Path("loadfactor.toml").write_text("")

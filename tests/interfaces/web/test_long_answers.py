@@ -62,6 +62,7 @@ def test_a_diagnosis_is_made_beside_and_kept(books: Books) -> None:
         assert "could have been saved" in saved or "known to be lost" in saved or "no lever" in saved
 
 
+@pytest.mark.long
 def test_the_check_of_the_books_is_made_once_for_all_windows(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside it stands how much of each node was observed in the window."""
     checked: list[Books] = []
@@ -75,6 +76,7 @@ def test_the_check_of_the_books_is_made_once_for_all_windows(books: Books, monke
     assert len(checked) == 1
 
 
+@pytest.mark.long
 def test_damaged_books_are_no_mistake_of_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a long answer finds the damage, its page answers 503 as others do, each time."""
     books = Books(tmp_path / "books")
@@ -188,6 +190,7 @@ def test_a_plan_is_its_address(books: Books) -> None:
         assert 'aria-invalid="true"' in browser.get("/plan/own?life_years=0").text
 
 
+@pytest.mark.long
 def test_a_plan_that_takes_too_long_is_ended() -> None:
     """And the next one is made by another process."""
     planner = PlanProcess(0.01)

@@ -244,6 +244,7 @@ def test_what_is_there_and_forbidden_is_as_what_is_not_there(
             assert there == not_there, address
 
 
+@pytest.mark.long
 def test_forms_that_name_what_is_forbidden_are_as_of_what_is_not_there(tmp_path: Path) -> None:
     """To a team's session: the same answer, byte for byte; nothing that it may not write is changed."""
     books = Books(tmp_path / "books")
@@ -342,6 +343,7 @@ def test_a_session_reads_pages_and_signs_out_by_their_form(books: Books, tokens:
         assert browser.get("/teams").status_code == 303
 
 
+@pytest.mark.long
 def test_a_person_silences_and_lifts_by_the_forms(tmp_path: Path) -> None:
     """With a token that reads and writes; without the key of the page, or from another origin, nothing is written."""
     books = Books(tmp_path / "books")
@@ -434,6 +436,7 @@ def test_a_view_is_saved_listed_and_removed_by_forms(tmp_path: Path) -> None:
         assert list_views(folder, name_owner(tokens[MINE][0].id, "")) == []
 
 
+@pytest.mark.long
 def test_what_was_saved_outlasts_a_kill(tmp_path: Path) -> None:
     """Every view that was acknowledged before the process was killed is there."""
     Books(tmp_path / "books").add("tables", [write_fleet(tmp_path / "fleet")])
@@ -468,6 +471,7 @@ def test_what_is_not_there_is_said_as_a_page(books: Books, tokens: dict[str, str
             assert browser.get(f"{path}?last=x", headers=bearer).status_code == 400, path
 
 
+@pytest.mark.long
 def test_sources_say_how_they_do(tmp_path: Path) -> None:
     """Each live one with what is wrong and what is not kept, times without samples, and what was imported."""
     books = Books(tmp_path / "books")
@@ -498,6 +502,7 @@ def test_empty_books_say_so(tmp_path: Path) -> None:
             assert ("data-empty" in answer.text) == (not path.startswith(WITHOUT_BOOKS)), path
 
 
+@pytest.mark.long
 def test_live_pages_show_the_last_days(tmp_path: Path) -> None:
     """Without a window seven days, of books at rest all of them."""
     folder = tmp_path / "tables"
@@ -696,6 +701,7 @@ def test_two_jobs_stand_beside_each_other(books: Books, tokens: dict[str, str]) 
         )
 
 
+@pytest.mark.long
 def test_a_form_puts_a_job_beside_another(books: Books, tokens: dict[str, str]) -> None:
     """It offers what its reader may see, and keeps the window; from there a link leads to the job alone."""
     with serve(books) as browser:
@@ -717,6 +723,7 @@ def test_a_form_puts_a_job_beside_another(books: Books, tokens: dict[str, str]) 
         assert ("last", "2d") in fields
 
 
+@pytest.mark.long
 def test_lists_are_filtered_by_state(tmp_path: Path) -> None:
     """By that of most of their time, and jobs by how they ended: links with counts, which keep those alone."""
     folder = tmp_path / "tables"

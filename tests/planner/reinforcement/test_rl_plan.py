@@ -118,6 +118,7 @@ def test_a_synchronous_step_is_its_parts() -> None:
     assert slower.step_s - slower.parts["switching_s"] == pytest.approx(1.5 * (way.step_s - way.parts["switching_s"]))
 
 
+@pytest.mark.long
 def test_forward_passes_a_critic_and_epochs_add_up() -> None:
     """No passes, none are paid; a critic trains as long as the policy and reads once more; two epochs train twice."""
     both, none = (find(placement="colocated", forwards=f).parts for f in (("policy", "reference"), ()))
@@ -164,6 +165,7 @@ def test_more_gpus_are_never_slower(options: dict[str, Any]) -> None:
     assert steps == sorted(steps, reverse=True)
 
 
+@pytest.mark.long
 def test_rewards_hold_a_step_up_where_too_few_are_worked_out_at_a_time() -> None:
     """1,024 responses of 30 s by 16 workers take 1,920 s; by 1,024, the last one's 30 s come on top of the rollouts."""
     quick, slow = (find(placement="colocated", reward_s=30, reward_workers=n) for n in (1024, 16))
@@ -189,6 +191,7 @@ def test_a_plan_compares_every_way_and_costs_all_gpus() -> None:
     assert plan.tokens_per_s_per_gpu * 16 * plan.step_s == pytest.approx(1024 * (512 + 2048), rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_run_takes_longer_by_what_failures_cost() -> None:
     """All GPUs fail together as those of `plan train` do: 16 of 1,000 h each stop the run every 62.5 h."""
     often = plan_rl(ask(gpu_mtbf_h=1000, restart_s=900))
@@ -217,6 +220,7 @@ def test_a_measured_step_moves_the_framework_and_each_half() -> None:
     assert before.best.rolled_s < one.best.rolled_s < after.best.rolled_s  # the framework's part holds for both
 
 
+@pytest.mark.long
 def test_a_log_of_verl_is_a_measured_step(tmp_path: Path) -> None:
     """The middle step: 100 s of generation, and of the other 70 s those 10 are no training in which it was tested."""
     log = tmp_path / "verl.log"
@@ -249,6 +253,7 @@ def test_what_cannot_be_is_refused_in_one_line(options: dict[str, Any], words: s
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_published_steps_are_predicted_within_their_ranges() -> None:
     """27 steps: 22 % off on average, 23 % with their network left out, four of five in the range; one is of another lab."""
     found = validate_reinforcement()
@@ -263,6 +268,7 @@ def test_published_steps_are_predicted_within_their_ranges() -> None:
     assert all(abs(one.bias) < 0.1 for one in found.sources if one.in_fit is not None)
 
 
+@pytest.mark.long
 def test_factors_of_frameworks_are_those_that_the_command_fits() -> None:
     """`python -m benchmarks.fit_reinforcement` gives the file."""
     known = read_framework_factors()

@@ -50,6 +50,7 @@ def test_waits_of_textbook_queues(arrivals_per_s: float, servers: int, service: 
     assert abs(found.mean - exact) < 1.5 * found.half_width
 
 
+@pytest.mark.long
 def test_losses_of_erlang_b() -> None:
     """Turning away what cannot start at once loses Erlang's share, within 2 %, whatever the service times' distribution."""
     for service in ("exponential", "lognormal"):

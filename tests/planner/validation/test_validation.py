@@ -223,6 +223,7 @@ def test_what_a_study_leaves_free_is_as_the_plan_would_choose(tmp_path: Path) ->
     assert [job.regret for job in found.jobs] == [0.0]
 
 
+@pytest.mark.long
 def test_what_ran_out_of_memory_is_known(shared: Path) -> None:
     """422 layouts of a study, of which 257 ran out: 97 % are judged rightly, and all recommended ones ran and were fast."""
     found = validate_memory(MemoryValidationRequest(rows=(shared / "truth" / "layouts_a100_13b.csv",)))

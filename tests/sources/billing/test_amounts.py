@@ -105,6 +105,7 @@ def test_products_are_rounded_half_even() -> None:
     assert multiply_amounts(one, other).to_pylist() == [Decimal("2e-18"), Decimal(-10)]
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(st.text("0123456789.,-+eE$ ()", max_size=12))
 @example("1E-19")

@@ -181,6 +181,7 @@ AMOUNTS = st.decimals(-(10**9), 10**9, allow_nan=False, allow_infinity=False, pl
 FORMS = st.sampled_from(["{:f}", "{:E}", "${:,.12f} ", "({:,.12f})"])
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS, FORMS), min_size=1, max_size=40), st.integers(1, 3))
 def test_no_total_changes(tmp_path: Path, amounts: list[tuple[Decimal, Decimal, str]], parts: int) -> None:

@@ -218,6 +218,7 @@ def test_gpus_that_are_sampled_too_count_once(tmp_path: Path) -> None:
     assert [one.value for one in books.show(names)] == pytest.approx([3, 3, 2, 1])
 
 
+@pytest.mark.long
 def test_a_node_of_a_cluster_whose_gpus_an_exporter_names_counts_once(tmp_path: Path) -> None:
     """It is called as the exporter calls it; GPUs known by their number count beyond those that are named."""
     books = Books.open(tmp_path / "books", create=True)

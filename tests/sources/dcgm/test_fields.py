@@ -280,6 +280,7 @@ def test_a_log_in_pieces_tells_what_the_whole_tells(steps: list[dict[str, int]],
     assert known == set(decode("".join(scrapes)))
 
 
+@pytest.mark.long
 def test_the_books_remember_what_was_told(tmp_path: Path) -> None:
     """A second log that begins with the XID the first one ended with adds no event."""
     books = Books.open(tmp_path / "store", create=True)

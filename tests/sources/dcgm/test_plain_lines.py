@@ -118,6 +118,7 @@ def test_what_was_seen_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPatc
     assert len([head for head in heads if 'pod="q"' in head]) == 32
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("careful", [CAREFUL, PLAIN])
 def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, careful: bool) -> None:
     """Where there are too many series to remember, the rows are those of a longer memory, and so are the scrapes they are of."""
@@ -204,6 +205,7 @@ def test_any_bytes_make_rows_or_an_error(data, dated, cut):
     assert "\n" not in message
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_the_order_of_lines_changes_nothing(data, scrapes, shuffle):

@@ -200,6 +200,7 @@ def test_the_story():
     assert gaps == ["pods that ended while nobody watched: they end when they were seen last"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", [place for place, event in enumerate(EVENTS) if event[1] != "Job"])
 def test_a_restart_changes_nothing(cut):
     """Wherever it falls: the state is all that is needed. An owner comes in one body with the pod for which it was asked."""

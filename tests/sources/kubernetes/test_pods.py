@@ -141,6 +141,7 @@ def test_a_cluster_of_more_gpus_than_there_are_is_not_listed_whole(monkeypatch):
     assert [gap for gap in found["gaps"] if "not listed" in str(gap)]
 
 
+@pytest.mark.long
 def test_what_no_pod_holds_is_unallocated_and_what_is_not_ready_is_down(tmp_path):
     """Pods of two namespaces are those of all: 2 of 8 GPUs held for 2 of 4 hours, a free node, and one down for an hour."""
     down = node("n3", ready=condition("Ready", "Unknown", 3, "NodeStatusUnknown"))

@@ -189,6 +189,7 @@ _CELL = st.one_of(
 _LINES = st.lists(st.lists(_CELL, max_size=4).map(",".join), max_size=6).map(lambda x: (HEADER + "\n".join(x)).encode())
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @example(b"\xef\xbb\xbf", False)
 @given(st.one_of(st.binary(max_size=300), _LINES), st.booleans())

@@ -406,6 +406,7 @@ SERIES = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(requests=st.lists(st.lists(SERIES, max_size=6), min_size=1, max_size=4), room=st.integers(1, 5))
 def test_any_requests(requests: list[list[SentSeries]], room: int) -> None:

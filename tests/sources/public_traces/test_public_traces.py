@@ -217,6 +217,7 @@ def test_a_folder_without_the_trace_says_what_was_looked_for(tmp_path: Path) -> 
         read(SOURCE, tmp_path)
 
 
+@pytest.mark.long
 def test_the_real_fleet_answers_as_checked(shared: Path, tmp_path: Path) -> None:
     """From the trace through the books: hours, utilization and cost of the GenAI fleet at $2."""
     books = loadfactor.open(tmp_path / "books", create=True)

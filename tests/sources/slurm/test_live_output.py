@@ -411,6 +411,7 @@ def test_damaged_output_is_read_or_refused_in_one_line(kind):
     run()
 
 
+@pytest.mark.long
 @SETTINGS
 @given(st.randoms(use_true_random=False))
 def test_gpu_hours_equal_a_slow_sum(rnd: random.Random):

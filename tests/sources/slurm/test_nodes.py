@@ -74,6 +74,7 @@ def test_what_no_job_holds_is_unallocated(tmp_path: Path, nodes: str) -> None:
     assert [row["reason"] for row in rows.outages] == ["bad dimm", "Not responding"]
 
 
+@pytest.mark.long
 def test_without_all_jobs_nobody_says_who_held_the_rest(tmp_path: Path) -> None:
     """A list of nodes alone, and beside the jobs of one user, who may see no others."""
     own = write_sacct([job("1", "00:00:00", "20:00:00", 4)])

@@ -235,6 +235,7 @@ def test_what_stands_between_fields_is_found(tmp_path):
         assert Books(text, folder=tmp_path).hours() == {"1": 3.0}
 
 
+@pytest.mark.long
 def test_slurm_alone_prices_its_gpus(tmp_path, monkeypatch):
     """The type in TRES is the model, by which prices find what nobody lists; what a site calls its GPUs is in the settings."""
     (tmp_path / "loadfactor.toml").write_text('[accelerator_names]\nLarge = "h100-sxm"\n')
@@ -363,6 +364,7 @@ def test_summaries_of_jobstats_are_no_tags(tmp_path):
     assert '"admin_comment":"exp=7"' in second
 
 
+@pytest.mark.long
 def test_a_run_that_two_exports_number_differently_counts_once(tmp_path: Path) -> None:
     """The second export begins after the first run of a job: its second run comes first there, and is the same run."""
     first = job("104", "09:00:00", "10:00:00", 2, State="REQUEUED")
@@ -507,6 +509,7 @@ def test_a_summary_that_comes_after_the_end_is_taken():
     assert seen == [[None], [0.25], []]
 
 
+@pytest.mark.long
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.integers(), lambda inner: (
     st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["nodes", "gpu_utilization", "n1", "0"]), inner, max_size=3)
 )))  # fmt: skip

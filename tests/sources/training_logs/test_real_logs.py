@@ -34,6 +34,7 @@ def seconds(rows: list[dict[str, object]]) -> float:
     return sum(end - begin for begin, end in spans) / 1000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MEGATRON)
 def test_megatron(logs: Path, name: str) -> None:
     """Steps, those without an update, samples and seconds of Megatron on Jean Zay; their clocks are in the logs."""
