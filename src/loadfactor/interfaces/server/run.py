@@ -6,7 +6,6 @@ import logging
 import resource
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
@@ -111,13 +110,9 @@ def serve_unopened(folder: Path, host: str, port: int, settings: Settings, why: 
                 kept.gate.close()
 
         _greet(address, books.store.name, settings)
-        print(
-            f"loadfactor: {why}; questions are answered, and collecting begins when it can be written",
-            file=sys.stderr,
-            flush=True,
-        )
+        write_notice(f"{why}; questions are answered, and collecting begins when it can be written")
         if warning:
-            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+            write_notice(warning)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_run_beside(server, listening, keep_current()))
 
